@@ -1,9 +1,8 @@
 """The budgets of partbox, measured on a user's database beside raw PostgreSQL."""
 
-from partbox_lab.bench.choice import chosen_lines
-from partbox_lab.bench.family import LineSet
+from partbox_lab.bench.group import LineSet, chosen_lines
 from partbox_lab.bench.growth import GROWTH
-from partbox_lab.bench.lines import LINES
+from partbox_lab.bench.measurements import LINES
 from partbox_lab.bench.report import BenchReport
 from partbox_lab.bench.run import BenchPlan, perform
 from partbox_lab.bench.sizes import FULL, QUICK, Sizes

@@ -9,28 +9,28 @@ import psycopg
 
 from partbox.errors import PartboxError
 from partbox_lab.bench import statements
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.bench_database import BenchDatabase
 
 Row = tuple[Any, ...]
 
 
-def iterating(ground: Ground) -> float:
+def iterating(database: BenchDatabase) -> float:
     """Iterate the columns that a worker reads through a server-side cursor."""
-    with psycopg.connect(ground.dsn) as conn:
+    with psycopg.connect(database.dsn) as conn:
         statements.decode_little(conn)
         began = time.perf_counter()
-        read = statements.iterate(conn, ground.schema)
+        read = statements.iterate(conn, database.schema)
         return read / (time.perf_counter() - began)
 
 
-def textbook(ground: Ground, events: int) -> float:
+def textbook(database: BenchDatabase, events: int) -> float:
     """Drain a SKIP LOCKED outbox by pages of 100: lock the oldest, handle them, delete them, commit."""
-    statements.fill_textbook(ground.conn, ground.schema, events)
-    with psycopg.connect(ground.dsn) as conn:
+    statements.fill_textbook(database.conn, database.schema, events)
+    with psycopg.connect(database.dsn) as conn:
         statements.decode_little(conn)
         handled, began = 0, time.perf_counter()
-        while page := statements.textbook_page(conn, ground.schema):
-            ground.check()
+        while page := statements.textbook_page(conn, database.schema):
+            database.check()
             handled += page
         taken = time.perf_counter() - began
     if handled != events:
@@ -38,14 +38,16 @@ def textbook(ground: Ground, events: int) -> float:
     return events / taken
 
 
-def copying(ground: Ground, conn: psycopg.Connection[Any], rows: Sequence[Row]) -> float:
+def copying(database: BenchDatabase, conn: psycopg.Connection[Any], rows: Sequence[Row]) -> float:
     """COPY rows that are ready into the log, in one transaction."""
     began = time.perf_counter()
-    statements.copy(conn, ground.schema, rows)
+    statements.copy(conn, database.schema, rows)
     return len(rows) / (time.perf_counter() - began)
 
 
-def inserting(ground: Ground, conn: psycopg.Connection[Any], rows: Sequence[tuple[int, UUID, str, str]]) -> float:
+def inserting(
+    database: BenchDatabase, conn: psycopg.Connection[Any], rows: Sequence[tuple[int, UUID, str, str]]
+) -> float:
     """Insert events one by one, each in a transaction of its own; `rows`: partition, id, aggregate id, payload."""
     began = time.perf_counter()
     for partition, event_id, aggregate_id, payload in rows:
@@ -57,5 +59,5 @@ def inserting(ground: Ground, conn: psycopg.Connection[Any], rows: Sequence[tupl
             "aggregate_id": aggregate_id,
             "payload": payload,
         }
-        statements.insert(conn, ground.schema, values)
+        statements.insert(conn, database.schema, values)
     return len(rows) / (time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""The ground on which lines are measured: the schema, its backlog, and a wait that Ctrl-C ends."""
+"""The database on which lines are measured: the schema, its backlog, and a wait that Ctrl-C ends."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ LOOK = 0.05
 BEGINNING = LogPosition("1:1:", 0)
 
 
-class Ground:
+class BenchDatabase:
     """`conn` is an autocommit connection of the bench; `failure()` says why worker processes ended, if they say;
     `say(text)` tells people what goes on."""
 

@@ -14,7 +14,7 @@ from partbox.supervisor.uninterrupted import uninterrupted
 TO_END: Final = 30.0
 
 
-class Leash(Protocol):
+class StopPipe(Protocol):
     """The end of the pipe that the process holds."""
 
     def poll(self, timeout: float) -> bool:
@@ -22,15 +22,15 @@ class Leash(Protocol):
         ...
 
 
-class LeashedProcess:
-    """Started and ended by `with`: runs `program(*task, leash)`."""
+class ChildProcess:
+    """Started and ended by `with`: runs `program(*task, stop)`."""
 
     def __init__(self, name: str, program: Callable[..., None], *task: Any) -> None:
         context = get_context("spawn")
         self._theirs, self._ours = context.Pipe(duplex=False)
         self._process = context.Process(target=program, args=(*task, self._theirs), name=name)
 
-    def __enter__(self) -> "LeashedProcess":
+    def __enter__(self) -> "ChildProcess":
         with uninterrupted():
             self._process.start()
         self._theirs.close()

@@ -22,8 +22,8 @@ from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.rules.hashing import partition_of
 from partbox_lab.bench import statements
-from partbox_lab.bench.ground import Ground
-from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.bench_database import BenchDatabase
+from partbox_lab.bench.child_process import ChildProcess, StopPipe
 from partbox_lab.bench.rounds import in_turn
 
 CLIENTS: Final = 16
@@ -38,7 +38,7 @@ Publish = Callable[[Conn, int, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class CrowdTask:
+class PublishersTask:
     """The task of the process. `updates`: each transaction changes a row of the client's own before it publishes.
 
     `bare`: the other way is the bare INSERT; else it is publishing without the bell.
@@ -54,31 +54,33 @@ class CrowdTask:
     path: Path
 
 
-def crowding(ground: Ground, *, updates: bool, clients: int = CLIENTS, bare: bool = False, turn: float = 0.0) -> Rates:
+def publish_concurrently(
+    database: BenchDatabase, *, updates: bool, clients: int = CLIENTS, bare: bool = False, turn: float = 0.0
+) -> Rates:
     """Have the clients publish, each transaction one event, with the bell on; and off, or by the bare INSERT.
 
     `turn` in seconds, where it is longer than that of 16 clients.
     """
-    statements.open_accounts(ground.conn, ground.schema, clients)
-    path = ground.folder / f"crowd-{clients}-{updates}"
-    sizes = ground.sizes
+    statements.open_accounts(database.conn, database.schema, clients)
+    path = database.folder / f"publishers-{clients}-{updates}"
+    sizes = database.sizes
     rounds, turn = (sizes.turns, sizes.turn) if not turn else (sizes.rounds, turn)
-    task = CrowdTask(ground.dsn, ground.schema, clients, updates, bare, rounds, turn, path)
-    with LeashedProcess("partbox-bench-crowd", _run, task) as process:
-        ground.until(lambda: process.ended, "publishing by many clients")
+    task = PublishersTask(database.dsn, database.schema, clients, updates, bare, rounds, turn, path)
+    with ChildProcess("partbox-bench-publishers", _run, task) as process:
+        database.until(lambda: process.ended, "publishing by many clients")
     if not path.exists():
         raise PartboxError("the clients of the bench ended without having measured anything")
     on, off = json.loads(path.read_text())
     return on, off
 
 
-def _run(task: CrowdTask, leash: Leash) -> None:
+def _run(task: PublishersTask, stop: StopPipe) -> None:
     """The process's program."""
     with asyncio.Runner() as runner:
         conns = runner.run(_connected(task))
 
         def turn(publish: Publish) -> float:
-            return runner.run(_turn(task, leash, conns, publish))
+            return runner.run(_turn(task, stop, conns, publish))
 
         one = _by_outbox(Outbox(task.dsn, schema=task.schema, bell="on"))
         other = _bare(task.schema) if task.bare else _by_outbox(Outbox(task.dsn, schema=task.schema, bell="off"))
@@ -114,7 +116,7 @@ def _key(client: int, number: int) -> str:
     return f"{client}-{number % 500}"
 
 
-async def _connected(task: CrowdTask) -> list[Conn]:
+async def _connected(task: PublishersTask) -> list[Conn]:
     return [await psycopg.AsyncConnection.connect(task.dsn, autocommit=True) for _ in range(task.clients)]
 
 
@@ -123,7 +125,7 @@ async def _close(conns: Sequence[Conn]) -> None:
         await conn.close()
 
 
-async def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], publish: Publish) -> float:
+async def _turn(task: PublishersTask, stop: StopPipe, conns: Sequence[Conn], publish: Publish) -> float:
     """Transactions per second of all clients, for the seconds of one turn.
 
     They are counted from when the worker, which has slept perhaps, has noticed: until then they ring for it.
@@ -139,13 +141,13 @@ async def _turn(task: CrowdTask, leash: Leash, conns: Sequence[Conn], publish: P
     rate = (sum(done) - before) / (time.monotonic() - began)
     is_over.set()
     await asyncio.gather(*clients)
-    if leash.poll(0):
+    if stop.poll(0):
         sys.exit()
     return rate
 
 
 async def _publish(  # one client
-    task: CrowdTask, number: int, conn: Conn, publish: Publish, is_over: asyncio.Event, done: list[int]
+    task: PublishersTask, number: int, conn: Conn, publish: Publish, is_over: asyncio.Event, done: list[int]
 ) -> None:
     while not is_over.is_set():
         async with conn.transaction():

@@ -18,10 +18,10 @@ from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.outbox import Outbox
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
+from partbox_lab.bench.child_process import ChildProcess, StopPipe
 from partbox_lab.bench.cpu import total
-from partbox_lab.bench.ground import Ground
 from partbox_lab.bench.handlers import ignore
-from partbox_lab.bench.leash import Leash, LeashedProcess
 
 Handler = Callable[[DeliveredEvent], None]
 
@@ -36,7 +36,7 @@ TO_GATHER: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class CrewTask:
+class IdleTask:
     """The task of one process: an instance in each of these subscriptions, in which one may stand several times."""
 
     dsn: str
@@ -45,61 +45,61 @@ class CrewTask:
     handler: Handler
 
 
-class Crew:
+class IdleInstances:
     """Instances that join, and leave all together when its block ends."""
 
-    def __init__(self, ground: Ground, stack: ExitStack, handler: Handler) -> None:
-        self._ground = ground
+    def __init__(self, database: BenchDatabase, stack: ExitStack, handler: Handler) -> None:
+        self._database = database
         self._handler = handler
         self._stack = stack
-        self._processes: list[LeashedProcess] = []
+        self._processes: list[ChildProcess] = []
         self._members: list[str] = []  # the subscription of each
 
     def join(self, subscriptions: Sequence[str]) -> None:
         """Have one more instance in each of these, and wait until every partition of theirs is owned."""
-        ground = self._ground
-        dsn = make_conninfo(ground.dsn, application_name=ground.name)
+        database = self._database
+        dsn = make_conninfo(database.dsn, application_name=database.name)
         for first in range(0, len(subscriptions), EACH):
-            task = CrewTask(dsn, ground.schema, subscriptions[first : first + EACH], self._handler)
-            process = LeashedProcess("partbox-bench-crew", _run, task)
+            task = IdleTask(dsn, database.schema, subscriptions[first : first + EACH], self._handler)
+            process = ChildProcess("partbox-bench-instances", _run, task)
             self._processes.append(self._stack.enter_context(process))
         self._members += subscriptions
-        ground.until(self._gathered, f"starting {len(self._members)} instances", TO_GATHER, look=LOOK)
+        database.until(self._gathered, f"starting {len(self._members)} instances", TO_GATHER, look=LOOK)
 
     def server(self) -> float:
         """Seconds of CPU that the server's processes have spent on these instances."""
-        found = statements.backends(self._ground.conn, self._ground.schema, self._ground.name)
+        found = statements.backends(self._database.conn, self._database.schema, self._database.name)
         return total(each.pid for each in found)
 
     def _gathered(self) -> bool:
         if any(each.ended for each in self._processes):
-            raise PartboxError(f"the instances ended: {self._ground.failure() or 'they gave no reason'}")
-        return statements.gathered(self._ground.conn, self._ground.schema, self._members)
+            raise PartboxError(f"the instances ended: {self._database.failure() or 'they gave no reason'}")
+        return statements.gathered(self._database.conn, self._database.schema, self._members)
 
 
 @contextmanager
-def crew(ground: Ground, handler: Handler = ignore) -> Iterator[Crew]:
-    """A crew without members, whose events go to `handler`; they leave when the block ends."""
+def idle_instances(database: BenchDatabase, handler: Handler = ignore) -> Iterator[IdleInstances]:
+    """A set without members, whose events go to `handler`; they leave when the block ends."""
     with ExitStack() as stack:
-        yield Crew(ground, stack, handler)
+        yield IdleInstances(database, stack, handler)
 
 
-def most(ground: Ground, wanted: int) -> int:
+def most(database: BenchDatabase, wanted: int) -> int:
     """The number of instances for which the server allows connections, at most what is `wanted`."""
-    free = statements.free_connections(ground.conn, ground.schema) - SPARE
+    free = statements.free_connections(database.conn, database.schema) - SPARE
     return max(1, min(wanted, free // SESSIONS))
 
 
-def _run(task: CrewTask, leash: Leash) -> None:
+def _run(task: IdleTask, stop: StopPipe) -> None:
     """The process's program. It does not end its instances one by one: whoever made them drops what they work on."""
     threading.stack_size(STACK)
     outbox = Outbox(task.dsn, schema=task.schema, enabled=True, concurrency=1)
     for name in dict.fromkeys(task.subscriptions):
         outbox.register(task.handler, "*", subscription=name)
     for name in task.subscriptions:
-        while not leash.poll(0) and not _started(outbox, name):
+        while not stop.poll(0) and not _started(outbox, name):
             pass
-    while not leash.poll(LOOK):
+    while not stop.poll(LOOK):
         pass
     os._exit(0)
 

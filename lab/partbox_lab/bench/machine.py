@@ -13,8 +13,8 @@ import psutil
 
 from partbox.cgroup import usable_processors
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.cpu import is_here
-from partbox_lab.bench.ground import Ground
 
 GIB = 1 << 30
 
@@ -54,7 +54,7 @@ class BenchMachine:
         ]
 
 
-def machine(ground: Ground) -> BenchMachine:
+def machine(database: BenchDatabase) -> BenchMachine:
     """The machine now."""
     processors = os.cpu_count() or 1
     return BenchMachine(
@@ -67,10 +67,10 @@ def machine(ground: Ground) -> BenchMachine:
         python=platform.python_version(),
         partbox=version("partbox"),
         psycopg=version("psycopg"),
-        postgresql=statements.version(ground.conn, ground.schema),
-        embedded=ground.embedded,
-        local=is_here(statements.backend(ground.conn, ground.schema)),
-        settings=statements.settings(ground.conn, ground.schema),
+        postgresql=statements.version(database.conn, database.schema),
+        embedded=database.embedded,
+        local=is_here(statements.backend(database.conn, database.schema)),
+        settings=statements.settings(database.conn, database.schema),
     )
 
 

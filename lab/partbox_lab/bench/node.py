@@ -9,8 +9,8 @@ from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.supervisor.uninterrupted import uninterrupted
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BEGINNING, BenchDatabase
 from partbox_lab.bench.cpu import total
-from partbox_lab.bench.ground import BEGINNING, Ground
 from partbox_lab.bench.statements import LogPosition
 
 ALL = 256
@@ -42,8 +42,10 @@ class BenchNode:
     KeyboardInterrupt leaves any wait after Ctrl-C, PartboxError one for processes that have ended.
     """
 
-    def __init__(self, ground: Ground, outbox: Outbox, processes: int, *, paused: bool = False, **given: Any) -> None:
-        self._ground = ground
+    def __init__(
+        self, database: BenchDatabase, outbox: Outbox, processes: int, *, paused: bool = False, **given: Any
+    ) -> None:
+        self._database = database
         self._outbox = outbox
         self._paused = paused
         self._processes = processes
@@ -68,7 +70,7 @@ class BenchNode:
         """End it in order; at once if somebody does not want to wait."""
         self._supervisor.stop()
         while self._supervisor.running:
-            if self._ground.at_once:
+            if self._database.at_once:
                 self._supervisor.kill()
             self._supervisor.join(0.1)
 
@@ -79,7 +81,7 @@ class BenchNode:
 
     def spent(self) -> float:
         """Seconds of CPU of the worker processes and of the server processes of this node."""
-        found = statements.backends(self._ground.conn, self._ground.schema, self._ground.name)
+        found = statements.backends(self._database.conn, self._database.schema, self._database.name)
         return total([*self.pids, *(each.pid for each in found)])
 
     def scale(self, processes: int) -> None:
@@ -96,12 +98,12 @@ class BenchNode:
         def settled() -> bool:
             self._look()
             shares: dict[Any, int] = {}
-            for each in statements.owners(self._ground.conn, self._ground.schema):
+            for each in statements.owners(self._database.conn, self._database.schema):
                 shares[each.owner] = shares.get(each.owner, 0) + 1
             held = shares.values()
             return sum(held) == ALL and len(held) == owners and max(held) - min(held) <= 1
 
-        self._ground.until(settled, "a rebalance", TO_SETTLE)
+        self._database.until(settled, "a rebalance", TO_SETTLE)
 
     def empty(self) -> bool:
         """True if everything is delivered and saved."""
@@ -112,17 +114,19 @@ class BenchNode:
         self, position: LogPosition = BEGINNING, processes: int | None = None, *, count_dead: bool = False
     ) -> BacklogDrain:
         """Drain what the log holds after a position, by so many processes; they own nothing before and after."""
-        ground, subscriptions = self._ground, self._outbox.subscriptions
+        database, subscriptions = self._database, self._outbox.subscriptions
         self.scale(processes or self._processes)
-        ground.rewind(position)
+        database.rewind(position)
         dead = self._no_dead() if count_dead else 0.0
-        wal = statements.wal(ground.conn, ground.schema)
+        wal = statements.wal(database.conn, database.schema)
         subscriptions.resume(SUBSCRIPTION)
         seen = self._watch()
-        seconds = statements.drained(ground.conn, ground.schema)
-        written = statements.wal(ground.conn, ground.schema) - wal
+        seconds = statements.drained(database.conn, database.schema)
+        written = statements.wal(database.conn, database.schema) - wal
         subscriptions.pause(SUBSCRIPTION)
-        ground.until(lambda: statements.owned(ground.conn, ground.schema) == 0, "releasing the partitions", TO_SETTLE)
+        database.until(
+            lambda: statements.owned(database.conn, database.schema) == 0, "releasing the partitions", TO_SETTLE
+        )
         left = max(0.0, self._dead() - dead) if count_dead else None
         return BacklogDrain(seconds, written, left, halves(seen, seconds))
 
@@ -132,9 +136,9 @@ class BenchNode:
 
         def drained() -> bool:
             seen.append((time.monotonic(), self._memory()))
-            return statements.owned(self._ground.conn, self._ground.schema) > 0 and self.empty()
+            return statements.owned(self._database.conn, self._database.schema) > 0 and self.empty()
 
-        self._ground.until(drained, "draining the backlog")
+        self._database.until(drained, "draining the backlog")
         return seen
 
     def _memory(self) -> int:
@@ -142,13 +146,13 @@ class BenchNode:
 
     def _no_dead(self) -> float:
         """Remove dead rows of the cursors, which would be pruned meanwhile; the number of others."""
-        statements.calm(self._ground.conn, self._ground.schema)
+        statements.calm(self._database.conn, self._database.schema)
         return self._dead()
 
     def _dead(self) -> float:
         """Dead rows of the schema, when every session has told of its own."""
-        self._ground.pause(self._ground.sizes.calm)
-        return statements.dead(self._ground.conn, self._ground.schema)
+        self._database.pause(self._database.sizes.calm)
+        return statements.dead(self._database.conn, self._database.schema)
 
     def gather(self) -> None:
         """Wait until every process is a member, and owns its share unless the subscription is paused."""
@@ -158,13 +162,13 @@ class BenchNode:
             children = self._supervisor.children
             return len(children) == self._processes and all(each.instance is not None for each in children)
 
-        self._ground.until(gathered, "starting the worker processes", TO_START)
+        self._database.until(gathered, "starting the worker processes", TO_START)
         if not self._paused:
             self.settle(self._processes)
 
     def _look(self) -> None:
         if self._supervisor.failure is not None or not self._supervisor.running:
-            raise PartboxError(f"the worker processes ended: {self._ground.failure() or 'they gave no reason'}")
+            raise PartboxError(f"the worker processes ended: {self._database.failure() or 'they gave no reason'}")
 
 
 def _resident(pid: int) -> int:

@@ -11,7 +11,7 @@ import psycopg
 from partbox.events import Event
 from partbox.outbox import Outbox
 from partbox.rules.hashing import partition_of
-from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.child_process import ChildProcess, StopPipe
 from partbox_lab.bench.node import ALL
 
 SENT: Final = struct.Struct("<q")
@@ -36,15 +36,15 @@ def _event(number: int, name: str) -> Event:
     return Event("BenchTick", {"number": number}, aggregate_type="Clock", aggregate_id=name)
 
 
-class Metronome:
+class PacedPublisher:
     """Publishes 256 events every `period` seconds while `with` lasts; those of beat b are numbered from 256 b on."""
 
     def __init__(self, dsn: str, schema: str, period: float, path: Path) -> None:
         self._path = path
         path.touch(0o600)
-        self._process = LeashedProcess("partbox-bench-metronome", _run, dsn, schema, period, path)
+        self._process = ChildProcess("partbox-bench-publisher", _run, dsn, schema, period, path)
 
-    def __enter__(self) -> "Metronome":
+    def __enter__(self) -> "PacedPublisher":
         self._process.__enter__()
         return self
 
@@ -58,12 +58,12 @@ class Metronome:
         return [at for (at,) in SENT.iter_unpack(data[: len(data) - len(data) % SENT.size])]
 
 
-def _run(dsn: str, schema: str, period: float, path: Path, leash: Leash) -> None:
+def _run(dsn: str, schema: str, period: float, path: Path, stop: StopPipe) -> None:
     """The process's program. A beat that is late is left out, and does not hurry those after it."""
     outbox, keys, beat = Outbox(dsn, schema=schema), names(), 0
     with psycopg.connect(dsn, autocommit=True) as conn, path.open("ab", buffering=0) as file:
         due = time.monotonic()
-        while not leash.poll(max(0.0, due - time.monotonic())):
+        while not stop.poll(max(0.0, due - time.monotonic())):
             events = [_event(beat * ALL + partition, name) for partition, name in enumerate(keys)]
             with conn.transaction():
                 outbox.publish_many(conn, events)

@@ -11,8 +11,8 @@ import psycopg
 
 from partbox.errors import PartboxError
 from partbox_lab.bench import pgq_statements, statements
-from partbox_lab.bench.ground import Ground
-from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.bench_database import BenchDatabase
+from partbox_lab.bench.child_process import ChildProcess, StopPipe
 
 QUEUES: Final = ("partbox_bench_1", "partbox_bench_2")
 BATCH: Final = 10_000
@@ -35,59 +35,59 @@ class ConsumerTime(NamedTuple):
     events: int
 
 
-def lacking(ground: Ground) -> str | None:
+def lacking(database: BenchDatabase) -> str | None:
     """The reason why PgQ cannot be measured; None if it can."""
-    found = pgq_statements.found(ground.conn, ground.schema)
+    found = pgq_statements.found(database.conn, database.schema)
     if not found.installed:
         return NOT_MADE if found.available else ABSENT
     return None if found.usable else FORBIDDEN
 
 
 @contextmanager
-def queues(ground: Ground) -> Iterator[None]:
+def queues(database: BenchDatabase) -> Iterator[None]:
     """The bench's own queues, dropped at the end."""
     try:
         for queue in QUEUES:
-            pgq_statements.create(ground.conn, ground.schema, queue)
+            pgq_statements.create(database.conn, database.schema, queue)
         yield
     finally:
-        with psycopg.connect(ground.dsn, autocommit=True) as conn:
+        with psycopg.connect(database.dsn, autocommit=True) as conn:
             for queue in QUEUES:
-                pgq_statements.drop(conn, ground.schema, queue)
+                pgq_statements.drop(conn, database.schema, queue)
 
 
-def draining(ground: Ground, events: int, names: Sequence[str]) -> float:
+def draining(database: BenchDatabase, events: int, names: Sequence[str]) -> float:
     """Fill each of these queues with so many events, and drain them at the same time; events per second together."""
     for queue in names:
         for first in range(1, events + 1, BATCH):
-            ground.check()
-            pgq_statements.fill(ground.conn, ground.schema, queue, first, min(first + BATCH - 1, events))
-    go = ground.folder / "pgq-go"
-    results = [ground.folder / queue for queue in names]
+            database.check()
+            pgq_statements.fill(database.conn, database.schema, queue, first, min(first + BATCH - 1, events))
+    go = database.folder / "pgq-go"
+    results = [database.folder / queue for queue in names]
     with ExitStack() as stack:
-        tasks = [(ground.dsn, ground.schema, queue, path, go) for queue, path in zip(names, results, strict=True)]
-        started = [stack.enter_context(LeashedProcess("partbox-bench-pgq", _consume, *task)) for task in tasks]
-        ground.until(lambda: all(path.exists() for path in results), "starting PgQ's consumers", TO_START)
+        tasks = [(database.dsn, database.schema, queue, path, go) for queue, path in zip(names, results, strict=True)]
+        started = [stack.enter_context(ChildProcess("partbox-bench-pgq", _consume, *task)) for task in tasks]
+        database.until(lambda: all(path.exists() for path in results), "starting PgQ's consumers", TO_START)
         go.touch()
-        ground.until(lambda: all(each.ended for each in started), "draining PgQ", TO_DRAIN)
+        database.until(lambda: all(each.ended for each in started), "draining PgQ", TO_DRAIN)
     found = [ConsumerTime(*RESULT.unpack(path.read_bytes())) for path in results if path.stat().st_size]
     for path in (*results, go):
         path.unlink()
     if sum(each.events for each in found) != events * len(names):
-        raise PartboxError(f"PgQ did not give the events that it had: {ground.failure() or 'nobody said why'}")
+        raise PartboxError(f"PgQ did not give the events that it had: {database.failure() or 'nobody said why'}")
     passed = max(each.ended for each in found) - min(each.began for each in found)
     return events * len(names) / passed * 1e9
 
 
-def _consume(dsn: str, schema: str, queue: str, path: Path, go: Path, leash: Leash) -> None:
+def _consume(dsn: str, schema: str, queue: str, path: Path, go: Path, stop: StopPipe) -> None:
     """The process of a consumer: says that it is ready, waits for the others, takes every batch."""
     with psycopg.connect(dsn) as conn:
         statements.decode_little(conn)
         path.touch()
         while not go.exists():
-            if leash.poll(LOOK):
+            if stop.poll(LOOK):
                 return
         count, began = 0, time.monotonic_ns()
-        while (taken := pgq_statements.batch(conn, schema, queue)) is not None and not leash.poll(0):
+        while (taken := pgq_statements.batch(conn, schema, queue)) is not None and not stop.poll(0):
             count += taken
         path.write_bytes(RESULT.pack(*ConsumerTime(began, time.monotonic_ns(), count)))

@@ -12,16 +12,16 @@ from partbox.errors import PartboxError
 from partbox.rules.wording import in_short
 from partbox.terminal.interrupts import Interrupts
 from partbox.terminal.streams import stderr_to
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import LineResult, Measured, Unmeasured, judged
 from partbox_lab.bench.cpu import StolenTime
-from partbox_lab.bench.family import Family, LineSet
-from partbox_lab.bench.ground import Ground
-from partbox_lab.bench.lines import LINES
+from partbox_lab.bench.group import LineGroup, LineSet
 from partbox_lab.bench.machine import BenchMachine, machine
-from partbox_lab.bench.place import bench_place
+from partbox_lab.bench.measurements import LINES
 from partbox_lab.bench.progress import BenchProgress
 from partbox_lab.bench.report import BenchReport
 from partbox_lab.bench.sizes import FULL, Sizes
+from partbox_lab.bench.workspace import bench_workspace
 
 INTERRUPTED = "interrupted"
 LONGEST = 300  # characters of a reason
@@ -49,29 +49,29 @@ def perform(plan: BenchPlan, out: TextIO) -> BenchReport:
     progress = BenchProgress(out, len(plan.wanted))
     with Interrupts() as interrupts:
         progress.say("setting up the database ...")
-        with bench_place(plan.dsn, plan.lines.connections) as place:
+        with bench_workspace(plan.dsn, plan.lines.connections) as place:
             log = place.folder / "log"
             with stderr_to(log):
-                ground = Ground(place, plan.sizes, interrupts, lambda: _last_words(log), progress.say)
-                with ground.conn:
-                    return _Measurement(plan, ground, progress).report()
+                database = BenchDatabase(place, plan.sizes, interrupts, lambda: _last_words(log), progress.say)
+                with database.conn:
+                    return _Measurement(plan, database, progress).report()
 
 
 class _Measurement:
-    def __init__(self, plan: BenchPlan, ground: Ground, progress: BenchProgress) -> None:
+    def __init__(self, plan: BenchPlan, database: BenchDatabase, progress: BenchProgress) -> None:
         self._plan = plan
-        self._ground = ground
+        self._database = database
         self._progress = progress
-        self._machine: BenchMachine = machine(ground)
+        self._machine: BenchMachine = machine(database)
         self._began, self._stolen = time.monotonic(), StolenTime()
         self._found: dict[str, Measured | Unmeasured] = {}
 
     def report(self) -> BenchReport:
-        """Measure every family; its report."""
+        """Measure every group; its report."""
         interrupted = False
         try:
-            for family in self._plan.lines.families:
-                self._measure(family)
+            for group in self._plan.lines.groups:
+                self._measure(group)
         except KeyboardInterrupt:
             interrupted = True
         return BenchReport(
@@ -83,18 +83,18 @@ class _Measurement:
             results=list(self._results()),
         )
 
-    def _measure(self, family: Family) -> None:
-        """Measure the wanted lines of a family; an error fails those that it has not measured yet."""
-        wanted = {each.name for each in family.budgets} & self._plan.wanted
+    def _measure(self, group: LineGroup) -> None:
+        """Measure the wanted lines of a group; an error fails those that it has not measured yet."""
+        wanted = {each.name for each in group.budgets} & self._plan.wanted
         if not wanted:
             return
-        self._ground.check()
-        self._progress.begin(sorted(wanted, key=[each.name for each in family.budgets].index))
+        self._database.check()
+        self._progress.begin(sorted(wanted, key=[each.name for each in group.budgets].index))
         try:
-            for found in family.measure(self._ground, wanted):
+            for found in group.measure(self._database, wanted):
                 self._note(found)
         except (PartboxError, psycopg.Error) as error:
-            if self._ground.conn.broken:
+            if self._database.conn.broken:
                 raise
             reason = in_short(str(error), LONGEST)
             for name in wanted - self._found.keys():

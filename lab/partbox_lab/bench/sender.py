@@ -18,7 +18,7 @@ import psycopg
 
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
-from partbox_lab.bench.leash import Leash, LeashedProcess
+from partbox_lab.bench.child_process import ChildProcess, StopPipe
 
 SENT: Final = struct.Struct("<qq")
 EACH: Final = 250.0  # events per second and connection
@@ -53,7 +53,7 @@ class Sender:
 
     def __init__(self, task: SendingTask) -> None:
         self._task = task
-        self._process = LeashedProcess("partbox-bench-sender", _run, task)
+        self._process = ChildProcess("partbox-bench-sender", _run, task)
 
     def __enter__(self) -> "Sender":
         self._process.__enter__()
@@ -84,7 +84,7 @@ class Sender:
         return found
 
 
-def _run(task: SendingTask, leash: Leash) -> None:
+def _run(task: SendingTask, stop: StopPipe) -> None:
     """The process's program."""
     lock, stopping = threading.Lock(), threading.Event()
     with task.path.open("ab", buffering=0) as file:
@@ -97,7 +97,7 @@ def _run(task: SendingTask, leash: Leash) -> None:
         clients = [threading.Thread(target=_publish, args=(task, n, note, stopping)) for n in range(task.clients)]
         for each in clients:
             each.start()
-        while any(each.is_alive() for each in clients) and not leash.poll(LOOK):
+        while any(each.is_alive() for each in clients) and not stop.poll(LOOK):
             pass
         stopping.set()
         for each in clients:

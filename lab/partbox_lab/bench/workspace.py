@@ -17,7 +17,7 @@ MIB: Final = 1 << 20
 
 
 @contextmanager
-def bench_place(dsn: str | None, connections: int) -> Iterator[Workspace]:
+def bench_workspace(dsn: str | None, connections: int) -> Iterator[Workspace]:
     """Set it up, an embedded server for so many connections, and remove it; SettingsError if the schema exists."""
     found = (
         None if dsn is None else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(resolve(dsn))})

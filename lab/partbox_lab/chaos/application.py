@@ -17,8 +17,8 @@ from partbox.errors import RecoverableError
 from partbox.events import DeliveredEvent
 from partbox.outbox import Outbox
 from partbox_lab.chaos.faults import HANDLER_TIMEOUT, LEASE
+from partbox_lab.chaos.handler_faults import FaultFile
 from partbox_lab.chaos.journal import JournalWriter
-from partbox_lab.chaos.mood import MoodFile
 
 FOLDER: Final = "CHAOS_FOLDER"
 TARGET: Final = "partbox_lab.chaos.application:outbox"
@@ -31,7 +31,7 @@ FAILING = 0.2  # of first attempts, while handlers fail
 outbox = Outbox()
 _folder = Path(os.environ.get(FOLDER, "."))
 _writer = JournalWriter(_folder / "journal")
-_mood = MoodFile(_folder)
+_faults = FaultFile(_folder)
 
 
 @outbox.on(SYNC, timeout=HANDLER_TIMEOUT)
@@ -58,11 +58,11 @@ def _noted(event: DeliveredEvent) -> Iterator[None]:
 
 def _behave(event: DeliveredEvent) -> float:
     """Misbehave, or return the seconds that the work takes."""
-    mood = _mood.now()
-    if mood.kind == "fail" and event.attempt == 1 and random.random() < FAILING:
+    fault = _faults.now()
+    if fault.kind == "fail" and event.attempt == 1 and random.random() < FAILING:
         raise RecoverableError("chaos")
-    if mood.kind in ("hang", "block-gil") and event.attempt == 1 and _mood.take(mood.ticket):
-        if mood.kind == "hang":
+    if fault.kind in ("hang", "block-gil") and event.attempt == 1 and _faults.take(fault.ticket):
+        if fault.kind == "hang":
             return HANDLER_TIMEOUT * 2
         _hold_the_interpreter(LEASE + 0.5)
     return random.uniform(0, LABOUR if random.random() < LABORIOUS else WORK)

@@ -16,7 +16,7 @@ from partbox_lab.chaos.network import HOST, Network
 TWO_PHASE: Final = "two-phase"
 
 
-class Means:
+class Capabilities:
     """`faults` are the wanted ones that are possible here; `skipped` has the reason for each of the others."""
 
     def __init__(self, place: Workspace, wanted: Sequence[str], disk: OwnDisk) -> None:

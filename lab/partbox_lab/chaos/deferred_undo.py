@@ -8,7 +8,7 @@ from itertools import count
 Action = Callable[[], None]
 
 
-class Agenda:
+class DeferredUndo:
     """Actions by due time; equal times in the order of adding."""
 
     def __init__(self) -> None:

@@ -64,13 +64,13 @@ class Judgement:
     in_flight: int = 0
 
 
-def excuse(
+def explain(
     published: Sequence[LoggedEvent],
     deliveries: Sequence[HandlerCall],
     disturbances: Sequence[Disturbance],
     concurrency: int,
 ) -> Judgement:
-    """Judge the history, and remove from the verdict everything that the disturbances excuse."""
+    """Judge the history, and remove from the verdict everything that the disturbances explain."""
     hindrances = sorted((each for each in disturbances if each.hinders), key=lambda each: each.at)
     disturbances = [each for each in disturbances if not each.hinders]
     history = sorted(deliveries, key=lambda delivery: delivery.start)

@@ -13,22 +13,22 @@ from partbox.embedded import processes
 from partbox.embedded.server import Server
 from partbox.platform import boottime as now
 from partbox_lab.chaos import network, statements
-from partbox_lab.chaos.agenda import Agenda
 from partbox_lab.chaos.backends import Backends
 from partbox_lab.chaos.clock import FARTHEST
-from partbox_lab.chaos.excuses import CRASH, Disturbance
+from partbox_lab.chaos.deferred_undo import DeferredUndo
+from partbox_lab.chaos.explained_duplicates import CRASH, Disturbance
 from partbox_lab.chaos.failover import Failover
 from partbox_lab.chaos.faults import DRAIN, LEASE
 from partbox_lab.chaos.fleet import ROLE, Fleet, Host
 from partbox_lab.chaos.full_disk import FullDisk
-from partbox_lab.chaos.mason import KILLS, Mason
-from partbox_lab.chaos.mood import Mood, MoodFile
+from partbox_lab.chaos.handler_faults import FaultFile, HandlerFault
 from partbox_lab.chaos.node import Node
 from partbox_lab.chaos.publishers import ROLE as PUBLISHER
 from partbox_lab.chaos.publishers import ChaosPublisher, Large, Leaping
 from partbox_lab.chaos.rights import FAULTS as RIGHTS
 from partbox_lab.chaos.rights import Rights
 from partbox_lab.chaos.schedule import ScheduledFault
+from partbox_lab.chaos.segment_churn import KILLS, SegmentChurn
 from partbox_lab.chaos.tamperer import Tamperer
 from partbox_lab.chaos.watcher import Watcher
 
@@ -38,10 +38,10 @@ PATIENCE = DRAIN + 20.0
 REST = 12.0
 """Seconds for which nobody begins a transaction that lasts: what changes segments gives way to them."""
 RESTART = "database restart"
-MOOD = 2.0  # seconds in which a handler must take a ticket
+TO_TAKE = 2.0  # seconds in which a handler must take a ticket
 
 
-class Actor:
+class FaultInjector:
     """`disturbances` are the faults that hit owners; `done` and `missed` count faults with and without a victim."""
 
     def __init__(
@@ -52,22 +52,22 @@ class Actor:
         tell: Callable[[str], None],
         publishers: Sequence[ChaosPublisher] = (),
         disk: FullDisk | None = None,
-        mason: Mason | None = None,
+        churn: SegmentChurn | None = None,
     ) -> None:
         self._place = place
         self._publishers = publishers
         self._disk = disk
-        self._mason = mason
+        self._churn = churn
         self._fleet = fleet
         self._watcher = watcher
         self._tell = tell
-        self._mood = MoodFile(place.folder)
-        self._agenda = Agenda()
+        self._faults = FaultFile(place.folder)
+        self._undo = DeferredUndo()
         self._backends = Backends(place)
         self._failover = Failover(place)
         self._numbers = count()
         self.disturbances: list[Disturbance] = []
-        self._rights = Rights(place, self._agenda, self.disturbances)
+        self._rights = Rights(place, self._undo, self.disturbances)
         self.done: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
 
@@ -79,11 +79,11 @@ class Actor:
 
     def settle(self) -> None:
         """Undo the faults that are over by now."""
-        self._agenda.settle()
+        self._undo.settle()
 
     def finish(self) -> None:
         """Undo everything now, and start a node if none works."""
-        self._agenda.finish()
+        self._undo.finish()
         self._backends.go_on()
         if not any(host.kept for host in self._fleet.hosts):
             self._fleet.join()
@@ -123,7 +123,7 @@ class Actor:
         self._hit(step.fault, host.node.workers(), now(), now() + LEASE)
         host.kept = False
         _send(host.node.pid, signal.SIGKILL)
-        self._agenda.after(step.lasts, lambda: self._fleet.start(host))
+        self._undo.after(step.lasts, lambda: self._fleet.start(host))
         return host.node.name
 
     def _kill_node(self, step: ScheduledFault) -> str | None:
@@ -133,7 +133,7 @@ class Actor:
         self._hit(step.fault, host.node.workers(), now(), now() + BLINK)
         host.kept = False
         host.node.signal_all(signal.SIGKILL)
-        self._agenda.after(step.lasts, lambda: self._fleet.start(host))
+        self._undo.after(step.lasts, lambda: self._fleet.start(host))
         return host.node.name
 
     def _freeze_process(self, step: ScheduledFault) -> str | None:
@@ -161,13 +161,13 @@ class Actor:
                 _send(pid, signal.SIGCONT)
             self._hit(step.fault, pids, at, now(), frozen=True)
 
-        self._agenda.after(step.lasts, thaw)
+        self._undo.after(step.lasts, thaw)
 
     def _restart_node(self, step: ScheduledFault) -> str | None:
         host = self._host(step)
         if host is None:
             return None
-        self._let_go(host, lambda: self._agenda.after(step.lasts, lambda: self._fleet.start(host)))
+        self._let_go(host, lambda: self._undo.after(step.lasts, lambda: self._fleet.start(host)))
         return host.node.name
 
     def _let_go(self, host: Host, then: Callable[[], None]) -> None:
@@ -180,14 +180,14 @@ class Actor:
             if node.family() and time.monotonic() < until:
                 node.process.poll()
                 time.sleep(0.02)
-                self._agenda.after(LOOK, look)
+                self._undo.after(LOOK, look)
                 return
             if left := node.family():
                 self._hit("did not leave in time", left, now(), now() + BLINK)
                 node.end(0)
             then()
 
-        self._agenda.after(LOOK, look)
+        self._undo.after(LOOK, look)
 
     def _scale(self, step: ScheduledFault) -> str:
         up = self._fleet.up()
@@ -203,14 +203,14 @@ class Actor:
         return self._backends.cut(step, ROLE if step.fault == "cut-backends" else PUBLISHER)
 
     def _misbehave(self, step: ScheduledFault) -> str:
-        mood = Mood(step.fault, f"{step.fault}-{next(self._numbers)}")
-        self._mood.set(mood)
-        self._agenda.after(step.lasts or MOOD, lambda: self._calm(mood))
+        fault = HandlerFault(step.fault, f"{step.fault}-{next(self._numbers)}")
+        self._faults.set(fault)
+        self._undo.after(step.lasts or TO_TAKE, lambda: self._calm(fault))
         return f"for {step.lasts:.1f} s" if step.lasts else "one handler"
 
-    def _calm(self, mood: Mood) -> None:
-        if self._mood.now() == mood:
-            self._mood.set(Mood())
+    def _calm(self, fault: HandlerFault) -> None:
+        if self._faults.now() == fault:
+            self._faults.set(HandlerFault())
 
     def _restart_server(self, step: ScheduledFault) -> str | None:
         server = self._free_server()
@@ -231,7 +231,7 @@ class Actor:
             cause = RESTART if step.fault == "restart-fast" else CRASH
             self.disturbances.append(Disturbance(cause, at, now()))
 
-        self._agenda.after(step.lasts, start)
+        self._undo.after(step.lasts, start)
         return f"PostgreSQL is away for {step.lasts:.1f} s"
 
     def _fail_over(self, step: ScheduledFault) -> str | None:
@@ -262,7 +262,7 @@ class Actor:
             disk.begin(step.fault == "wal-full")
         except psycopg.OperationalError:
             return None
-        self._agenda.after(step.lasts, self._make_room)
+        self._undo.after(step.lasts, self._make_room)
         return f"for {step.lasts:.1f} s"
 
     def _make_room(self) -> None:
@@ -286,7 +286,7 @@ class Actor:
             self._hit(step.fault, node.workers(), at, now())
 
         self._hit(step.fault, node.workers(), at, at + step.lasts)
-        self._agenda.after(step.lasts, mend)
+        self._undo.after(step.lasts, mend)
         return f"{node.name}, for {step.lasts:.1f} s"
 
     def _hang_connection(self, step: ScheduledFault) -> str | None:
@@ -300,7 +300,7 @@ class Actor:
             return None
         if int(step.how * 1_000) % 2 == 0:
             return f"one of {host.node.name}, for good"
-        self._agenda.after(step.lasts, lambda: connections.loosen(wire, link))
+        self._undo.after(step.lasts, lambda: connections.loosen(wire, link))
         return f"one of {host.node.name}, for {step.lasts:.1f} s"
 
     def _stop_backend(self, step: ScheduledFault) -> str | None:
@@ -308,19 +308,19 @@ class Actor:
 
     def _kill_mason(self, step: ScheduledFault) -> str | None:
         """Excuses nothing: who looks after segments delivers no event."""
-        if self._mason is None:
+        if self._churn is None:
             return None
         for each in self._publishers:
             if each.lingers:
                 each.rest(REST)
-        self._mason.kill(step.fault)
+        self._churn.kill(step.fault)
         return "the next one"
 
     def _ask_publishers(self, step: ScheduledFault) -> str | None:
         kind = Large if step.fault == "large-payloads" else Leaping
         asked = [each for each in self._publishers if isinstance(each, kind)]
         for each in asked:
-            each.ask(step.lasts or MOOD)
+            each.ask(step.lasts or TO_TAKE)
         what = f"for {step.lasts:.1f} s" if step.lasts else "beside a transaction that stays open"
         return what if asked else None
 
@@ -328,7 +328,7 @@ class Actor:
         """Excuses nothing: what is lost of the bell costs latency alone."""
         tamperer = Tamperer(self._place, step.fault)
         tamperer.start()
-        self._agenda.after(step.lasts, tamperer.end)
+        self._undo.after(step.lasts, tamperer.end)
         return f"for {step.lasts:.1f} s"
 
     def _deny(self, step: ScheduledFault) -> str | None:
@@ -341,31 +341,31 @@ class Actor:
             return None
         clock, offset = host.clock, (2 * step.how - 1) * FARTHEST
         clock.set(offset)
-        self._agenda.after(step.lasts, lambda: clock.set(0.0))
+        self._undo.after(step.lasts, lambda: clock.set(0.0))
         return f"{host.node.name} by {offset:+.0f} s, for {step.lasts:.1f} s"
 
 
-_ACTS: dict[str, Callable[[Actor, ScheduledFault], str | None]] = {
-    "kill-process": Actor._kill_process,
-    "kill-supervisor": Actor._kill_supervisor,
-    "kill-node": Actor._kill_node,
-    "freeze-process": Actor._freeze_process,
-    "freeze-node": Actor._freeze_node,
-    "restart-node": Actor._restart_node,
-    "scale": Actor._scale,
-    **dict.fromkeys(("cut-backends", "cut-publishers"), Actor._cut),
-    **dict.fromkeys(("fail", "hang", "block-gil"), Actor._misbehave),
-    **dict.fromkeys(("restart-fast", "restart-immediate", "crash"), Actor._restart_server),
-    "promoted-standby": Actor._fail_over,
-    **dict.fromkeys(("disk-full", "wal-full"), Actor._fill_disk),
-    **dict.fromkeys(KILLS, Actor._kill_mason),
-    **dict.fromkeys((network.DELAY, network.HANG, network.HALF, network.CUT), Actor._disturb_wire),
-    "conn-hang": Actor._hang_connection,
-    "backend-stop": Actor._stop_backend,
-    **dict.fromkeys(("large-payloads", "id-leap"), Actor._ask_publishers),
-    **dict.fromkeys(statements.TAMPERS, Actor._tamper),
-    **dict.fromkeys(RIGHTS, Actor._deny),
-    "clock": Actor._jump,
+_ACTS: dict[str, Callable[[FaultInjector, ScheduledFault], str | None]] = {
+    "kill-process": FaultInjector._kill_process,
+    "kill-supervisor": FaultInjector._kill_supervisor,
+    "kill-node": FaultInjector._kill_node,
+    "freeze-process": FaultInjector._freeze_process,
+    "freeze-node": FaultInjector._freeze_node,
+    "restart-node": FaultInjector._restart_node,
+    "scale": FaultInjector._scale,
+    **dict.fromkeys(("cut-backends", "cut-publishers"), FaultInjector._cut),
+    **dict.fromkeys(("fail", "hang", "block-gil"), FaultInjector._misbehave),
+    **dict.fromkeys(("restart-fast", "restart-immediate", "crash"), FaultInjector._restart_server),
+    "promoted-standby": FaultInjector._fail_over,
+    **dict.fromkeys(("disk-full", "wal-full"), FaultInjector._fill_disk),
+    **dict.fromkeys(KILLS, FaultInjector._kill_mason),
+    **dict.fromkeys((network.DELAY, network.HANG, network.HALF, network.CUT), FaultInjector._disturb_wire),
+    "conn-hang": FaultInjector._hang_connection,
+    "backend-stop": FaultInjector._stop_backend,
+    **dict.fromkeys(("large-payloads", "id-leap"), FaultInjector._ask_publishers),
+    **dict.fromkeys(statements.TAMPERS, FaultInjector._tamper),
+    **dict.fromkeys(RIGHTS, FaultInjector._deny),
+    "clock": FaultInjector._jump,
 }
 
 

@@ -7,37 +7,37 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Mood:
+class HandlerFault:
     """`kind` is "calm", "fail", "hang" or "block-gil"; the last two are for the one handler that takes `ticket`."""
 
     kind: str = "calm"
     ticket: str = ""
 
 
-class MoodFile:
-    """The mood of all handlers of a run."""
+class FaultFile:
+    """The fault of all handlers of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "mood"
+        self._path = folder / "fault"
         self._tickets = folder / "tickets"
         self._seen: int | None = None
-        self._mood = Mood()
+        self._faults = HandlerFault()
 
-    def set(self, mood: Mood) -> None:
-        """Set the mood of all handlers from now on."""
+    def set(self, fault: HandlerFault) -> None:
+        """Set the fault of all handlers from now on."""
         self._tickets.mkdir(exist_ok=True)
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(mood)))
+        new.write_text(json.dumps(asdict(fault)))
         new.replace(self._path)
 
-    def now(self) -> Mood:
+    def now(self) -> HandlerFault:
         try:
             changed = self._path.stat().st_ino, self._path.stat().st_mtime_ns
         except FileNotFoundError:
-            return Mood()
+            return HandlerFault()
         if hash(changed) != self._seen:
-            self._mood, self._seen = Mood(**json.loads(self._path.read_text())), hash(changed)
-        return self._mood
+            self._faults, self._seen = HandlerFault(**json.loads(self._path.read_text())), hash(changed)
+        return self._faults
 
     def take(self, ticket: str) -> bool:
         """True for the first handler of all processes that asks."""

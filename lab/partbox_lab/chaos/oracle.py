@@ -11,7 +11,7 @@ right if
 * no two handlers of one aggregate run at the same time.
 
 A call that ended with an error counts as an attempt: the event may come again. Other repeats are counted, not judged:
-which of them are excused depends on the faults (see `excuses`).
+which of them are excused depends on the faults (see `explained_duplicates`).
 """
 
 from collections import defaultdict

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from partbox.terminal.figures import figures
-from partbox_lab.chaos.excuses import Judgement
+from partbox_lab.chaos.explained_duplicates import Judgement
 from partbox_lab.chaos.journal import HandlerCall
-from partbox_lab.chaos.mason import Leftover
 from partbox_lab.chaos.oracle import LoggedEvent
+from partbox_lab.chaos.segment_churn import Leftover
 from partbox_lab.chaos.watcher import Regress
 
 EXAMPLES = 5

@@ -13,8 +13,8 @@ import psycopg
 from partbox.demo.workspace import Workspace
 from partbox.platform import boottime as now
 from partbox_lab.chaos import statements
-from partbox_lab.chaos.agenda import Agenda
-from partbox_lab.chaos.excuses import Disturbance
+from partbox_lab.chaos.deferred_undo import DeferredUndo
+from partbox_lab.chaos.explained_duplicates import Disturbance
 from partbox_lab.chaos.fleet import ROLE
 from partbox_lab.chaos.schedule import ScheduledFault
 
@@ -33,14 +33,14 @@ RETRY: Final = 0.2  # seconds until what a lock kept from being given back is tr
 
 
 class Rights:
-    """Each fault answers what it has done, None if it could not, and puts its end on the agenda.
+    """Each fault answers what it has done, None if it could not, and adds its end to `undo`.
 
     `disturbances` get the times in which nodes could not save all that was done.
     """
 
-    def __init__(self, place: Workspace, agenda: Agenda, disturbances: list[Disturbance]) -> None:
+    def __init__(self, place: Workspace, undo: DeferredUndo, disturbances: list[Disturbance]) -> None:
         self._place = place
-        self._agenda = agenda
+        self._undo = undo
         self._disturbances = disturbances
 
     def take(self, step: ScheduledFault) -> str | None:
@@ -76,7 +76,7 @@ class Rights:
         except psycopg.OperationalError:
             close.close()
             return None
-        self._agenda.after(step.lasts, close.close)
+        self._undo.after(step.lasts, close.close)
         return f"for {step.lasts:.1f} s"
 
     def _for_a_while(
@@ -90,9 +90,9 @@ class Rights:
             if self._change(*back):
                 self._disturbances.append(Disturbance(step.fault, at, now(), hinders=True))
             else:
-                self._agenda.after(RETRY, give_back)
+                self._undo.after(RETRY, give_back)
 
-        self._agenda.after(step.lasts, give_back)
+        self._undo.after(step.lasts, give_back)
         return f"{what}, for {step.lasts:.1f} s"
 
     def _change(self, change: str, relation: str, what: str) -> bool:

@@ -12,21 +12,21 @@ from partbox.observe.logs.log_event import FULL_DISK
 from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
 from partbox_lab.chaos import statements
-from partbox_lab.chaos.actor import Actor
-from partbox_lab.chaos.excuses import UNEXPLAINED, excuse
+from partbox_lab.chaos.capabilities import Capabilities
+from partbox_lab.chaos.explained_duplicates import UNEXPLAINED, explain
+from partbox_lab.chaos.fault_injector import FaultInjector
 from partbox_lab.chaos.faults import FAULTS
 from partbox_lab.chaos.fleet import Fleet
 from partbox_lab.chaos.full_disk import FullDisk, OwnDisk
 from partbox_lab.chaos.journal import Journal
 from partbox_lab.chaos.ledger import Ledger
-from partbox_lab.chaos.mason import KILLS, Mason
-from partbox_lab.chaos.means import Means
-from partbox_lab.chaos.place import place
 from partbox_lab.chaos.publishers import ROLE as PUBLISHER
 from partbox_lab.chaos.publishers import Leaping, publishers, resolve, stop
 from partbox_lab.chaos.report import ChaosReport, examples, violations
 from partbox_lab.chaos.schedule import schedule
+from partbox_lab.chaos.segment_churn import KILLS, SegmentChurn
 from partbox_lab.chaos.watcher import Watcher, forgotten, read, regresses
+from partbox_lab.chaos.workspace import chaos_workspace
 
 LOOK = 0.05
 CONCURRENCY: Final = 4
@@ -59,7 +59,7 @@ def perform(plan: ChaosPlan, out: TextIO) -> ChaosReport:
     Raises PartboxError or psycopg.Error if it cannot go on.
     """
     disk = OwnDisk(any(FAULTS[name].needs == "disk" for name in plan.faults))
-    with Interrupts() as interrupts, place(plan.dsn, plan.schema, plan.keep, disk) as where:
+    with Interrupts() as interrupts, chaos_workspace(plan.dsn, plan.schema, plan.keep, disk) as where:
         return _Run(plan, where, disk, interrupts, out).run()
 
 
@@ -71,19 +71,21 @@ class _Run:
         self._out = out
         self._began = time.monotonic()
         self._lasted = self._told = 0.0
-        self._means = Means(where, plan.faults, disk)
+        self._capabilities = Capabilities(where, plan.faults, disk)
         self._journal = Journal(where.folder / "journal")
         self._ledger = Ledger(Outbox(where.dsn, schema=plan.schema), ACCOUNTS)
-        self._fleet = Fleet(where, self._means.route, plan.processes, CONCURRENCY)
+        self._fleet = Fleet(where, self._capabilities.route, plan.processes, CONCURRENCY)
         self._watcher = Watcher(where, self._fleet.leaving)
-        self._publishers = publishers(where, self._ledger, plan.seed, self._means.two_phase)
+        self._publishers = publishers(where, self._ledger, plan.seed, self._capabilities.two_phase)
         self._leaping = [each for each in self._publishers if isinstance(each, Leaping)]
-        self._mason = Mason(where)
+        self._churn = SegmentChurn(where)
         full = FullDisk(where, disk.disk, self._publish) if disk.disk is not None else None
-        self._actor = Actor(where, self._fleet, self._watcher, self._say, self._publishers, full, self._mason)
+        self._injector = FaultInjector(
+            where, self._fleet, self._watcher, self._say, self._publishers, full, self._churn
+        )
 
     def run(self) -> ChaosReport:
-        for name, reason in self._means.skipped.items():
+        for name, reason in self._capabilities.skipped.items():
             self._say(f"no {name}: {reason}")
         try:
             self._start()
@@ -99,8 +101,8 @@ class _Run:
         """Wait until the nodes own everything; time counts from then on."""
         with self._place.connect("chaos") as conn:
             self._ledger.open(conn)
-        if set(KILLS) & set(self._means.faults):
-            self._mason.begin()
+        if set(KILLS) & set(self._capabilities.faults):
+            self._churn.begin()
         for _ in range(self._plan.nodes):
             self._fleet.join()
         self._watcher.start()
@@ -114,19 +116,19 @@ class _Run:
 
     def _disturb(self) -> None:
         """Follow the schedule until its end or Ctrl-C; then stop publishing and undo all faults."""
-        steps = list(schedule(self._plan.seed, self._plan.seconds, self._means.faults))
+        steps = list(schedule(self._plan.seed, self._plan.seconds, self._capabilities.faults))
         while self._elapsed < self._plan.seconds and not self._interrupts.asked.is_set():
             while steps and steps[0].at <= self._elapsed:
-                self._actor.do(steps.pop(0))
-            self._actor.settle()
+                self._injector.do(steps.pop(0))
+            self._injector.settle()
             self._fleet.tend()
             self._look()
             self._interrupts.asked.wait(LOOK)
         self._lasted = self._elapsed
         self._say("publishers stop; everything is mended")
-        self._actor.finish()
+        self._injector.finish()
         stop([each for each in self._publishers if each not in self._leaping], self._interrupts.at_once.wait)
-        if self._means.two_phase:
+        if self._capabilities.two_phase:
             with self._place.connect("chaos") as conn:
                 resolve(conn, self._plan.schema, self._place.named("prepared "))
 
@@ -178,8 +180,8 @@ class _Run:
             *regresses(self._watcher.cursors, cursors, crashed=False),
             *forgotten(deliveries, cursors),
         ]
-        judgement = excuse(truth, deliveries, [*self._actor.disturbances, *self._watcher.losses], CONCURRENCY)
-        found = violations(judgement, stale_saves, self._mason.left_over() if drained else [])
+        judgement = explain(truth, deliveries, [*self._injector.disturbances, *self._watcher.losses], CONCURRENCY)
+        found = violations(judgement, stale_saves, self._churn.left_over() if drained else [])
         self._place.keep |= any(found.values()) or not drained
         return ChaosReport(
             seed=self._plan.seed,
@@ -202,29 +204,29 @@ class _Run:
 
     def _happened(self) -> dict[str, Any]:
         """The faults and their traces, as the report has them; steps that were to be killed and did not come missed."""
-        unmet = Counter({name: self._actor.done[name] for name in KILLS}) - self._mason.killed
+        unmet = Counter({name: self._injector.done[name] for name in KILLS}) - self._churn.killed
         return {
             "interrupted": sum(each.interrupted for each in self._publishers),
             "refused": sum(each.refused for each in self._publishers),
             "restarted": self._fleet.restarted,
-            "segments": dict(self._mason.done),
+            "segments": dict(self._churn.done),
             "remedies": self._fleet.logged(FULL_DISK),
-            "faults": dict(self._actor.done - unmet),
-            "missed": dict(self._actor.missed + unmet),
-            "skipped": self._means.skipped,
+            "faults": dict(self._injector.done - unmet),
+            "missed": dict(self._injector.missed + unmet),
+            "skipped": self._capabilities.skipped,
         }
 
     def _end(self) -> None:
         """End everything that still runs."""
-        self._mason.stopping.set()
+        self._churn.stopping.set()
         for publisher in self._publishers:
             publisher.stopping.set()
         for leaping in self._leaping:
             leaping.let_go.set()
         self._watcher.stopping.set()
         self._fleet.kill()
-        self._means.close()
-        for thread in (*self._publishers, self._watcher, self._mason):
+        self._capabilities.close()
+        for thread in (*self._publishers, self._watcher, self._churn):
             if thread.ident is not None:
                 thread.join(5)
 
@@ -242,7 +244,7 @@ class _Run:
     def _look(self) -> None:
         """Raise the error that ended a thread of ours. Once a second pause publishers that are too far ahead, and
         report the progress on a terminal."""
-        for error in (self._watcher.error, self._mason.error, *(each.error for each in self._publishers)):
+        for error in (self._watcher.error, self._churn.error, *(each.error for each in self._publishers)):
             if error is not None:
                 raise error
         if time.monotonic() < self._told + 1:

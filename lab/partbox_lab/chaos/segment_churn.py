@@ -21,7 +21,7 @@ from partbox.rules.segments import Range, Segment
 from partbox.segments.patience import tried
 from partbox_lab.chaos import statements
 
-ROLE: Final = "mason"
+ROLE: Final = "segments"
 KILLS: Final = {"kill-attach": "attach", "kill-truncate": "truncate", "kill-drop": "drop"}
 """By the fault, the step that is killed."""
 SIZE: Final = 1_000  # ids of a segment
@@ -57,11 +57,11 @@ def following(segments: Sequence[Segment], drawn: int) -> Iterator[Range]:
         start += SIZE
 
 
-class Mason(threading.Thread):
+class SegmentChurn(threading.Thread):
     """`done` counts its steps, `killed` those that did not come to their end, by the fault."""
 
     def __init__(self, place: Workspace) -> None:
-        super().__init__(name="chaos-mason", daemon=True)
+        super().__init__(name="chaos-segments", daemon=True)
         self._place = place
         self._schema = place.schema
         self._asked: set[str] = set()

@@ -11,7 +11,7 @@ import psycopg
 from partbox.demo.workspace import Workspace
 from partbox.platform import boottime as now
 from partbox_lab.chaos import statements
-from partbox_lab.chaos.excuses import Disturbance
+from partbox_lab.chaos.explained_duplicates import Disturbance
 from partbox_lab.chaos.journal import HandlerCall
 
 ROLE: Final = "watcher"

@@ -28,7 +28,7 @@ QUIET = 3 * LEASE  # seconds without a heartbeat after which a schema of ours is
 
 
 @contextmanager
-def place(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> Iterator[Workspace]:
+def chaos_workspace(dsn: str | None, schema: str, keep: bool, disk: OwnDisk) -> Iterator[Workspace]:
     """Set it up, and remove it; an own server on that disk, if it can be had.
 
     SettingsError if the schema exists already and no earlier run has left it.

@@ -13,8 +13,8 @@ from partbox.cli import main
 from partbox.errors import PartboxError
 from partbox_lab.bench import LINES, QUICK, BenchPlan, LineSet, perform
 from partbox_lab.bench.budget import Budget, Direction, Measured
-from partbox_lab.bench.family import Family
-from partbox_lab.bench.lines import drain, latency
+from partbox_lab.bench.group import LineGroup
+from partbox_lab.bench.measurements import drain, latency
 
 FIRST = Budget("first", "the first", Direction.AT_LEAST, 1)
 SECOND = Budget("second", "the second", Direction.AT_LEAST, 1)
@@ -40,10 +40,10 @@ def told(capsys, monkeypatch):
 
 @pytest.fixture
 def measured(empty_dsn):
-    """The report of a run of two families, the first with the lines `first` and `second`, the other with `third`."""
+    """The report of a run of two groups, the first with the lines `first` and `second`, the other with `third`."""
 
     def measured(measure, third=lambda *_: iter([Measured("third", 2.0)])):
-        lines = LineSet((Family((FIRST, SECOND), measure), Family((THIRD,), third)))
+        lines = LineSet((LineGroup((FIRST, SECOND), measure), LineGroup((THIRD,), third)))
         plan = BenchPlan(empty_dsn, lines.names, QUICK, lines=lines)
         return {each.budget.name: each for each in perform(plan, StringIO()).results}
 
@@ -153,8 +153,8 @@ def test_a_family_that_fails_fails_its_lines_and_no_others(measured, schemas):
 
 
 def test_a_statement_that_the_server_refuses_fails_its_lines(measured):
-    def refused(ground, _):
-        yield Measured("first", float(ground.conn.execute("select 1 / 0").fetchone()[0]))
+    def refused(database, _):
+        yield Measured("first", float(database.conn.execute("select 1 / 0").fetchone()[0]))
 
     found = measured(refused)
     assert [each.standing for each in found.values()] == ["failed", "failed", "met"]
@@ -176,8 +176,8 @@ def test_whatever_ends_it_the_schema_is_removed(measured, schemas, error):
 
 
 def test_a_lost_connection_ends_it_and_the_schema_is_removed_by_another(measured, schemas):
-    def loses(ground, _):
-        ground.conn.execute("select pg_terminate_backend(pg_backend_pid())")
+    def loses(database, _):
+        database.conn.execute("select pg_terminate_backend(pg_backend_pid())")
         yield Measured("first", 2.0)
 
     with pytest.raises(psycopg.OperationalError):

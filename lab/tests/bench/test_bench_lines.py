@@ -18,9 +18,9 @@ EXACT = {"rebalance-moves": 0, "restart-duplicates": 0, "restart-reordered": 0}
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("family", [*LINES.families, *GROWTH.families], ids=lambda family: family.budgets[0].name)
-def test_each_line_gets_a_value_and_leaves_nothing_behind(started, schemas, empty_dsn, family):
-    names = [each.name for each in family.budgets]
+@pytest.mark.parametrize("group", [*LINES.groups, *GROWTH.groups], ids=lambda group: group.budgets[0].name)
+def test_each_line_gets_a_value_and_leaves_nothing_behind(started, schemas, empty_dsn, group):
+    names = [each.name for each in group.budgets]
     if "drain-pgq" in names:
         with psycopg.connect(empty_dsn) as conn:
             conn.execute(PGQ)

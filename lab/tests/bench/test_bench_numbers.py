@@ -12,11 +12,11 @@ from partbox.rules.hashing import partition_of
 from partbox_lab.bench.choice import chosen_lines
 from partbox_lab.bench.growth import GROWTH
 from partbox_lab.bench.handlers import NOTE, Notebook, Noted
-from partbox_lab.bench.lines import LINES
-from partbox_lab.bench.lines.cluster import judge, moved
-from partbox_lab.bench.lines.latency import figures, latencies
-from partbox_lab.bench.metronome import one_for_each_partition
+from partbox_lab.bench.measurements import LINES
+from partbox_lab.bench.measurements.cluster import judge, moved
+from partbox_lab.bench.measurements.latency import figures, latencies
 from partbox_lab.bench.node import halves
+from partbox_lab.bench.paced_publisher import one_for_each_partition
 from partbox_lab.bench.rounds import compared, in_turn, quantile, ratio
 from partbox_lab.bench.sender import aggregate, schedule
 from partbox_lab.bench.statements import OwnedPartition

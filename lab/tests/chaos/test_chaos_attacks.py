@@ -15,9 +15,8 @@ from waiting import eventually
 
 from partbox.outbox import Outbox
 from partbox.rules.bell import channel
-from partbox_lab.chaos import actor as actors
-from partbox_lab.chaos import statements
-from partbox_lab.chaos.actor import Actor
+from partbox_lab.chaos import fault_injector, statements
+from partbox_lab.chaos.fault_injector import FaultInjector
 from partbox_lab.chaos.faults import FAULTS, LEASE, chosen, possible
 from partbox_lab.chaos.ledger import Ledger
 from partbox_lab.chaos.network import HOST
@@ -47,17 +46,17 @@ def place(dsn, tmp_path):
 
 @pytest.fixture
 def act(place):
-    """Makes an actor on this place; whatever it stopped goes on afterwards."""
+    """Makes an injector on this place; whatever it stopped goes on afterwards."""
     made = []
 
     def make(fleet=None, publishers=()):
         fleet = fleet or SimpleNamespace(hosts=[SimpleNamespace(kept=True)], up=list, network=None)
-        made.append(Actor(place, fleet, SimpleNamespace(), lambda text: None, publishers))
+        made.append(FaultInjector(place, fleet, SimpleNamespace(), lambda text: None, publishers))
         return made[-1]
 
     yield make
-    for actor in made:
-        actor.finish()
+    for injector in made:
+        injector.finish()
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ def publisher(place, conn):
 
 def test_they_belong_to_what_is_done_unless_told_otherwise():
     assert set(NEW) <= set(chosen("all"))
-    assert set(NEW) <= set(actors._ACTS)
+    assert set(NEW) <= set(fault_injector._ACTS)
     assert {one.fault for one in schedule(7, 60, NEW)} == set(NEW)
     assert all(FAULTS[name].lasts[0] > LEASE for name in ("conn-hang", "backend-stop"))
     lacking = {"--embedded": "not ours", "proxy": "closed"}
@@ -104,35 +103,35 @@ def test_one_connection_hangs_and_the_others_do_not(dsn, network, act, how, for_
     wire = network.wire()
     target = make_conninfo(dsn, host=HOST, hostaddr=HOST, port=str(wire.port))
     host = SimpleNamespace(wire=wire, kept=True, node=SimpleNamespace(name="n", workers=list, family=list))
-    actor = act(SimpleNamespace(hosts=[host], up=lambda: [host], network=network))
+    injector = act(SimpleNamespace(hosts=[host], up=lambda: [host], network=network))
     one = psycopg.connect(target, autocommit=True)
     with closing(one), psycopg.connect(target, autocommit=True) as other:
-        actor.do(step("conn-hang", how))
+        injector.do(step("conn-hang", how))
         one.pgconn.send_query(b"select 1")
         assert other.execute("select 2").fetchone() == (2,)
         assert select.select([one.fileno()], [], [], 0.3) == ([], [], []), "nothing comes"
         with psycopg.connect(target, autocommit=True) as new:
             assert new.execute("select 3").fetchone() == (3,)
-        actor.finish()
+        injector.finish()
         assert bool(select.select([one.fileno()], [], [], 0.3 if for_good else 20)[0]) is not for_good
-    assert actor.done == {"conn-hang": 1}
-    assert actor.disturbances == [], "it excuses nothing"
+    assert injector.done == {"conn-hang": 1}
+    assert injector.disturbances == [], "it excuses nothing"
 
 
 def test_a_backend_of_a_node_is_stopped_and_goes_on_by_itself_or_at_the_end(place, act):
     with place.connect("node") as node, place.connect("publisher") as bystander:
         pid = node.info.backend_pid
-        actor = act()
-        actor.do(step("backend-stop", lasts=60.0))
+        injector = act()
+        injector.do(step("backend-stop", lasts=60.0))
         eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
         assert psutil.Process(bystander.info.backend_pid).status() != psutil.STATUS_STOPPED
-        actor.do(step("backend-stop"))
-        assert actor.missed == {"backend-stop": 1}, "there is no other"
-        actor.finish()
+        injector.do(step("backend-stop"))
+        assert injector.missed == {"backend-stop": 1}, "there is no other"
+        injector.finish()
         assert node.execute("select 1").fetchone() == (1,)
-        actor.do(step("backend-stop", lasts=0.1))
+        injector.do(step("backend-stop", lasts=0.1))
         assert node.execute("select 1").fetchone() == (1,)
-        assert actor.disturbances == [], "it excuses nothing"
+        assert injector.disturbances == [], "it excuses nothing"
 
 
 def test_large_payloads_are_published_when_asked_for_and_some_of_them_by_sql(publisher, act, conn, monkeypatch):
@@ -152,11 +151,11 @@ def test_large_payloads_are_published_when_asked_for_and_some_of_them_by_sql(pub
 def test_the_ids_run_a_million_ahead_of_a_transaction_that_stays_open(publisher, act, conn, monkeypatch):
     monkeypatch.setattr("partbox_lab.chaos.publishers.DOOMED", 0.0)
     leaping = publisher(Leaping)
-    actor = act(publishers=[leaping])
+    injector = act(publishers=[leaping])
     value = "select coalesce(pg_sequence_last_value('partbox.record_id_seq'), 0)"
-    actor.do(step("id-leap", lasts=0.0))
+    injector.do(step("id-leap", lasts=0.0))
     eventually(lambda: conn.execute(value).fetchone()[0] > LEAP)
-    actor.do(step("id-leap", lasts=0.0))
+    injector.do(step("id-leap", lasts=0.0))
     eventually(lambda: conn.execute(value).fetchone()[0] > 2 * LEAP)
     assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
     leaping.let_go.set()
@@ -203,21 +202,21 @@ def test_a_short_run_of_these_attacks_alone_keeps_every_promise(chaos, faults, s
     ],
 )
 def test_the_flag_is_tampered_with_until_the_end(conn, act, fault, shows):
-    actor = act()
-    actor.do(step(fault))
+    injector = act()
+    injector.do(step(fault))
     eventually(lambda: conn.execute(shows).fetchone() == (True,))
     conn.execute("select setval('partbox.bell', 7)")
     eventually(lambda: conn.execute(shows).fetchone() == (True,))
-    actor.finish()
+    injector.finish()
     conn.execute("select setval('partbox.bell', 7)")
     assert conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone() == (7,)
-    assert actor.disturbances == [], "it excuses nothing"
+    assert injector.disturbances == [], "it excuses nothing"
 
 
 def test_all_workers_are_rung_for_without_end(dsn, conn, act):
-    actor = act()
+    injector = act()
     conn.execute(f'listen "{channel("partbox")}"')
-    actor.do(step("bell-storm"))
+    injector.do(step("bell-storm"))
     heard = [each.payload for each in conn.notifies(timeout=30, stop_after=5)]
-    actor.finish()
+    injector.finish()
     assert heard[:5] == ["*"] * 5

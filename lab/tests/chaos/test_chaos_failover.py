@@ -7,7 +7,7 @@ from test_chaos_command import chaos, ended, open_folder
 
 from partbox.demo.workspace import workspace
 from partbox_lab.chaos.failover import Failover
-from partbox_lab.chaos.place import OPTIONS
+from partbox_lab.chaos.workspace import OPTIONS
 
 __all__ = ["chaos", "forks", "open_folder"]
 

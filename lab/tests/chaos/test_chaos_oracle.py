@@ -1,8 +1,8 @@
-"""Faults and the repeats that they excuse: histories with planted violations, beside a disturbed cluster."""
+"""Faults and the repeats that they explain: histories with planted violations, beside a disturbed cluster."""
 
 from collections import Counter
 
-from partbox_lab.chaos.excuses import CRASH, LATE, MEMORY, Disturbance, excuse
+from partbox_lab.chaos.explained_duplicates import CRASH, LATE, MEMORY, Disturbance, explain
 from partbox_lab.chaos.journal import HandlerCall
 from partbox_lab.chaos.oracle import LoggedEvent
 from partbox_lab.chaos.watcher import Regress, StoredCursor, forgotten, regresses
@@ -25,7 +25,7 @@ def history() -> list[HandlerCall]:
 
 
 def judged(deliveries, *disturbances, log=LOG, concurrency=1):
-    return excuse(log, deliveries, disturbances, concurrency)
+    return explain(log, deliveries, disturbances, concurrency)
 
 
 def killed(at: float, pid: int | None = OLD, cause: str = "kill-process") -> Disturbance:

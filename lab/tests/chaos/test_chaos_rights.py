@@ -9,8 +9,8 @@ from psycopg.conninfo import make_conninfo
 from test_chaos_command import chaos, ended, open_folder
 
 from partbox_lab.chaos import statements
-from partbox_lab.chaos.agenda import Agenda
-from partbox_lab.chaos.means import Means
+from partbox_lab.chaos.capabilities import Capabilities
+from partbox_lab.chaos.deferred_undo import DeferredUndo
 from partbox_lab.chaos.rights import FAULTS, PRIVILEGES, TABLES, Rights
 from partbox_lab.chaos.schedule import ScheduledFault
 
@@ -43,11 +43,11 @@ def test_each_right_is_taken_and_given_back(place):
         before = rights(conn)
         for fault, count in (("take-privilege", len(PRIVILEGES)), ("row-security", len(TABLES))):
             for number in range(count):
-                agenda, disturbances = Agenda(), []
+                undo, disturbances = DeferredUndo(), []
                 step = ScheduledFault(1.0, fault, 60.0, 0.0, (number + 0.5) / count)
-                assert FAULTS[fault](Rights(place, agenda, disturbances), step), number
+                assert FAULTS[fault](Rights(place, undo, disturbances), step), number
                 assert rights(conn) != before, number
-                agenda.finish()
+                undo.finish()
                 assert [(each.cause, each.hinders) for each in disturbances] == [(fault, True)]
                 assert {"".join(sorted(str(row))) for row in rights(conn)} == {
                     "".join(sorted(str(row))) for row in before
@@ -58,10 +58,10 @@ def test_the_nodes_of_a_database_that_is_not_ours_keep_their_rights(dsn, tmp_pat
     place = SimpleNamespace(
         dsn=dsn, schema="partbox", folder=tmp_path, server=None, connect=lambda _: psycopg.connect(dsn)
     )
-    means = Means(place, list(FAULTS), SimpleNamespace(disk=None, lacking=None))
-    assert means.faults == ()
-    assert "--embedded" in means.skipped["row-security"]
-    assert means.route.user is None
+    capabilities = Capabilities(place, list(FAULTS), SimpleNamespace(disk=None, lacking=None))
+    assert capabilities.faults == ()
+    assert "--embedded" in capabilities.skipped["row-security"]
+    assert capabilities.route.user is None
 
 
 def test_a_full_queue_has_room_again_also_where_the_server_has_ended_the_session_in_its_way(place, own_server):
@@ -71,13 +71,13 @@ def test_a_full_queue_has_room_again_also_where_the_server_has_ended_the_session
         statements.small_queue(conn, "partbox")
     own_server.server.stop()
     own_server.server.start()
-    agenda = Agenda()
-    assert Rights(place, agenda, []).fill(ScheduledFault(1.0, "notify-full", 60.0, 0.0, 0.0))
+    undo = DeferredUndo()
+    assert Rights(place, undo, []).fill(ScheduledFault(1.0, "notify-full", 60.0, 0.0, 0.0))
     with place.connect("test") as conn:
         assert conn.execute("select pg_notification_queue_usage() > 0.9").fetchone() == (True,)
         for pid in statements.sessions(conn, "partbox", "chaos chaos"):
             statements.cut(conn, "partbox", pid)
-    agenda.finish()
+    undo.finish()
 
 
 @pytest.mark.timeout(240)

@@ -12,7 +12,7 @@ from waiting import eventually
 from partbox.db.operator import segments as steps
 from partbox.rules.segments import Range, Segment
 from partbox_lab.chaos import statements
-from partbox_lab.chaos.mason import AHEAD, KILLS, SIZE, Mason, following
+from partbox_lab.chaos.segment_churn import AHEAD, KILLS, ROLE, SIZE, SegmentChurn, following
 
 __all__ = ["chaos", "forks", "open_folder"]
 
@@ -48,9 +48,9 @@ def place(dsn):
 
 
 @pytest.fixture
-def mason(place):
-    """A mason who has begun, on segments of his own size; he ends with the test."""
-    made = Mason(place)
+def churn(place):
+    """A churn that has begun, on segments of a size of its own; it ends with the test."""
+    made = SegmentChurn(place)
     made.begin()
     yield made
     made.stopping.set()
@@ -65,47 +65,47 @@ def consume(conn):
     )
 
 
-def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(mason, conn):
+def test_each_step_is_killed_in_the_middle_and_nothing_is_left_of_it(churn, conn):
     consume(conn)
     for fault in KILLS:
-        mason.kill(fault)
+        churn.kill(fault)
 
     def all_killed() -> bool:
         conn.execute("insert into partbox.record (partition, event_id, event_type) values (0, gen_random_uuid(), 'T')")
-        return set(mason.killed) == set(KILLS)
+        return set(churn.killed) == set(KILLS)
 
-    eventually(all_killed, 60, 0.05, moves=lambda: sum(mason.done.values()))
-    eventually(lambda: all(mason.done[step] for step in KILLS.values()), 60)
-    assert mason.left_over() == []
+    eventually(all_killed, 60, 0.05, moves=lambda: sum(churn.done.values()))
+    eventually(lambda: all(churn.done[step] for step in KILLS.values()), 60)
+    assert churn.left_over() == []
     assert conn.execute("select count(*) from partbox.record").fetchone() == (0,)
 
 
 def test_what_is_given_up_is_not_killed_and_the_next_one_is_once_it_has_its_lock(place):
-    mason = Mason(place)
-    mason.kill("kill-drop")
-    with place.connect("mason") as struck:
-        mason._take(struck, "kill-drop", lambda: "busy")
-        assert not mason.killed
+    churn = SegmentChurn(place)
+    churn.kill("kill-drop")
+    with place.connect(ROLE) as struck:
+        churn._take(struck, "kill-drop", lambda: "busy")
+        assert not churn.killed
 
         def step() -> None:
             struck.execute("lock table only partbox.record in access exclusive mode")
 
         with pytest.raises(psycopg.OperationalError):
-            mason._take(struck, "kill-drop", step)
-    assert mason.killed == {"kill-drop": 1}
-    assert not mason.done
+            churn._take(struck, "kill-drop", step)
+    assert churn.killed == {"kill-drop": 1}
+    assert not churn.done
 
 
 def test_a_strike_that_falls_into_the_end_of_a_step_is_outlived(place, conn):
-    mason = Mason(place)
-    mason.kill("kill-drop")
-    with place.connect("mason") as struck:
+    churn = SegmentChurn(place)
+    churn.kill("kill-drop")
+    with place.connect(ROLE) as struck:
 
         def given_up() -> str:
             conn.execute("select pg_terminate_backend(%s, 5000)", [struck.info.backend_pid])
             return "busy"
 
-        mason._take(struck, "kill-drop", given_up)
+        churn._take(struck, "kill-drop", given_up)
         assert struck.closed
 
 

@@ -6,9 +6,9 @@ from statistics import median
 from typing import Final
 
 from partbox_lab.bench import baselines, statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import compared
@@ -34,64 +34,64 @@ RATE: Final = 100.0  # events a second of somebody else while the burst is made
 MEGABYTE: Final = 1_000_000
 
 
-def _filled(ground: Ground, fill: Callable[[], None]) -> None:
-    ground.clear()
-    ground.check()
+def _filled(database: BenchDatabase, fill: Callable[[], None]) -> None:
+    database.clear()
+    database.check()
     fill()
-    statements.vacuum(ground.conn, ground.schema)
+    statements.vacuum(database.conn, database.schema)
 
 
-def _hot(ground: Ground) -> Results:
-    sizes, schema = ground.sizes, ground.schema
+def _hot(database: BenchDatabase) -> Results:
+    sizes, schema = database.sizes, database.schema
     fills = {
-        "plain": lambda: ground.load(sizes.events),
-        "skewed": lambda: statements.load_skewed(ground.conn, schema, 1, sizes.events),
+        "plain": lambda: database.load(sizes.events),
+        "skewed": lambda: statements.load_skewed(database.conn, schema, 1, sizes.events),
     }
     found: dict[str, list[float]] = {}
-    ground.fresh()
-    with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
+    database.fresh()
+    with BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1) as node:
         for name, fill in fills.items():
-            start = statements.position(ground.conn, schema)
-            _filled(ground, fill)
+            start = statements.position(database.conn, schema)
+            _filled(database, fill)
             found[name] = [node.drain(start).rate(sizes.events) for _ in range(sizes.rounds)]
     yield compared(HOT.name, ("skewed", found["skewed"]), ("plain", found["plain"]))
 
 
-def _burst(ground: Ground) -> Results:
+def _burst(database: BenchDatabase) -> Results:
     """The burst is published beside others, so all of it is late: lower ids than what they have committed since."""
-    events, schema = ground.sizes.growth.burst, ground.schema
-    ground.backlog(events)
-    with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
+    events, schema = database.sizes.growth.burst, database.schema
+    database.backlog(events)
+    with BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1) as node:
         plain = node.drain().rate(events)
-    ground.fresh()
+    database.fresh()
     with (
-        BenchNode(ground, ground.outbox(ignore), 1, concurrency=1) as node,
-        sending(ground.dsn, schema, RATE, None, ground.folder / "sent-burst") as sender,
+        BenchNode(database, database.outbox(ignore), 1, concurrency=1) as node,
+        sending(database.dsn, schema, RATE, None, database.folder / "sent-burst") as sender,
     ):
-        ground.until(lambda: bool(sender.sent()), "the first event")
-        with ground.conn.transaction():
-            statements.load(ground.conn, schema, 1, events)
-            ground.pause(ground.sizes.calm)
+        database.until(lambda: bool(sender.sent()), "the first event")
+        with database.conn.transaction():
+            statements.load(database.conn, schema, 1, events)
+            database.pause(database.sizes.calm)
         began = time.monotonic()
         sender.stop()
-        ground.until(node.empty, "delivering the burst")
+        database.until(node.empty, "delivering the burst")
         seconds = time.monotonic() - began
     note = f"; {events:,} events, delivered {seconds:.1f} s after the commit, beside {RATE:g}/s of others"
     yield compared(BURST.name, ("burst", [events / seconds]), ("drain", [plain]), note)
 
 
-def _large(ground: Ground) -> Results:
-    sizes = ground.sizes.growth
-    events, schema = sizes.large, ground.schema
+def _large(database: BenchDatabase) -> Results:
+    sizes = database.sizes.growth
+    events, schema = sizes.large, database.schema
     drained: list[float] = []
     read: list[float] = []
     memory = 0
-    ground.fresh()
-    with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
-        start = statements.position(ground.conn, schema)
-        _filled(ground, lambda: statements.load_large(ground.conn, schema, events, sizes.payload))
-        for _ in range(ground.sizes.rounds):
-            read.append(baselines.iterating(ground))
+    database.fresh()
+    with BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1) as node:
+        start = statements.position(database.conn, schema)
+        _filled(database, lambda: statements.load_large(database.conn, schema, events, sizes.payload))
+        for _ in range(database.sizes.rounds):
+            read.append(baselines.iterating(database))
             done = node.drain(start)
             drained.append(done.rate(events))
             memory = max(memory, *done.memory)
@@ -101,13 +101,13 @@ def _large(ground: Ground) -> Results:
     yield Measured(MEMORY.name, memory / MEGABYTE, f"{events:,} of {each:.2f} MB")
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     if HOT.name in wanted:
-        yield from _hot(ground)
+        yield from _hot(database)
     if BURST.name in wanted:
-        yield from _burst(ground)
+        yield from _burst(database)
     if {LARGE.name, MEMORY.name} & wanted:
-        yield from (each for each in _large(ground) if each.name in wanted)
+        yield from (each for each in _large(database) if each.name in wanted)
 
 
-FAMILY: Final = Family((HOT, BURST, LARGE, MEMORY), _measure)
+GROUP: Final = LineGroup((HOT, BURST, LARGE, MEMORY), _measure)

@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 from partbox.errors import PartboxError
 from partbox.supervisor.watching import longest_turn
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.cpu import ELSEWHERE, is_here
-from partbox_lab.bench.crew import Crew, crew, most
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
+from partbox_lab.bench.idle_instances import IdleInstances, idle_instances, most
 
 IDLE: Final = Budget(
     "instances-idle",
@@ -29,48 +29,48 @@ class StandingCrew(NamedTuple):
     cpu: float
 
 
-def curve(ground: Ground) -> Iterator[StandingCrew]:
+def curve(database: BenchDatabase) -> Iterator[StandingCrew]:
     """The points of the curve, up to as many instances as the server has connections for."""
-    wanted = ground.sizes.growth.instances
-    fitting = most(ground, wanted[-1])
+    wanted = database.sizes.growth.instances
+    fitting = most(database, wanted[-1])
     steps = sorted({min(each, fitting) for each in wanted})
-    with crew(ground) as members:
+    with idle_instances(database) as members:
         there = 0
         for number in steps:
-            ground.say(f"  {number} instances join ...")
+            database.say(f"  {number} instances join ...")
             try:
                 members.join(["default"] * (number - there))
             except PartboxError as error:
                 if there == 0:
                     raise
-                ground.say(f"  no more than {there}: {error}")
+                database.say(f"  no more than {there}: {error}")
                 return
             there = number
-            yield StandingCrew(number, _cpu(ground, members, number))
+            yield StandingCrew(number, _cpu(database, members, number))
 
 
-def _cpu(ground: Ground, members: Crew, number: int) -> float:
+def _cpu(database: BenchDatabase, members: IdleInstances, number: int) -> float:
     """Only when each has looked at the others once more, for who sees that somebody has joined reads all of them anew,
     and has settled."""
-    settling = ground.sizes.growth.settling
-    ground.pause(max(ground.sizes.calm, settling, longest_turn(number, ground.outbox().settings)))
+    settling = database.sizes.growth.settling
+    database.pause(max(database.sizes.calm, settling, longest_turn(number, database.outbox().settings)))
     before, began = members.server(), time.monotonic()
-    ground.pause(ground.sizes.growth.standing)
+    database.pause(database.sizes.growth.standing)
     return 100 * (members.server() - before) / (time.monotonic() - began)
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    if not is_here(statements.backend(ground.conn, ground.schema)):
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    if not is_here(statements.backend(database.conn, database.schema)):
         yield Unmeasured(IDLE.name, ELSEWHERE)
         return
-    ground.fresh()
-    points = list(curve(ground))
+    database.fresh()
+    points = list(curve(database))
     ((last, cpu),) = points[-1:]
     note = "; ".join(f"{each.instances}: {each.cpu:.2f} %" for each in points)
-    if last < ground.sizes.growth.instances[-1]:
+    if last < database.sizes.growth.instances[-1]:
         note += f"; no more than {last}, for want of connections or of processors for them"
     details = {"instances": [float(each.instances) for each in points], "cpu": [each.cpu for each in points]}
     yield Measured(IDLE.name, cpu, note, details)
 
 
-FAMILY: Final = Family((IDLE,), _measure)
+GROUP: Final = LineGroup((IDLE,), _measure)

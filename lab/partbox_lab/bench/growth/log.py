@@ -27,8 +27,8 @@ from partbox.rules.page import Page
 from partbox.rules.segments import AHEAD, Range
 from partbox.rules.sweep import brief
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import CHUNK, BenchDatabase
 from partbox_lab.bench.cpu import cpu_seconds
-from partbox_lab.bench.ground import CHUNK, Ground
 
 KINDS: Final = ("publish", "quick", "poll", "save")
 LEASE: Final = 600.0
@@ -64,13 +64,13 @@ class StatementCost:
 class OwnedLog:
     """A log whose partitions one instance owns, all of them caught up, until the end of `stack`."""
 
-    def __init__(self, ground: Ground, schema: str, stack: ExitStack) -> None:
+    def __init__(self, database: BenchDatabase, schema: str, stack: ExitStack) -> None:
         self._schema = schema
-        self._outbox = ground.outbox(schema=schema)
-        dsn = make_conninfo(ground.dsn, application_name=ground.name)
+        self._outbox = database.outbox(schema=schema)
+        dsn = make_conninfo(database.dsn, application_name=database.name)
 
         def opened(*, prepared: bool) -> Any:
-            return stack.enter_context(connect(dsn, lease=LEASE, prepared=prepared, name=ground.name))
+            return stack.enter_context(connect(dsn, lease=LEASE, prepared=prepared, name=database.name))
 
         # One for each kind, so that the server's processes tell them apart.
         self._publisher = opened(prepared=False)
@@ -154,26 +154,26 @@ class OwnedLog:
 
 
 @contextmanager
-def grown(ground: Ground, events: int, each: int) -> Iterator[str]:
+def grown(database: BenchDatabase, events: int, each: int) -> Iterator[str]:
     """A schema whose log holds so many records in segments of `each` ids, some ahead; dropped at the end."""
-    schema = f"{ground.schema}_grown"
-    drop(ground.conn, schema)  # of a run that was killed
+    schema = f"{database.schema}_grown"
+    drop(database.conn, schema)  # of a run that was killed
     try:
-        migrate(ground.dsn, schema)
-        _segment(ground, schema, events, each)
+        migrate(database.dsn, schema)
+        _segment(database, schema, events, each)
         for first in range(1, events + 1, CHUNK):
-            ground.check()
+            database.check()
             if first % (20 * CHUNK) == 1:
-                ground.say(f"  {first - 1:,} of {events:,} records are there ...")
-            statements.load(ground.conn, schema, first, min(first + CHUNK - 1, events))
-        statements.vacuum(ground.conn, schema)
+                database.say(f"  {first - 1:,} of {events:,} records are there ...")
+            statements.load(database.conn, schema, first, min(first + CHUNK - 1, events))
+        statements.vacuum(database.conn, schema)
         yield schema
     finally:
-        drop(ground.conn, schema)
+        drop(database.conn, schema)
 
 
-def _segment(ground: Ground, schema: str, events: int, each: int) -> None:
+def _segment(database: BenchDatabase, schema: str, events: int, each: int) -> None:
     """Make what this many records take, and those ahead."""
     needed = max(0, -(-(events - FIRST) // each)) + AHEAD
     for lower in range(FIRST, FIRST + needed * each, each):
-        segments.add(ground.conn, schema, Range(lower, lower + each))
+        segments.add(database.conn, schema, Range(lower, lower + each))

@@ -4,12 +4,12 @@ from collections.abc import Set
 from typing import Final
 
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction
-from partbox_lab.bench.crew import SPARE
-from partbox_lab.bench.crowd import crowding
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.concurrent_publishers import publish_concurrently
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
+from partbox_lab.bench.idle_instances import SPARE
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import compared
 
@@ -18,17 +18,19 @@ MANY: Final = Budget(
 )
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    sizes = ground.sizes.growth
-    ground.fresh()
-    with BenchNode(ground, ground.outbox(ignore), 1):
-        free = statements.free_connections(ground.conn, ground.schema) - SPARE
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    sizes = database.sizes.growth
+    database.fresh()
+    with BenchNode(database, database.outbox(ignore), 1):
+        free = statements.free_connections(database.conn, database.schema) - SPARE
         clients = max(1, min(sizes.publishers, free))
-        published, inserted = crowding(ground, updates=False, clients=clients, bare=True, turn=sizes.crowded)
+        published, inserted = publish_concurrently(
+            database, updates=False, clients=clients, bare=True, turn=sizes.crowded
+        )
     note = f"; {clients} clients"
     if clients < sizes.publishers:
         note += ": the server has no connections for more"
     yield compared(MANY.name, ("publish", published), ("INSERT", inserted), note)
 
 
-FAMILY: Final = Family((MANY,), _measure)
+GROUP: Final = LineGroup((MANY,), _measure)

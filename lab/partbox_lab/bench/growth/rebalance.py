@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Final
 
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, Noted, NoteTaker
 from partbox_lab.bench.handover import Change, Pauses, distribution, judge, told
-from partbox_lab.bench.metronome import Metronome
 from partbox_lab.bench.node import ALL, BenchNode
+from partbox_lab.bench.paced_publisher import PacedPublisher
 
 JOIN: Final = Budget("rebalance-join", "processes join: until all partitions run, p99", Direction.AT_MOST, 1, "s")
 LEAVE: Final = Budget("rebalance-leave", "a process leaves: until all partitions run, p99", Direction.AT_MOST, 1, "s")
@@ -34,21 +34,21 @@ MILLISECONDS: Final = 1e3
 
 
 class Rehearsal:
-    """A node under a metronome, whose processes come and go."""
+    """A node under a publisher, whose processes come and go."""
 
-    def __init__(self, ground: Ground, node: BenchNode, notebook: Notebook, metronome: Metronome) -> None:
-        self._ground = ground
+    def __init__(self, database: BenchDatabase, node: BenchNode, notebook: Notebook, publisher: PacedPublisher) -> None:
+        self._database = database
         self._node = node
         self._notebook = notebook
-        self._metronome = metronome
+        self._publisher = publisher
 
     def join(self, processes: int) -> Pauses:
         """Others join. It began when the first was a member, and is to be over soon after the last one is."""
-        ground = self._ground
-        members = statements.ages(ground.conn, ground.schema).keys()
+        database = self._database
+        members = statements.ages(database.conn, database.schema).keys()
         notes = self._calm()
         self._node.scale(processes)
-        now, ages = time.monotonic_ns(), statements.ages(ground.conn, ground.schema)
+        now, ages = time.monotonic_ns(), statements.ages(database.conn, database.schema)
         arrived = [now - int(age * 1e9) for instance, age in ages.items() if instance not in members]
         return self._judged(notes, min(arrived), max(arrived))
 
@@ -70,71 +70,71 @@ class Rehearsal:
             notes.extend(self._notebook.new())
             return theirs <= {note.partition for note in notes if note.at > began and note.pid != victim}
 
-        self._ground.until(elsewhere, "taking over the partitions", look=0.02)
-        found = judge(notes, self._metronome.beats, Change(began, began, time.monotonic_ns()))
+        self._database.until(elsewhere, "taking over the partitions", look=0.02)
+        found = judge(notes, self._publisher.beats, Change(began, began, time.monotonic_ns()))
         self._node.gather()
         return found
 
     def _calm(self) -> list[Noted]:
         """Let all be as it is for a while; what was delivered meanwhile."""
         [*self._notebook.new()]
-        self._ground.pause(CALM)
+        self._database.pause(CALM)
         return [*self._notebook.new()]
 
     def _judged(self, notes: list[Noted], began: int, complete: int) -> Pauses:
-        self._ground.pause(AFTER)
+        self._database.pause(AFTER)
         ended = time.monotonic_ns()
-        self._ground.pause(AFTER)
+        self._database.pause(AFTER)
         notes.extend(self._notebook.new())
-        return judge(notes, self._metronome.beats, Change(began, complete, ended))
+        return judge(notes, self._publisher.beats, Change(began, complete, ended))
 
 
 @contextmanager
-def rehearsal(ground: Ground, processes: int, period: float) -> Iterator[Rehearsal]:
+def rehearsal(database: BenchDatabase, processes: int, period: float) -> Iterator[Rehearsal]:
     """So many processes at work on a fresh log, with an event for each partition every `period` seconds."""
-    ground.fresh()
+    database.fresh()
     name = f"{processes}-{time.monotonic_ns()}"
-    notebook = Notebook(ground.folder / f"notes-{name}")
-    outbox = ground.outbox(NoteTaker(notebook.path))
+    notebook = Notebook(database.folder / f"notes-{name}")
+    outbox = database.outbox(NoteTaker(notebook.path))
     with (
-        BenchNode(ground, outbox, processes) as node,
-        Metronome(ground.dsn, ground.schema, period, ground.folder / f"beats-{name}") as metronome,
+        BenchNode(database, outbox, processes) as node,
+        PacedPublisher(database.dsn, database.schema, period, database.folder / f"beats-{name}") as publisher,
     ):
-        ground.until(lambda: len({note.partition for note in notebook.new()}) == ALL, "delivering")
-        yield Rehearsal(ground, node, notebook, metronome)
+        database.until(lambda: len({note.partition for note in notebook.new()}) == ALL, "delivering")
+        yield Rehearsal(database, node, notebook, publisher)
 
 
-def to_and_fro(ground: Ground, few: int, many: int, rounds: int) -> dict[str, Pauses]:
+def to_and_fro(database: BenchDatabase, few: int, many: int, rounds: int) -> dict[str, Pauses]:
     """Processes join and leave, so many times; the pauses of either."""
     joins, leaves = Pauses(), Pauses()
-    with rehearsal(ground, few, ground.sizes.growth.beat * (1 if many <= FEW else SLOWER)) as scene:
+    with rehearsal(database, few, database.sizes.growth.beat * (1 if many <= FEW else SLOWER)) as scene:
         for _ in range(rounds):
             joins.add(scene.join(many))
             leaves.add(scene.leave(few))
     return {f"{few} to {many}": joins, f"{many} to {few}": leaves}
 
 
-def crashes(ground: Ground, processes: int, rounds: int) -> dict[str, Pauses]:
+def crashes(database: BenchDatabase, processes: int, rounds: int) -> dict[str, Pauses]:
     """One of these is killed, so many times."""
     found = Pauses()
-    with rehearsal(ground, processes, ground.sizes.growth.beat * SLOWER) as scene:
+    with rehearsal(database, processes, database.sizes.growth.beat * SLOWER) as scene:
         for _ in range(rounds):
             found.add(scene.crash())
     return {f"one of {processes} killed": found}
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    sizes = ground.sizes.growth
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    sizes = database.sizes.growth
     joins: dict[str, Pauses] = {}
     leaves: dict[str, Pauses] = {}
     killed: dict[str, Pauses] = {}
     for few, many in sizes.rebalances:
-        ground.say(f"  {few} and {many} processes in turn ...")
-        (join, its), (leave, others) = to_and_fro(ground, few, many, sizes.changes).items()
+        database.say(f"  {few} and {many} processes in turn ...")
+        (join, its), (leave, others) = to_and_fro(database, few, many, sizes.changes).items()
         joins[join], leaves[leave] = its, others
     if wanted & {CRASH.name, MOVED.name, UNMOVED.name}:
-        ground.say("  killing processes ...")
-        killed |= crashes(ground, sizes.rebalances[0][1], sizes.changes)
+        database.say("  killing processes ...")
+        killed |= crashes(database, sizes.rebalances[0][1], sizes.changes)
     found = [_time(JOIN, joins), _time(LEAVE, leaves), *([_time(CRASH, killed)] if killed else [])]
     if killed:
         found += [_moved(joins | leaves | killed), _unmoved(joins | leaves | killed)]
@@ -164,4 +164,4 @@ def _in_milliseconds(found: Mapping[str, Pauses], kind: Callable[[Pauses], list[
     return {name: [MILLISECONDS * each for each in kind(pauses)] for name, pauses in found.items() if kind(pauses)}
 
 
-FAMILY: Final = Family((JOIN, LEAVE, CRASH, MOVED, UNMOVED), _measure)
+GROUP: Final = LineGroup((JOIN, LEAVE, CRASH, MOVED, UNMOVED), _measure)

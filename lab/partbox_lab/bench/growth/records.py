@@ -8,10 +8,10 @@ from typing import Final
 
 from partbox.db.operator import segments
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.cpu import ELSEWHERE, is_here
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.growth.log import KINDS, OwnedLog, grown
 from partbox_lab.bench.rounds import in_rounds, in_turn, ratio
 
@@ -30,20 +30,20 @@ SITTING: Final = 10
 Costs = dict[str, float]
 
 
-def _costs(ground: Ground, log: OwnedLog) -> Costs:
-    ground.check()
-    return log.costs(ground.sizes.growth.cycles)
+def _costs(database: BenchDatabase, log: OwnedLog) -> Costs:
+    database.check()
+    return log.costs(database.sizes.growth.cycles)
 
 
-def _compared(ground: Ground, grown_log: str) -> tuple[list[Costs], list[Costs]]:
+def _compared(database: BenchDatabase, grown_log: str) -> tuple[list[Costs], list[Costs]]:
     """The costs of each round above the records and beside them, by new sessions for every few rounds."""
     above: list[Costs] = []
     beside: list[Costs] = []
-    sides = [(grown_log, above), (ground.schema, beside)]
-    left = ground.sizes.growth.turns
+    sides = [(grown_log, above), (database.schema, beside)]
+    left = database.sizes.growth.turns
     while left > 0:
         with ExitStack() as stack:
-            first, second = (partial(_costs, ground, OwnedLog(ground, schema, stack)) for schema, _ in sides)
+            first, second = (partial(_costs, database, OwnedLog(database, schema, stack)) for schema, _ in sides)
             found = in_turn(min(SITTING, left), first, second)
         for (_, costs), new in zip(sides, found, strict=True):
             costs += new
@@ -52,16 +52,16 @@ def _compared(ground: Ground, grown_log: str) -> tuple[list[Costs], list[Costs]]
     return above, beside
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     """Both logs are there at the same time, and take turns."""
-    if not is_here(statements.backend(ground.conn, ground.schema)):
+    if not is_here(statements.backend(database.conn, database.schema)):
         yield from (Unmeasured(name, ELSEWHERE) for name in wanted)
         return
-    sizes = ground.sizes.growth
-    ground.fresh()
-    with grown(ground, sizes.records, sizes.segment) as schema:
-        tables = len(segments.segments(ground.conn, schema))
-        above, beside = _compared(ground, schema)
+    sizes = database.sizes.growth
+    database.fresh()
+    with grown(database, sizes.records, sizes.segment) as schema:
+        tables = len(segments.segments(database.conn, schema))
+        above, beside = _compared(database, schema)
     for kind in KINDS:
         ours, theirs = ([each[kind] * 1e6 for each in side] for side in (above, beside))
         said = f"{median(ours):,.0f} µs, empty {median(theirs):,.0f} µs"
@@ -71,4 +71,4 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
             yield result
 
 
-FAMILY: Final = Family(tuple(BUDGETS.values()), _measure)
+GROUP: Final = LineGroup(tuple(BUDGETS.values()), _measure)

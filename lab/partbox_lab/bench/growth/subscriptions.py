@@ -6,13 +6,13 @@ from statistics import mean
 from typing import Final
 
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.cpu import ELSEWHERE, is_here
-from partbox_lab.bench.crew import Crew, crew, most
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, NoteTaker, dawdle
-from partbox_lab.bench.lines.latency import latencies
+from partbox_lab.bench.idle_instances import IdleInstances, idle_instances, most
+from partbox_lab.bench.measurements.latency import latencies
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import quantile
 from partbox_lab.bench.sender import sending
@@ -34,43 +34,43 @@ OTHER: Final = "behind"
 TO_ARRIVE: Final = 60.0
 
 
-def _busy(ground: Ground, members: Crew, name: str) -> float:
-    """The server's CPU of the crew for a second of 100 events."""
-    with sending(ground.dsn, ground.schema, RATE, None, ground.folder / name) as sender:
-        ground.until(lambda: bool(sender.sent()), "the first event", TO_ARRIVE)
-        ground.pause(ground.sizes.calm)
+def _busy(database: BenchDatabase, members: IdleInstances, name: str) -> float:
+    """The server's CPU for the instances for a second of 100 events."""
+    with sending(database.dsn, database.schema, RATE, None, database.folder / name) as sender:
+        database.until(lambda: bool(sender.sent()), "the first event", TO_ARRIVE)
+        database.pause(database.sizes.calm)
         before, began = members.server(), time.monotonic()
-        ground.pause(ground.sizes.growth.standing)
+        database.pause(database.sizes.growth.standing)
         return (members.server() - before) / (time.monotonic() - began)
 
 
-def _many(ground: Ground) -> Results:
-    if not is_here(statements.backend(ground.conn, ground.schema)):
+def _many(database: BenchDatabase) -> Results:
+    if not is_here(statements.backend(database.conn, database.schema)):
         yield Unmeasured(MANY.name, ELSEWHERE)
         return
-    ground.fresh()
-    number = most(ground, ground.sizes.growth.subscriptions)
+    database.fresh()
+    number = most(database, database.sizes.growth.subscriptions)
     names = [f"number-{each}" for each in range(1, number)]
-    with crew(ground) as members:
+    with idle_instances(database) as members:
         members.join(["default"])
-        alone = _busy(ground, members, "sent-alone")
-        manager = ground.outbox().subscriptions
+        alone = _busy(database, members, "sent-alone")
+        manager = database.outbox().subscriptions
         for name in names:
             manager.create(name, "now")
-        ground.say(f"  {number} subscriptions are read ...")
+        database.say(f"  {number} subscriptions are read ...")
         members.join(names)
-        together = _busy(ground, members, "sent-together")
+        together = _busy(database, members, "sent-together")
     said = f"{number} subscriptions {100 * together:.1f} % of a core, one {100 * alone:.1f} %"
     yield Measured(MANY.name, together / number / alone, said, {"together": together, "alone": alone})
 
 
-def _latency(ground: Ground, notebook: Notebook, name: str) -> float:
+def _latency(database: BenchDatabase, notebook: Notebook, name: str) -> float:
     """The median latency of the live subscription, in milliseconds."""
     arrived: dict[int, int] = {}
     [*notebook.new()]
-    seconds = ground.sizes.growth.standing
-    with sending(ground.dsn, ground.schema, RATE, seconds, ground.folder / name) as sender:
-        ground.until(lambda: sender.ended, "publishing", seconds + TO_ARRIVE)
+    seconds = database.sizes.growth.standing
+    with sending(database.dsn, database.schema, RATE, seconds, database.folder / name) as sender:
+        database.until(lambda: sender.ended, "publishing", seconds + TO_ARRIVE)
         sent = sender.sent()
 
     def all_arrived() -> bool:
@@ -78,34 +78,34 @@ def _latency(ground: Ground, notebook: Notebook, name: str) -> float:
             arrived.setdefault(note.number, note.at)
         return sent.keys() <= arrived.keys()
 
-    ground.until(all_arrived, "delivering", TO_ARRIVE)
+    database.until(all_arrived, "delivering", TO_ARRIVE)
     return quantile(latencies(sent, arrived), 0.5)
 
 
-def _behind(ground: Ground) -> Results:
+def _behind(database: BenchDatabase) -> Results:
     """The other one has a backlog that its slow handler takes hours for; it stands still before and after."""
-    backlog = ground.sizes.growth.behind
-    ground.fresh()
-    ground.load(backlog)
-    ground.rewind(statements.position(ground.conn, ground.schema))
-    ground.outbox().subscriptions.create(OTHER, "beginning")
-    notebook = Notebook(ground.folder / "behind")
-    with BenchNode(ground, ground.outbox(NoteTaker(notebook.path)), 1):
-        without = [_latency(ground, notebook, "sent-before")]
-        with crew(ground, dawdle) as slow:
+    backlog = database.sizes.growth.behind
+    database.fresh()
+    database.load(backlog)
+    database.rewind(statements.position(database.conn, database.schema))
+    database.outbox().subscriptions.create(OTHER, "beginning")
+    notebook = Notebook(database.folder / "behind")
+    with BenchNode(database, database.outbox(NoteTaker(notebook.path)), 1):
+        without = [_latency(database, notebook, "sent-before")]
+        with idle_instances(database, dawdle) as slow:
             slow.join([OTHER])
-            beside = _latency(ground, notebook, "sent-beside")
-        without.append(_latency(ground, notebook, "sent-after"))
+            beside = _latency(database, notebook, "sent-beside")
+        without.append(_latency(database, notebook, "sent-after"))
     plain = mean(without)
     note = f"{beside:.2f} ms, without {plain:.2f} ms; {backlog:,} events behind, read by a handler that takes its time"
     yield Measured(BEHIND.name, beside / plain, note, {"beside": beside, "without": without})
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     if MANY.name in wanted:
-        yield from _many(ground)
+        yield from _many(database)
     if BEHIND.name in wanted:
-        yield from _behind(ground)
+        yield from _behind(database)
 
 
-FAMILY: Final = Family((MANY, BEHIND), _measure)
+GROUP: Final = LineGroup((MANY, BEHIND), _measure)

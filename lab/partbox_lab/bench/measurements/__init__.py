@@ -1,20 +1,20 @@
-"""The lines of the bench, by family: what is measured in one go."""
+"""The lines of the bench, by group: what is measured in one go."""
 
-from partbox_lab.bench.family import LineSet
-from partbox_lab.bench.lines import bell, cluster, done, drain, idle, kill, latency, memory, publish, transaction
+from partbox_lab.bench.group import LineSet
+from partbox_lab.bench.measurements import bell, cluster, done, drain, idle, kill, latency, memory, publish, transaction
 
 LINES = LineSet(
     (
-        drain.FAMILY,
-        publish.FAMILY,
-        bell.FAMILY,
-        latency.FAMILY,
-        idle.FAMILY,
-        transaction.FAMILY,
-        done.FAMILY,
-        cluster.FAMILY,
-        kill.FAMILY,
-        memory.FAMILY,
+        drain.GROUP,
+        publish.GROUP,
+        bell.GROUP,
+        latency.GROUP,
+        idle.GROUP,
+        transaction.GROUP,
+        done.GROUP,
+        cluster.GROUP,
+        kill.GROUP,
+        memory.GROUP,
     )
 )
 """Every line of a plain run."""

@@ -4,10 +4,10 @@ from collections.abc import Set
 from typing import Final
 
 from partbox.db.delivery import bell
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Unmeasured
-from partbox_lab.bench.crowd import CLIENTS, crowding
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.concurrent_publishers import CLIENTS, publish_concurrently
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import compared
@@ -18,16 +18,16 @@ PUBLISH: Final = Budget("bell-publish", f"a bare publish {WHAT}", Direction.AT_L
 NONE: Final = "there is no bell: sequences cannot be unlogged before PostgreSQL 15"
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    ground.fresh()
-    if bell.found(ground.conn, ground.schema) is None:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    database.fresh()
+    if bell.found(database.conn, database.schema) is None:
         yield from (Unmeasured(name, NONE) for name in (TRANSACTION.name, PUBLISH.name) if name in wanted)
         return
-    with BenchNode(ground, ground.outbox(ignore, bell="on"), 1):
+    with BenchNode(database, database.outbox(ignore, bell="on"), 1):
         for budget in (TRANSACTION, PUBLISH):
             if budget.name in wanted:
-                on, off = crowding(ground, updates=budget is TRANSACTION)
+                on, off = publish_concurrently(database, updates=budget is TRANSACTION)
                 yield compared(budget.name, ("on", on), ("off", off))
 
 
-FAMILY: Final = Family((TRANSACTION, PUBLISH), _measure)
+GROUP: Final = LineGroup((TRANSACTION, PUBLISH), _measure)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence, Set
 from typing import Final, NamedTuple
 
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, Noted, NoteTaker
 from partbox_lab.bench.node import ALL, BenchNode
 from partbox_lab.bench.sender import Sender, SendingTask, aggregate, sending
@@ -57,8 +57,8 @@ def moved(before: Sequence[OwnedPartition], after: Sequence[OwnedPartition]) -> 
 class _Changes:
     """Joins, leaves and restarts."""
 
-    def __init__(self, ground: Ground, node: BenchNode) -> None:
-        self._ground = ground
+    def __init__(self, database: BenchDatabase, node: BenchNode) -> None:
+        self._database = database
         self._node = node
 
     def join(self) -> tuple[int, int]:
@@ -76,38 +76,38 @@ class _Changes:
         return moved(before, after), sum(each.owner not in staying for each in before)
 
     def _owners(self) -> list[OwnedPartition]:
-        return statements.owners(self._ground.conn, self._ground.schema)
+        return statements.owners(self._database.conn, self._database.schema)
 
 
-def _moves(ground: Ground, node: BenchNode) -> Results:
-    changes = _Changes(ground, node)
-    ground.pause(UNDER_LOAD)
+def _moves(database: BenchDatabase, node: BenchNode) -> Results:
+    changes = _Changes(database, node)
+    database.pause(UNDER_LOAD)
     (joined, least), (left, had) = changes.join(), changes.leave()
     note = f"join: {joined} moved, at least {least} had to; leave: {left}, at least {had}"
     yield Measured(MOVES.name, float(joined - least + left - had), note)
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     """Two processes under load, three, two again; then the node ends in order and another one begins."""
-    ground.fresh()
-    notebook, path = Notebook(ground.folder / "cluster"), ground.folder / "sent-cluster"
-    outbox, rate = ground.outbox(NoteTaker(notebook.path)), float(ground.sizes.load)
-    with sending(ground.dsn, ground.schema, rate, None, path) as sender:
-        with BenchNode(ground, outbox, 2) as node:
-            yield from (each for each in _moves(ground, node) if each.name in wanted)
+    database.fresh()
+    notebook, path = Notebook(database.folder / "cluster"), database.folder / "sent-cluster"
+    outbox, rate = database.outbox(NoteTaker(notebook.path)), float(database.sizes.load)
+    with sending(database.dsn, database.schema, rate, None, path) as sender:
+        with BenchNode(database, outbox, 2) as node:
+            yield from (each for each in _moves(database, node) if each.name in wanted)
         if wanted == {MOVES.name}:
             return
-        with BenchNode(ground, outbox, 2) as node:
-            ground.pause(UNDER_LOAD)
+        with BenchNode(database, outbox, 2) as node:
+            database.pause(UNDER_LOAD)
             sender.stop()
-            notes = _arrived(ground, notebook, sender)
-    found = judge(notes, SendingTask(ground.dsn, ground.schema, rate, None, path).clients)
+            notes = _arrived(database, notebook, sender)
+    found = judge(notes, SendingTask(database.dsn, database.schema, rate, None, path).clients)
     note = f"{found.events:,} events while a process joined, one left, and the node restarted"
     results = (Measured(DUPLICATES.name, found.duplicates, note), Measured(REORDERED.name, found.reordered, note))
     yield from (each for each in results if each.name in wanted)
 
 
-def _arrived(ground: Ground, notebook: Notebook, sender: Sender) -> list[Noted]:
+def _arrived(database: BenchDatabase, notebook: Notebook, sender: Sender) -> list[Noted]:
     """Everything that was delivered, when all that was committed has been."""
     notes: list[Noted] = []
     sent = sender.sent().keys()
@@ -116,8 +116,8 @@ def _arrived(ground: Ground, notebook: Notebook, sender: Sender) -> list[Noted]:
         notes.extend(notebook.new())
         return sent <= {note.number for note in notes}
 
-    ground.until(all_arrived, "delivering", TO_ARRIVE, look=0.25)
+    database.until(all_arrived, "delivering", TO_ARRIVE, look=0.25)
     return notes
 
 
-FAMILY = Family((MOVES, DUPLICATES, REORDERED), _measure)
+GROUP = LineGroup((MOVES, DUPLICATES, REORDERED), _measure)

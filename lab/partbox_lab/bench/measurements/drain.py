@@ -6,9 +6,9 @@ from statistics import median
 
 from partbox.cgroup import usable_processors
 from partbox_lab.bench import baselines, pgq, statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import compared, in_rounds
@@ -31,8 +31,8 @@ class _Rounds:
     """Drains and what they are compared with, in turn, in events per second; `wal` (bytes) and `dead` (rows) are those
     of a whole drain."""
 
-    def __init__(self, ground: Ground, node: BenchNode, wanted: Set[str]) -> None:
-        self._ground = ground
+    def __init__(self, database: BenchDatabase, node: BenchNode, wanted: Set[str]) -> None:
+        self._database = database
         self._node = node
         self._wanted = wanted
         self.one: list[float] = []
@@ -47,16 +47,16 @@ class _Rounds:
 
     def run(self) -> None:
         """One round of what is wanted."""
-        ground, events = self._ground, self._ground.sizes.events
+        database, events = self._database, self._database.sizes.events
         if CURSOR.name in self._wanted:
-            self.cursor.append(baselines.iterating(ground))
+            self.cursor.append(baselines.iterating(database))
         drained = self._node.drain(processes=1, count_dead=DEAD.name in self._wanted and not self.dead)
         self.one.append(drained.rate(events))
         self.wal.append(drained.wal)
         if drained.dead is not None:
             self.dead.append(drained.dead)
         if TEXTBOOK.name in self._wanted:
-            self.textbook.append(baselines.textbook(ground, ground.sizes.textbook))
+            self.textbook.append(baselines.textbook(database, database.sizes.textbook))
         self._pgq()
         if {TWO.name, PGQ_TWO.name} & self._wanted:
             self.two.append(self._node.drain(processes=2).rate(events))
@@ -64,15 +64,15 @@ class _Rounds:
     def claim(self) -> None:
         """Measure what it costs to claim every partition and to release it, with nothing to drain."""
         if {WAL.name, DEAD.name} & self._wanted:
-            end = statements.position(self._ground.conn, self._ground.schema)
+            end = statements.position(self._database.conn, self._database.schema)
             claimed = self._node.drain(end, processes=1, count_dead=DEAD.name in self._wanted)
             self.claims_wal, self.claims_dead = claimed.wal, claimed.dead or 0.0
 
     def _pgq(self) -> None:
         if PGQ.name in self._wanted:
-            self.pgq.append(pgq.draining(self._ground, self._ground.sizes.textbook, pgq.QUEUES[:1]))
+            self.pgq.append(pgq.draining(self._database, self._database.sizes.textbook, pgq.QUEUES[:1]))
         if PGQ_TWO.name in self._wanted:
-            self.pgq_two.append(pgq.draining(self._ground, self._ground.sizes.textbook, pgq.QUEUES))
+            self.pgq_two.append(pgq.draining(self._database, self._database.sizes.textbook, pgq.QUEUES))
 
     def results(self) -> Results:
         """A result for each wanted line, and some more."""
@@ -91,7 +91,7 @@ class _Rounds:
 
     def _costs(self) -> Results:
         """WAL and dead rows of an event, without those of the claims."""
-        events, said = self._ground.sizes.events, f"{self._ground.sizes.events:,} events"
+        events, said = self._database.sizes.events, f"{self._database.sizes.events:,} events"
         wal = (median(self.wal) - self.claims_wal) / events
         note = f"{said}{in_rounds(len(self.wal))}; beside {self.claims_wal:,.0f} B for claiming 256 partitions"
         yield Measured(WAL.name, max(0.0, wal), note)
@@ -103,31 +103,31 @@ class _Rounds:
             yield Measured(DEAD.name, dead, note)
 
 
-def _skipped(ground: Ground, wanted: Set[str]) -> Results:
+def _skipped(database: BenchDatabase, wanted: Set[str]) -> Results:
     """The lines that cannot be measured here."""
     if usable_processors() < 2:
         yield from (Unmeasured(each.name, ONE_PROCESSOR) for each in (TWO, PGQ_TWO) if each.name in wanted)
         wanted = wanted - {PGQ_TWO.name}
-    if {PGQ.name, PGQ_TWO.name} & wanted and (reason := pgq.lacking(ground)) is not None:
+    if {PGQ.name, PGQ_TWO.name} & wanted and (reason := pgq.lacking(database)) is not None:
         yield from (Unmeasured(each.name, reason) for each in (PGQ, PGQ_TWO) if each.name in wanted)
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    skipped = list(_skipped(ground, wanted))
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    skipped = list(_skipped(database, wanted))
     yield from skipped
     asked = wanted - {each.name for each in skipped}
     if not asked:
         return
-    ground.backlog(ground.sizes.events)
+    database.backlog(database.sizes.events)
     with ExitStack() as stack:
         if {PGQ.name, PGQ_TWO.name} & asked:
-            stack.enter_context(pgq.queues(ground))
-        node = stack.enter_context(BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1))
-        found = _Rounds(ground, node, asked)
-        for _ in range(ground.sizes.rounds):
+            stack.enter_context(pgq.queues(database))
+        node = stack.enter_context(BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1))
+        found = _Rounds(database, node, asked)
+        for _ in range(database.sizes.rounds):
             found.run()
         found.claim()
     yield from (each for each in found.results() if each.name in asked)
 
 
-FAMILY = Family((CURSOR, TEXTBOOK, PGQ, TWO, PGQ_TWO, WAL, DEAD), _measure)
+GROUP = LineGroup((CURSOR, TEXTBOOK, PGQ, TWO, PGQ_TWO, WAL, DEAD), _measure)

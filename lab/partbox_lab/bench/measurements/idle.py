@@ -5,10 +5,10 @@ from collections.abc import Set
 from typing import Final
 
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.cpu import total
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
 from partbox_lab.bench.node import BenchNode
 
@@ -18,11 +18,11 @@ BUSY: Final = 200.0  # transactions a second of others, among which a few of our
 OTHERS = "other sessions run {:,.0f} transactions a second in this database, and the server counts all of them together"
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    ground.fresh()
-    with BenchNode(ground, ground.outbox(ignore), 1) as node:
-        ground.pause(ground.sizes.calm)
-        before, alone = total(node.pids), _transactions(ground)
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    database.fresh()
+    with BenchNode(database, database.outbox(ignore), 1) as node:
+        database.pause(database.sizes.calm)
+        before, alone = total(node.pids), _transactions(database)
         passed, beside = alone
         spent = total(node.pids) - before
         if CPU.name in wanted:
@@ -33,18 +33,18 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
             yield Unmeasured(STATEMENTS.name, OTHERS.format(beside))
             return
         node.scale(2)
-        ground.pause(ground.sizes.calm)
-        passed, two = _transactions(ground)
+        database.pause(database.sizes.calm)
+        passed, two = _transactions(database)
     note = f"what a second process adds within {passed:.1f} s, so without what a node sends"
     yield Measured(STATEMENTS.name, max(0.0, two - beside), note)
 
 
-def _transactions(ground: Ground) -> tuple[float, float]:
+def _transactions(database: BenchDatabase) -> tuple[float, float]:
     """Seconds that passed, and how many transactions a second ended in this database."""
-    before, began = statements.transactions(ground.conn, ground.schema), time.monotonic()
-    ground.pause(ground.sizes.idle)
-    ended, passed = statements.transactions(ground.conn, ground.schema) - before, time.monotonic() - began
+    before, began = statements.transactions(database.conn, database.schema), time.monotonic()
+    database.pause(database.sizes.idle)
+    ended, passed = statements.transactions(database.conn, database.schema) - before, time.monotonic() - began
     return passed, ended / passed
 
 
-FAMILY = Family((CPU, STATEMENTS), _measure)
+GROUP = LineGroup((CPU, STATEMENTS), _measure)

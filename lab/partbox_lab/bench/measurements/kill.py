@@ -11,13 +11,13 @@ from typing import Final
 import psutil
 
 from partbox.outbox import Outbox
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.child_process import ChildProcess, StopPipe
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, NoteTaker
-from partbox_lab.bench.leash import Leash, LeashedProcess
-from partbox_lab.bench.metronome import one_for_each_partition
 from partbox_lab.bench.node import ALL, BenchNode
+from partbox_lab.bench.paced_publisher import one_for_each_partition
 
 PROCESS: Final = Budget(
     "kill-process", "process killed: until all its partitions deliver elsewhere", Direction.AT_MOST, 1, "s"
@@ -30,8 +30,8 @@ LOOK: Final = 0.1
 class OtherNode:
     """A node in a process of its own, with one worker process, so that all of it can be killed."""
 
-    def __init__(self, ground: Ground, handler: NoteTaker, lease: float) -> None:
-        self._process = LeashedProcess("partbox-bench-node", _run, ground.dsn, ground.schema, handler, lease)
+    def __init__(self, database: BenchDatabase, handler: NoteTaker, lease: float) -> None:
+        self._process = ChildProcess("partbox-bench-node", _run, database.dsn, database.schema, handler, lease)
 
     def __enter__(self) -> "OtherNode":
         self._process.__enter__()
@@ -48,13 +48,13 @@ class OtherNode:
                 each.kill()
 
 
-def _run(dsn: str, schema: str, handler: NoteTaker, lease: float, leash: Leash) -> None:
+def _run(dsn: str, schema: str, handler: NoteTaker, lease: float, stop: StopPipe) -> None:
     """The process's program."""
     outbox = Outbox(dsn, schema=schema, enabled=True, lease=lease, heartbeat=_heartbeat(lease), node="partbox-bench-2")
     outbox.register(handler, "*")
     node = outbox.supervisor(processes=1)
     node.start()
-    while node.running and not leash.poll(LOOK):
+    while node.running and not stop.poll(LOOK):
         pass
     node.stop()
     node.join()
@@ -67,8 +67,8 @@ def _heartbeat(lease: float) -> float:
 class _Recovery:
     """Kills, and counts the seconds until every partition has delivered."""
 
-    def __init__(self, ground: Ground, outbox: Outbox, notebook: Notebook) -> None:
-        self._ground = ground
+    def __init__(self, database: BenchDatabase, outbox: Outbox, notebook: Notebook) -> None:
+        self._database = database
         self._outbox = outbox
         self._notebook = notebook
         self._first = 0
@@ -79,44 +79,44 @@ class _Recovery:
         wanted = {event.payload["number"] for event in events}
         killed = time.monotonic_ns()
         kill()
-        with self._ground.conn.transaction():
-            self._outbox.publish_many(self._ground.conn, events)
+        with self._database.conn.transaction():
+            self._outbox.publish_many(self._database.conn, events)
         arrived: dict[int, int] = {}
 
         def recovered() -> bool:
             arrived.update((note.number, note.at) for note in self._notebook.new() if note.number in wanted)
             return len(arrived) == ALL
 
-        self._ground.until(recovered, "taking over the partitions", TO_RECOVER)
+        self._database.until(recovered, "taking over the partitions", TO_RECOVER)
         return (max(arrived.values()) - killed) / 1e9
 
 
-def _process(ground: Ground, outbox: Outbox, recovery: _Recovery) -> Results:
-    with BenchNode(ground, outbox, 2) as node:
+def _process(database: BenchDatabase, outbox: Outbox, recovery: _Recovery) -> Results:
+    with BenchNode(database, outbox, 2) as node:
         seconds = recovery.after(lambda: os.kill(node.pids[0], signal.SIGKILL))
     yield Measured(
         PROCESS.name, seconds, "one of two; an event of each of the 256 partitions, published after the kill"
     )
 
 
-def _node(ground: Ground, outbox: Outbox, recovery: _Recovery, handler: NoteTaker) -> Results:
-    lease = ground.sizes.lease
-    with BenchNode(ground, outbox, 1) as node, OtherNode(ground, handler, lease) as other:
+def _node(database: BenchDatabase, outbox: Outbox, recovery: _Recovery, handler: NoteTaker) -> Results:
+    lease = database.sizes.lease
+    with BenchNode(database, outbox, 1) as node, OtherNode(database, handler, lease) as other:
         node.settle(2)
         seconds = recovery.after(other.kill)
     yield Measured(NODE.name, seconds - lease, f"{seconds:.2f} s, of which the lease is {lease:g} s")
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    ground.fresh()
-    path: Path = ground.folder / "recovery"
-    notebook, handler, lease = Notebook(path), NoteTaker(path), ground.sizes.lease
-    outbox = ground.outbox(handler, lease=lease, heartbeat=_heartbeat(lease))
-    recovery = _Recovery(ground, outbox, notebook)
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    database.fresh()
+    path: Path = database.folder / "recovery"
+    notebook, handler, lease = Notebook(path), NoteTaker(path), database.sizes.lease
+    outbox = database.outbox(handler, lease=lease, heartbeat=_heartbeat(lease))
+    recovery = _Recovery(database, outbox, notebook)
     if PROCESS.name in wanted:
-        yield from _process(ground, outbox, recovery)
+        yield from _process(database, outbox, recovery)
     if NODE.name in wanted:
-        yield from _node(ground, outbox, recovery, handler)
+        yield from _node(database, outbox, recovery, handler)
 
 
-FAMILY = Family((PROCESS, NODE), _measure)
+GROUP = LineGroup((PROCESS, NODE), _measure)

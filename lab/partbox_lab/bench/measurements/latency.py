@@ -6,10 +6,10 @@ from typing import Final
 
 from partbox.rules.wording import counted
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.cpu import ELSEWHERE, is_here
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, NoteTaker
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import quantile
@@ -62,31 +62,31 @@ def _written(rate: float) -> str:
 class _Stopwatch:
     """Measures on one node, rate by rate."""
 
-    def __init__(self, ground: Ground, node: BenchNode, notebook: Notebook) -> None:
-        self._ground = ground
+    def __init__(self, database: BenchDatabase, node: BenchNode, notebook: Notebook) -> None:
+        self._database = database
         self._node = node
         self._notebook = notebook
         self._arrived: dict[int, int] = {}
 
     def warm(self) -> None:
         """Deliver some events that do not count."""
-        outbox = self._ground.outbox()
+        outbox = self._database.outbox()
         for _ in range(WARM):
-            with self._ground.conn.transaction():
-                outbox.publish(self._ground.conn, KIND, {"number": -1})
-        self._ground.until(self._node.empty, "delivering", TO_ARRIVE)
+            with self._database.conn.transaction():
+                outbox.publish(self._database.conn, KIND, {"number": -1})
+        self._database.until(self._node.empty, "delivering", TO_ARRIVE)
 
     def run(self, rate: int) -> Results:
         """The figures of a rate, and CPU if it is the one for that."""
-        ground, seconds = self._ground, self._ground.sizes.latency[rate]
+        database, seconds = self._database, self._database.sizes.latency[rate]
         self._arrived.clear()
-        with sending(ground.dsn, ground.schema, rate, seconds, ground.folder / f"sent-{rate}") as sender:
-            ground.until(lambda: bool(sender.sent()), "the first event", TO_ARRIVE)
+        with sending(database.dsn, database.schema, rate, seconds, database.folder / f"sent-{rate}") as sender:
+            database.until(lambda: bool(sender.sent()), "the first event", TO_ARRIVE)
             busy, began = self._node.spent(), time.monotonic()
-            ground.until(lambda: sender.ended, "publishing", seconds + TO_ARRIVE)
+            database.until(lambda: sender.ended, "publishing", seconds + TO_ARRIVE)
             busy, passed = self._node.spent() - busy, time.monotonic() - began
             sent = sender.sent()
-        ground.until(lambda: self._have_arrived(sent), "delivering", TO_ARRIVE)
+        database.until(lambda: self._have_arrived(sent), "delivering", TO_ARRIVE)
         yield from figures(rate, sent, self._arrived)
         if rate == CPU_RATE:
             yield Measured(CPU.name, 100 * busy / passed, f"{len(sent) / passed:,.0f} events/s for {passed:.1f} s")
@@ -97,18 +97,18 @@ class _Stopwatch:
         return sent.keys() <= self._arrived.keys()
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     asked = set(wanted)
-    if CPU.name in wanted and not is_here(statements.backend(ground.conn, ground.schema)):
+    if CPU.name in wanted and not is_here(statements.backend(database.conn, database.schema)):
         yield Unmeasured(CPU.name, ELSEWHERE)
         asked.remove(CPU.name)
     rates = [rate for rate in MEDIANS if _names(rate) & asked]
     if not rates:
         return
-    ground.fresh()
-    notebook = Notebook(ground.folder / "latency")
-    with BenchNode(ground, ground.outbox(NoteTaker(notebook.path)), 1) as node:
-        watch = _Stopwatch(ground, node, notebook)
+    database.fresh()
+    notebook = Notebook(database.folder / "latency")
+    with BenchNode(database, database.outbox(NoteTaker(notebook.path)), 1) as node:
+        watch = _Stopwatch(database, node, notebook)
         watch.warm()
         for rate in rates:
             yield from (each for each in watch.run(rate) if each.name in asked)
@@ -119,4 +119,4 @@ def _names(rate: int) -> set[str]:
     return {MEDIAN[rate].name, TAIL[rate].name} | ({CPU.name} if rate == CPU_RATE else set())
 
 
-FAMILY = Family((*(each for rate in MEDIANS for each in (MEDIAN[rate], TAIL[rate])), CPU), _measure)
+GROUP = LineGroup((*(each for rate in MEDIANS for each in (MEDIAN[rate], TAIL[rate])), CPU), _measure)

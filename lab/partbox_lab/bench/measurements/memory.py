@@ -3,9 +3,9 @@
 from collections.abc import Set
 from typing import Final
 
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
 from partbox_lab.bench.node import BenchNode
 
@@ -16,10 +16,10 @@ FLAT: Final = Budget(
 MEGABYTE: Final = 1_000_000
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    events = ground.sizes.memory
-    ground.backlog(events)
-    with BenchNode(ground, ground.outbox(ignore), 1, paused=True) as node:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    events = database.sizes.memory
+    database.backlog(events)
+    with BenchNode(database, database.outbox(ignore), 1, paused=True) as node:
         node.drain()  # a process grows for a while before it stays as it is
         first, second = (each / MEGABYTE for each in node.drain().memory)
     note = f"over {events:,} events; {first:.0f} MB in the first half, {second:.0f} MB in the second"
@@ -27,4 +27,4 @@ def _measure(ground: Ground, wanted: Set[str]) -> Results:
     yield from (each for each in found if each.name in wanted)
 
 
-FAMILY = Family((MEMORY, FLAT), _measure)
+GROUP = LineGroup((MEMORY, FLAT), _measure)

@@ -11,9 +11,9 @@ import psycopg
 from partbox.events import Event
 from partbox.rules.hashing import partition_of
 from partbox_lab.bench import baselines
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.rounds import compared, in_turn
 
 MANY = Budget("publish-many", "publish_many(10,000) vs raw COPY of the same rows", Direction.AT_LEAST, 0.6)
@@ -52,8 +52,8 @@ def _rows(events: Sequence[Event]) -> list[tuple[Any, ...]]:
 class _Publisher:
     """Publishes by partbox; each method returns events per second."""
 
-    def __init__(self, ground: Ground, conn: psycopg.Connection[Any]) -> None:
-        self._outbox = ground.outbox()
+    def __init__(self, database: BenchDatabase, conn: psycopg.Connection[Any]) -> None:
+        self._outbox = database.outbox()
         self._conn = conn
 
     def many(self) -> float:
@@ -75,31 +75,31 @@ class _Publisher:
 class _Statements:
     """The raw statements for the same events, everything prepared before they are timed."""
 
-    def __init__(self, ground: Ground, conn: psycopg.Connection[Any]) -> None:
-        self._ground = ground
+    def __init__(self, database: BenchDatabase, conn: psycopg.Connection[Any]) -> None:
+        self._database = database
         self._conn = conn
 
     def many(self) -> float:
-        self._ground.check()
-        return baselines.copying(self._ground, self._conn, _rows(_events(PAGE)))
+        self._database.check()
+        return baselines.copying(self._database, self._conn, _rows(_events(PAGE)))
 
     def one_by_one(self) -> float:
-        self._ground.check()
+        self._database.check()
         payloads = [orjson.dumps({"number": n, "note": NOTE}).decode() for n in range(BURST)]
         rows = [(partition_of(f"order-{n}"), uuid4(), f"order-{n}", payload) for n, payload in enumerate(payloads)]
-        return baselines.inserting(self._ground, self._conn, rows)
+        return baselines.inserting(self._database, self._conn, rows)
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
-    ground.fresh()
-    with psycopg.connect(ground.dsn, autocommit=True) as conn:
-        ours, raw = _Publisher(ground, conn), _Statements(ground, conn)
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
+    database.fresh()
+    with psycopg.connect(database.dsn, autocommit=True) as conn:
+        ours, raw = _Publisher(database, conn), _Statements(database, conn)
         if MANY.name in wanted:
-            published, copied = in_turn(ground.sizes.pages, ours.many, raw.many)
+            published, copied = in_turn(database.sizes.pages, ours.many, raw.many)
             yield compared(MANY.name, ("publish_many", published), ("COPY", copied))
         if ONE.name in wanted:
-            published, inserted = in_turn(ground.sizes.singles // BURST, ours.one_by_one, raw.one_by_one)
+            published, inserted = in_turn(database.sizes.singles // BURST, ours.one_by_one, raw.one_by_one)
             yield compared(ONE.name, ("publish", published), ("INSERT", inserted))
 
 
-FAMILY = Family((MANY, ONE), _measure)
+GROUP = LineGroup((MANY, ONE), _measure)

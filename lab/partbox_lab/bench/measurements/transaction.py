@@ -14,9 +14,9 @@ import psycopg
 from partbox.errors import PartboxError
 from partbox.observe import Observer
 from partbox_lab.bench import statements
+from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured
-from partbox_lab.bench.family import Family, Results
-from partbox_lab.bench.ground import Ground
+from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import compared
@@ -47,48 +47,48 @@ class SaveTimes(Observer):
 
 
 @contextmanager
-def _open(ground: Ground) -> Iterator[None]:
+def _open(database: BenchDatabase) -> Iterator[None]:
     """A transaction that has written something, open as long as the block lasts."""
-    with psycopg.connect(ground.dsn) as conn:
-        statements.begin_writing(conn, ground.schema)
+    with psycopg.connect(database.dsn) as conn:
+        statements.begin_writing(conn, database.schema)
         yield
         conn.rollback()
 
 
-def _drain(ground: Ground) -> Results:
-    events = ground.sizes.events
-    ground.backlog(events)
+def _drain(database: BenchDatabase) -> Results:
+    events = database.sizes.events
+    database.backlog(events)
     beside, without = [], []
-    with BenchNode(ground, ground.outbox(ignore), 1, paused=True, concurrency=1) as node:
-        for _ in range(ground.sizes.rounds):
+    with BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1) as node:
+        for _ in range(database.sizes.rounds):
             without.append(node.drain().rate(events))
-            with _open(ground):
+            with _open(database):
                 beside.append(node.drain().rate(events))
     yield compared(DRAIN.name, ("beside", beside), ("without", without))
 
 
-def _saving(ground: Ground) -> Results:
-    ground.fresh()
-    path = ground.folder / "saves"
+def _saving(database: BenchDatabase) -> Results:
+    database.fresh()
+    path = database.folder / "saves"
     path.touch(0o600)
-    outbox = ground.outbox(ignore)
+    outbox = database.outbox(ignore)
     outbox.observe(SaveTimes(path))
-    counted = LAST * ground.sizes.open
+    counted = LAST * database.sizes.open
     with (
-        BenchNode(ground, outbox, 1),
-        _open(ground),
-        sending(ground.dsn, ground.schema, RATE, None, ground.folder / "sent-beside") as sender,
+        BenchNode(database, outbox, 1),
+        _open(database),
+        sending(database.dsn, database.schema, RATE, None, database.folder / "sent-beside") as sender,
     ):
-        ground.until(lambda: bool(sender.sent()), "the first event", TO_START)
-        ground.pause(ground.sizes.open - counted)
+        database.until(lambda: bool(sender.sent()), "the first event", TO_START)
+        database.pause(database.sizes.open - counted)
         before, began = path.stat().st_size, time.monotonic()
-        ground.pause(counted)
-        ground.until(lambda: path.stat().st_size >= before + SAVE.size or sender.ended, "a save", TO_START)
+        database.pause(counted)
+        database.until(lambda: path.stat().st_size >= before + SAVE.size or sender.ended, "a save", TO_START)
         counted = time.monotonic() - began
         times = [seconds for (seconds,) in SAVE.iter_unpack(_whole(path.read_bytes()[before:]))]
         if sender.ended or not times:
             raise PartboxError("nothing was saved beside the open transaction, so nothing was measured")
-    note = f"{len(times):,} saves in the last {counted:g} s of {ground.sizes.open:g} s, at {RATE:g} events/s"
+    note = f"{len(times):,} saves in the last {counted:g} s of {database.sizes.open:g} s, at {RATE:g} events/s"
     yield Measured(SAVING.name, 100 * sum(times) / counted, note)
 
 
@@ -96,11 +96,11 @@ def _whole(data: bytes) -> bytes:
     return data[: len(data) - len(data) % SAVE.size]
 
 
-def _measure(ground: Ground, wanted: Set[str]) -> Results:
+def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
     if DRAIN.name in wanted:
-        yield from _drain(ground)
+        yield from _drain(database)
     if SAVING.name in wanted:
-        yield from _saving(ground)
+        yield from _saving(database)
 
 
-FAMILY = Family((DRAIN, SAVING), _measure)
+GROUP = LineGroup((DRAIN, SAVING), _measure)
