@@ -22,7 +22,6 @@ BELL = "the flag of the bell is a sequence"
 SHOWN = "a remedy for people to read, which nothing runs"
 TESTS = "databases that the kit has made for a user's tests"
 EXCEPTIONS = {
-    "partbox/sql/migrations/0014_nothing_unseen.sql": BELL,
     "partbox/sql/queries/bell.sql::bell_arm": BELL,
     "partbox/sql/queries/bell.sql::bell_lower": BELL,
     "partbox/sql/queries/life.sql::life_begin": "notes when the server was started, by a sequence of its own",

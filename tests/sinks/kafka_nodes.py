@@ -11,7 +11,7 @@ from uuid import uuid4
 from brokers import RUNNING, free_port
 from kafka_libraries import libraries
 
-from partbox.chaos.network import HOST
+from partbox_lab.chaos.network import HOST
 
 SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of a Java that starts soon and leaves the processors to others."""
