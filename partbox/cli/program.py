@@ -70,8 +70,10 @@ ENTRIES = (
     CommandEntry(OPERATE, "rebase", "Let a schema that came from a dump go on here."),
     CommandEntry(DEVELOP, "handlers", "The routing table of the handlers; needs no database.", settings=False),
     CommandEntry(DEVELOP, "metrics", "The metrics that a worker shows to Prometheus."),
-    CommandEntry(DEVELOP, "bench", "Measure the budgets on your database, beside raw PostgreSQL.", False, extra="lab"),
-    CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", False, extra="lab"),
+    CommandEntry(
+        DEVELOP, "bench", "Measure the budgets on your database, beside raw PostgreSQL.", settings=False, extra="lab"
+    ),
+    CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", settings=False, extra="lab"),
     CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", group=True),
     CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", group=True),
     CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", group=True),
@@ -139,6 +141,8 @@ def _add(app: typer.Typer, entry: CommandEntry) -> None:
 
 
 def _absent(entry: CommandEntry) -> Callable[[], NoReturn]:
+    """The command without its extra: wrong usage, whatever its arguments are."""
+
     def refuse() -> NoReturn:
         raise typer.BadParameter(
             f"{entry.name} comes with the extra {entry.extra}: `pip install 'partbox[{entry.extra}]'` brings it"
