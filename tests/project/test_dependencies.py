@@ -20,11 +20,11 @@ def named(cell: str) -> list[str]:
 
 
 def asked() -> dict[str, set[str]]:
-    """The extras that ask for each library; none if it is always there."""
+    """The extras that ask for each library; none if it is always there. The lab is our own."""
     found: dict[str, set[str]] = {}
     for extra, group in {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}.items():
         for name in (Requirement(each).name for each in group):
-            if name != "partbox":
+            if name not in ("partbox", "partbox-lab"):
                 found.setdefault(name, set()).update({extra} - {""})
     return found
 

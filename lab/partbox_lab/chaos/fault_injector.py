@@ -306,7 +306,7 @@ class FaultInjector:
     def _stop_backend(self, step: ScheduledFault) -> str | None:
         return self._backends.stop(step)
 
-    def _kill_mason(self, step: ScheduledFault) -> str | None:
+    def _kill_maintenance(self, step: ScheduledFault) -> str | None:
         """Excuses nothing: who looks after segments delivers no event."""
         if self._churn is None:
             return None
@@ -358,7 +358,7 @@ _ACTS: dict[str, Callable[[FaultInjector, ScheduledFault], str | None]] = {
     **dict.fromkeys(("restart-fast", "restart-immediate", "crash"), FaultInjector._restart_server),
     "promoted-standby": FaultInjector._fail_over,
     **dict.fromkeys(("disk-full", "wal-full"), FaultInjector._fill_disk),
-    **dict.fromkeys(KILLS, FaultInjector._kill_mason),
+    **dict.fromkeys(KILLS, FaultInjector._kill_maintenance),
     **dict.fromkeys((network.DELAY, network.HANG, network.HALF, network.CUT), FaultInjector._disturb_wire),
     "conn-hang": FaultInjector._hang_connection,
     "backend-stop": FaultInjector._stop_backend,

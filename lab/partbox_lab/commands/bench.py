@@ -54,8 +54,7 @@ def bench(
     Give it a database, and a machine, that have nothing else to do. Its schema is partbox_bench, removed at the end.
     A full run takes long, and 10 GB of disk for millions of records; --quick is rough.
     With --growth it measures what a log and a cluster cost when they have grown.
-    It comes with the extra lab.
-    Exit code 0: no budget was missed. 1: one was, or a line failed. 130: Ctrl-C ended it.
+    Exit code 0: no budget was missed. 1: one was, or a line failed. 130: Ctrl-C ended it. Extra: lab.
 
     Example: partbox bench --quick
     """

@@ -50,8 +50,7 @@ def chaos(  # its parameters are its options
     """Publish in every way, attack a cluster, and check that every event came, once and in order.
 
     Worker processes are killed and frozen, connections cut, handlers hang; publishers of their own write meanwhile.
-    It comes with the extra lab.
-    Exit code 0: every promise was kept. 1: one was broken, and the history is kept. 2: wrong usage.
+    Exit code 0: every promise was kept. 1: one was broken, and the history is kept. 2: wrong usage. Extra: lab.
 
     Example: partbox chaos --embedded --seconds 60
     """

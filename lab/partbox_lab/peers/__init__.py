@@ -6,8 +6,8 @@ peer        the protocol that every peer is behind; the events
 outboxes/   one file a peer: how it is installed, published to and run
 workers/    the programs that consume, each run by the peer's own interpreter
 install     virtual environments, node_modules and Debian packages in a folder that is thrown away
-place       the server and its databases; WAL, row versions and CPU time
-crew        the worker processes of one run, and what they report
+server      the server and its databases; WAL, row versions and CPU time
+processes   the worker processes of one run, and what they report
 measure     publishing, draining, latency
 figures     pure arithmetic: percentiles, rates
 report      the table, the header, JSON

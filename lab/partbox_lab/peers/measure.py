@@ -86,18 +86,18 @@ def drained(place: PeerServer, peer: Peer, run: PeerRun, events: int) -> DrainRe
         with psycopg.connect(database.dsn) as conn:
             _publish(conn, peer, run, events, BULK)
         database.conn.execute("vacuum (analyze)")
-        with working(peer, database, run) as crew:
+        with working(peer, database, run) as workers:
             log, rows = wal(database.conn), dead(database.conn)
-            crew_before, server_before = crew.cpu(), place.cpu(database.conn)
+            workers_before, server_before = workers.cpu(), place.cpu(database.conn)
             began = time.monotonic_ns()
-            crew.go()
-            ended = _wait_done(crew, peer, run, database, events)
+            workers.go()
+            ended = _wait_done(workers, peer, run, database, events)
             log = wal(database.conn) - log
-            crew_after, server_after = crew.cpu(), place.cpu(database.conn)
-            rate = drain_rate(crew.counts, events, began, ended)
+            workers_after, server_after = workers.cpu(), place.cpu(database.conn)
+            rate = drain_rate(workers.counts, events, began, ended)
         _wait_alone(database)
         rows = dead(database.conn) - rows  # backends tell when they end
-        used = _more(crew_before, crew_after) / events * 1e6
+        used = _more(workers_before, workers_after) / events * 1e6
         used_server = _more(server_before, server_after) / events * 1e6 if place.knows_backends else None
         return DrainResult(run.processes, rate, log / events, rows / events, used, used_server)
 
@@ -106,15 +106,15 @@ def latency(place: PeerServer, peer: Peer, run: PeerRun, rate: int, seconds: flo
     """Publish at a rate, one event a transaction, and note when handlers are called."""
     with place.database() as database:
         peer.prepare(database, run)
-        with working(peer, database, run) as crew:
-            crew.go()
-            _warm(crew, peer, run, database)
+        with working(peer, database, run) as workers:
+            workers.go()
+            _warm(workers, peer, run, database)
             numbers = range(1_000_000, 1_000_000 + max(1, round(rate * seconds)))
             began = time.monotonic()
             sent = _at_rate(peer, run, database, numbers, rate)
             taken = time.monotonic() - began
-            _wait(lambda: all(number in crew.seen for number in numbers), crew, GRACE)
-        values = latencies(sent, crew.seen)
+            _wait(lambda: all(number in workers.seen for number in numbers), workers, GRACE)
+        values = latencies(sent, workers.seen)
     if not values:
         raise PeerError("no event was handled")
     return Latency(rate, len(numbers) / max(taken, 1e-9), values, len(numbers) - len(values))
@@ -131,11 +131,11 @@ def disordered(place: PeerServer, peer: Peer, order: Order) -> float:
             for each in samples:
                 peer.publish(conn, [each], run)
                 conn.commit()
-        with working(peer, database, run) as crew:
-            crew.go()
-            _wait_done(crew, peer, run, database, len(samples))
-            _wait(lambda: len(crew.seen) >= len(samples), crew, GRACE)
-    return disorder({each.number: each.key for each in samples}, crew.seen)
+        with working(peer, database, run) as workers:
+            workers.go()
+            _wait_done(workers, peer, run, database, len(samples))
+            _wait(lambda: len(workers.seen) >= len(samples), workers, GRACE)
+    return disorder({each.number: each.key for each in samples}, workers.seen)
 
 
 def _publish(conn: psycopg.Connection[Any], peer: Peer, run: PeerRun, events: int, at_once: int) -> float:
@@ -150,12 +150,12 @@ def _publish(conn: psycopg.Connection[Any], peer: Peer, run: PeerRun, events: in
     return events / (time.perf_counter() - began)
 
 
-def _wait_done(crew: PeerProcesses, peer: Peer, run: PeerRun, database: Database, events: int) -> int:
+def _wait_done(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Database, events: int) -> int:
     """The time, in ns, when everything was handled and the database said so."""
     handled, since = 0, time.monotonic()
     while True:
-        crew.check()
-        if (now := crew.handled) >= events and peer.is_done(database.conn, run):
+        workers.check()
+        if (now := workers.handled) >= events and peer.is_done(database.conn, run):
             return time.monotonic_ns()
         if now > handled:
             handled, since = now, time.monotonic()
@@ -172,21 +172,21 @@ def _wait_alone(database: Database) -> None:
         time.sleep(0.05)
 
 
-def _warm(crew: PeerProcesses, peer: Peer, run: PeerRun, database: Database) -> None:
+def _warm(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Database) -> None:
     """Some events in a row, until they are handled, and a moment of rest."""
     with psycopg.connect(database.dsn) as conn:
         for number in range(WARM):
             peer.publish(conn, [Sample(number)], run)
             conn.commit()
-    if not _wait(lambda: all(number in crew.seen for number in range(WARM)), crew, STALLED):
+    if not _wait(lambda: all(number in workers.seen for number in range(WARM)), workers, STALLED):
         raise PeerError(f"the first {WARM} events were not handled within {STALLED:g} s")
     time.sleep(1)
 
 
-def _wait(check: Callable[[], bool], crew: PeerProcesses, timeout: float) -> bool:
+def _wait(check: Callable[[], bool], workers: PeerProcesses, timeout: float) -> bool:
     end = time.monotonic() + timeout
     while not check():
-        crew.check()
+        workers.check()
         if time.monotonic() > end:
             return False
         time.sleep(0.05)

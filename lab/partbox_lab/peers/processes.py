@@ -120,16 +120,16 @@ def working(peer: Peer, database: Database, run: PeerRun) -> Iterator[PeerProces
     """The workers of a run, ready to go; ended afterwards."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         processes: list[subprocess.Popen[str]] = []
-        crew = None
+        workers = None
         try:
             for number, command in enumerate(peer.commands(run)):
                 environment = _environment(peer, database, run, number)
                 processes.append(_start(command, environment, errors))
-            crew = PeerProcesses(processes, errors)
-            crew.wait_ready()
-            yield crew
+            workers = PeerProcesses(processes, errors)
+            workers.wait_ready()
+            yield workers
         finally:
-            (crew or PeerProcesses(processes, errors)).stop()
+            (workers or PeerProcesses(processes, errors)).stop()
 
 
 def prepare(command: list[str], database: Database, peer: Peer, run: PeerRun) -> None:

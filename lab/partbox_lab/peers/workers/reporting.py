@@ -1,4 +1,4 @@
-"""The reports of a worker in Python to the benchmark; see crew.py. Importing it starts the thread that reports."""
+"""The reports of a worker in Python to the benchmark; see processes.py. Importing it starts the thread that reports."""
 
 import json
 import os
