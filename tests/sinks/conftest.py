@@ -1,6 +1,6 @@
 """A broker of each kind for all tests of a process, and in it a place of its own for each test."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -25,6 +25,15 @@ class Place:
     def all(self) -> list[Received]:
         """What arrived so far; those of a topic in their order."""
         return self.broker.all(*self.topics)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tests that a fixture skips for one reason are one line of the summary: a broker is missing for dozens of them."""
+    report = yield
+    if report.when == "setup" and report.skipped and isinstance(report.longrepr, tuple):
+        report.longrepr = (__file__, 0, report.longrepr[2])
+    return report
 
 
 @pytest.fixture(scope="session")
