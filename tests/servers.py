@@ -77,10 +77,13 @@ def new_database(server_dsn: str, template: str) -> Iterator[str]:
 
 
 @contextmanager
-def new_standby(server: Server, folder: Path) -> Iterator[Path]:
-    """The folder of the socket of a standby, made in `folder`, that follows a running server."""
+def new_standby(server: Server, folder: Path, primary: str | None = None) -> Iterator[Path]:
+    """The folder of the socket of a standby, made in `folder`, that follows a running server.
+
+    `primary`: a conninfo by which it reaches that server; None: its DSN.
+    """
     # Not what pg_basebackup writes: one of a newer version names options that the server's own library does not know.
-    primary = make_conninfo(server.dsn, dbname=None)
+    primary = primary or make_conninfo(server.dsn, dbname=None)
     standby = Server(folder, binaries=binaries(), options={**server.options, "primary_conninfo": primary})
     try:
         yield Path(str(conninfo_to_dict(standby.follow(server))["host"]))

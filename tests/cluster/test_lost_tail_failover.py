@@ -77,22 +77,12 @@ def pair(own_server: OwnServer, folder: Path) -> Iterator[Pair]:
     network.start()
     try:
         wire = network.wire()
-        with new_standby(server, folder) as standby:
-            follow_over(wire, make_conninfo(server.dsn, host=str(standby)))
+        with new_standby(server, folder, f"host={HOST} port={wire.port} user=postgres") as standby:
             dsn = migrated(server.dsn, "failing")
             with hanging_proxy(dsn) as proxy:
                 yield Pair(server, standby, network, wire, proxy, (dsn, make_conninfo(dsn, host=str(standby))))
     finally:
         network.stop()
-
-
-def follow_over(wire: Wire, standby: str) -> None:
-    """Let the standby of this DSN hear of its primary over the wire."""
-    with psycopg.connect(standby, autocommit=True) as conn:
-        conn.execute(f"alter system set primary_conninfo = 'host={HOST} port={wire.port} user=postgres'")
-        conn.execute("select pg_reload_conf()")
-        over_it = "select from pg_stat_wal_receiver where sender_port = %s and status = 'streaming'"
-        eventually(lambda: conn.execute(over_it, [wire.port]).fetchone() is not None)
 
 
 class Publisher(threading.Thread):
