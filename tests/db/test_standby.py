@@ -67,7 +67,8 @@ def test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself(prom
     outbox.on("*")(lambda event: got.append(event.payload))
     with psycopg.connect(promoted, autocommit=True) as conn:
         spoilt = has_no_life(conn, "partbox")
-        assert spoilt or conn.info.server_version < 180000, "or this test shows nothing"
+        # Seen with 18.4, and not with 18.6 any more.
+        assert spoilt or not 180000 <= conn.info.server_version <= 180004, "or this test shows nothing"
         assert named_by_doctor(promoted, "partbox") == spoilt
         with conn.transaction():
             outbox.publish(conn, "Placed", 1)

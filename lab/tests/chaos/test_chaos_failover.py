@@ -1,5 +1,7 @@
 """A standby that takes the place of the run's own server."""
 
+from contextlib import nullcontext
+
 import psycopg
 import pytest
 from forked import forks
@@ -22,7 +24,7 @@ def place(open_folder, monkeypatch):
 
 
 def test_a_standby_is_promoted_at_the_same_address_before_its_first_restartpoint(place):
-    """Twice: the first server's `life` is readable, the second's is not, as no node has made it anew."""
+    """Twice: the first server's `life` is readable, the second's is not up to 18.4, as no node has made it anew."""
     failover, records = Failover(place), "select count(*) from partbox.record"
     for published in (1, 2):
         with place.connect("test") as conn:
@@ -30,7 +32,8 @@ def test_a_standby_is_promoted_at_the_same_address_before_its_first_restartpoint
         assert failover.happen(place.server)
         with place.connect("test") as conn:
             assert conn.execute(records).fetchone() == (published,)
-            with pytest.raises(psycopg.errors.InternalError_, match="bad magic number"):
+            spoilt = pytest.raises(psycopg.errors.InternalError_, match="bad magic number")
+            with spoilt if conn.info.server_version <= 180004 else nullcontext():
                 conn.execute("select pg_sequence_last_value('partbox.life')")
     place.server.kill()
     place.server.start()
