@@ -24,8 +24,8 @@ export class Blocked extends List {
 
   // What a trouble offers, for all that is shown.
   actions = {
-    retry: ["Retry all now", () => this.found && this.#retry(this.#all())],
-    skip: ["Skip all …", () => this.found && this.#skip(this.#all())],
+    retry: ["Retry all now", () => this.whenFound(() => this.#retry(this.#all()))],
+    skip: ["Skip all …", () => this.whenFound(() => this.#skip(this.#all()))],
   };
 
   fetch(subscription) {

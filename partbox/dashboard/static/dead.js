@@ -31,8 +31,8 @@ export class Dead extends List {
   // With the filters of the request: those in the fields may be newer. A group of one is shown as it came.
   // What a trouble offers, after a question with their number.
   actions = {
-    replay: ["Replay all …", () => this.found && this.#all("replay")],
-    discard: ["Discard all …", () => this.found && this.#all("discard")],
+    replay: ["Replay all …", () => this.whenFound(() => this.#all("replay"))],
+    discard: ["Discard all …", () => this.whenFound(() => this.#all("discard"))],
   };
 
   async fetch(subscription) {

@@ -69,6 +69,12 @@ export class List {
     for (const name of this.places) show(byId(name));
   }
 
+  // Calls `act` once there is something found: what a trouble offers may be chosen before the list has come.
+  async whenFound(act) {
+    if (!this.found) await this.reload();
+    if (this.found) act();
+  }
+
   redraw() {
     if (this.found) this.draw(this.found);
   }

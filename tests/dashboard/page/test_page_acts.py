@@ -245,6 +245,19 @@ def test_a_problem_has_the_buttons_that_apply_to_it(live, plant, tab):
     eventually(lambda: plant.states()[blocked] == "dead")
 
 
+def test_what_a_problem_offers_can_be_chosen_before_its_list_has_come(live, plant, tab):
+    dead, held = plant.park("a"), []
+    seen = tab(live.with_token)
+    seen.page.route("**/api/dead-groups*", lambda route: held.append(route))
+    seen.page.reload()
+    seen.button("Replay all …", "[data-trouble=dead]").click()
+    for route in held:
+        route.continue_()
+    seen.page.unroute("**/api/dead-groups*")
+    seen.button("Replay 1", "#ask").click()
+    eventually(lambda: plant.states()[dead] == "ready")
+
+
 def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and_resumed_from_there(
     live, plant, conn, tab
 ):
