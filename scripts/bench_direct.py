@@ -69,7 +69,7 @@ def seconds(kind: str, url: str, template: str, dsn: str, columns: str, warm: in
 
 
 def events(dsn: str, columns: str, template: str) -> list[Event]:
-    """Those of the log."""
+    """Read the events of the log, in order."""
     claim, topic = Claim(1, "relay", Codecs()), Topic(template)
     with psycopg.connect(dsn) as conn:
         lean(conn)

@@ -13,7 +13,7 @@ AGAIN = "run scripts/lock"
 
 
 def asked() -> list[Requirement]:
-    """What pyproject.toml asks for, its own extras and its lab apart."""
+    """The requirements of pyproject.toml, without partbox and partbox-lab themselves."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].values()
     every = [Requirement(each) for group in [project["dependencies"], *extras] for each in group]

@@ -17,7 +17,7 @@ SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of a Java that starts soon and leaves the processors to others."""
 LARGE = ("-Xmx1g",)
 USER, PASSWORD = "relay", "word"
-"""Who may come in at the listener SASL."""
+"""The only login that the listener SASL accepts."""
 SETTINGS = {
     "process.roles": "broker,controller",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",

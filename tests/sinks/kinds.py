@@ -21,6 +21,6 @@ BROKERS: dict[str, type[Broker]] = {
     "kafka-cluster": KafkaCluster,
 }
 SOAK = frozenset({"apache-kafka"})
-"""Those that run the contract in --soak alone."""
+"""Brokers that run the contract with --soak only."""
 SPECIAL = frozenset({"kafka-cluster"})
-"""Those with tests of their own instead of the contract's."""
+"""Brokers that do not run the contract: they have tests of their own."""

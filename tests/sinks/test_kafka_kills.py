@@ -62,7 +62,7 @@ class Load:
 
 
 class Kills:
-    """What a run does to nodes and relays; each waits until what is left goes on."""
+    """Kills, freezes and restarts leaders, and kills relays meanwhile; goes on once another node leads."""
 
     def __init__(self, place, start: Callable[[str], Relay], chance: random.Random) -> None:
         self.done: Counter[str] = Counter()

@@ -28,13 +28,13 @@ export class Dead extends List {
     }
   }
 
-  // With the filters of the request: those in the fields may be newer. A group of one is shown as it came.
   // What a trouble offers, after a question with their number.
   actions = {
     replay: ["Replay all …", () => this.whenFound(() => this.#all("replay"))],
     discard: ["Discard all …", () => this.whenFound(() => this.#all("discard"))],
   };
 
+  // With the filters of the request: those in the fields may be newer. A group of one is shown as it came.
   async fetch(subscription) {
     const filters = this.#filters();
     const found = await get("api/dead-groups", { subscription, ...filters });
