@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -29,8 +30,8 @@ class Wire:
         self._port = port
         self._state = PASS
         self._ends: set[asyncio.StreamWriter] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
-        self._links: dict[Link, int] = {}  # those that are open, in the order of their opening, and their pumps
+        self._carried: set[asyncio.Task[None]] = set()  # a task for each connection
+        self._links: list[Link] = []  # the links that are open, in the order of their opening
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -57,32 +58,57 @@ class Wire:
         """Make it carry bytes again."""
         link.stuck = False
 
-    async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+    def end(self) -> None:
+        """Lose every connection, also those that are just made, for good."""
         self._state = CUT
         self._abort()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        for carried in self._carried:
+            carried.cancel()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
 
     def _abort(self) -> None:
         for end in self._ends:
             end.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._state == CUT:
             writer.transport.abort()
             return
+        self._ends.add(writer)  # here, since a task that is cancelled before its start does nothing
+        carried = asyncio.create_task(self._carry(reader, writer))
+        self._carried.add(carried)
+        carried.add_done_callback(self._carried.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection until both its ends are closed."""
+        ends = {writer}
         try:
             there, back = await self._reach()
+            ends.add(back)
+            self._ends.add(back)
+            if self._state != CUT:  # since it began to connect
+                await self._pass(Link(), (reader, back), (there, writer))
         except OSError:
-            writer.transport.abort()
-            return
-        link = Link()
-        self._links[link] = 2
-        for source, sink, answers in ((reader, back, False), (there, writer, True)):
-            pump = asyncio.create_task(self._pump(link, source, sink, answers))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
+            pass
+        finally:
+            self._ends -= ends
+            for end in ends:
+                end.transport.abort()
+
+    async def _pass(
+        self,
+        link: Link,
+        questions: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        answers: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        self._links.append(link)
+        try:
+            await asyncio.gather(self._pump(link, *questions, False), self._pump(link, *answers, True))
+        finally:
+            self._links.remove(link)
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._host.startswith("/"):
@@ -91,7 +117,6 @@ class Wire:
 
     async def _pump(self, link: Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
         """Carry bytes one way until either end is gone; delayed bytes arrive late and whole."""
-        self._ends.add(sink)
         try:
             while data := await source.read(CHUNK):
                 if self._state == DELAY:
@@ -105,11 +130,9 @@ class Wire:
         except OSError:
             pass
         finally:
-            self._ends.discard(sink)
             sink.close()
-            self._links[link] -= 1
-            if not self._links[link]:
-                del self._links[link]
+            with suppress(OSError):
+                await sink.wait_closed()
 
 
 class Network:
@@ -144,11 +167,19 @@ class Network:
     def stop(self) -> None:
         """Cut and close everything. Stopping what was never started is fine."""
         if self._thread.is_alive():
-            for wire in self._wires:
-                self._do(wire.close())
+            self._do(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        for wire in self._wires:
+            wire.end()
+        # Before the servers: a connection that is being accepted while its server closes is left open by asyncio.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.gather(*others, return_exceptions=True)
+        for wire in self._wires:
+            wire.close()
 
     def _do(self, step: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(step, self._loop).result()

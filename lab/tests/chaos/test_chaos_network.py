@@ -1,13 +1,15 @@
 """The wires between nodes and the database, with a real server at the other end."""
 
+import gc
 import select
+import socket
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from waiting import eventually
 
-from partbox_lab.chaos.network import CUT, HALF, HANG, HOST, PASS
+from partbox_lab.chaos.network import CUT, HALF, HANG, HOST, PASS, Network
 
 
 @pytest.fixture
@@ -70,3 +72,34 @@ def test_half_a_wire_carries_what_is_said_and_no_answer(dsn, network, wire, thro
         eventually(lambda: near.execute("select word from said").fetchall() == [("heard",)])
         network.set(wire, PASS)
         answer(conn)
+
+
+def test_a_network_that_stops_leaves_none_of_the_connections_open_that_just_come_in():
+    """Left open, the garbage collector would warn of them, which fails this test."""
+    with socket.create_server((HOST, 0)) as target:
+        for _ in range(20):
+            network = Network(*target.getsockname())
+            network.start()
+            wire = network.wire()
+            coming = [socket.socket() for _ in range(3)]
+            for each in coming:
+                each.setblocking(False)
+                each.connect_ex((HOST, wire.port))
+            network.stop()
+            for each in coming:
+                each.close()
+            gc.collect()
+
+
+def test_a_network_that_stops_gives_up_what_it_has_not_reached_yet():
+    with socket.socket() as target, socket.socket() as first, socket.socket() as second:
+        target.bind((HOST, 0))
+        target.listen(0)  # for one: of those after it the kernel drops what they send
+        for each in (first, second):
+            each.setblocking(False)
+            each.connect_ex(target.getsockname())
+        network = Network(*target.getsockname())
+        network.start()
+        with socket.create_connection((HOST, network.wire().port)):
+            network.stop()
+        gc.collect()
