@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from partbox.events import DeliveredEvent, Event
     from partbox.outbox import Outbox
     from partbox.outcomes import Dead, Done, Ignore, RetryAfter
-    from partbox.rules.hashing import partition_of
-    from partbox.rules.retry import Exponential, Fixed, Jittered
+    from partbox.protocol.hashing import partition_of
+    from partbox.protocol.retry import Exponential, Fixed, Jittered
 
     __version__: str
 
@@ -36,8 +36,8 @@ _HOMES = {
     "events": ("DeliveredEvent", "Event"),
     "outbox": ("Outbox",),
     "outcomes": ("Dead", "Done", "Ignore", "RetryAfter"),
-    "rules.hashing": ("partition_of",),
-    "rules.retry": ("Exponential", "Fixed", "Jittered"),
+    "protocol.hashing": ("partition_of",),
+    "protocol.retry": ("Exponential", "Fixed", "Jittered"),
 }  # fmt: skip
 
 __all__ = [

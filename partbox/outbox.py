@@ -22,15 +22,15 @@ from partbox.handlers.registrar import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations
+from partbox.operations import arguments as asked
 from partbox.platform import require_workers
 from partbox.publish import Bell, Moment, Publisher, PublishHooks, Scope, Sleepers
 from partbox.publish.given import NOT_GIVEN, event_of
-from partbox.rules import asked
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from partbox.subscriptions import Subscriptions
+    from partbox.operations.subscriptions import Subscriptions
     from partbox.supervisor import EmbeddedWorker, Purging, Supervisor
     from partbox.supervisor.serving import Pages
     from partbox.tasks import Task

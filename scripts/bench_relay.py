@@ -24,7 +24,7 @@ import psycopg
 from partbox import Outbox
 from partbox.cli.commands.relay import relaying
 from partbox.db.schema.migrate import migrate
-from partbox.rules.relay_target import RelayTarget
+from partbox.settings.relay_target import RelayTarget
 from partbox.supervisor import Supervisor
 
 BUDGET = 0.7

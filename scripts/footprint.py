@@ -24,7 +24,7 @@ import psycopg
 from partbox import Event, Outbox
 from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 
 SHOP = """
 from partbox import Outbox

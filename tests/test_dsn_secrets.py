@@ -18,8 +18,8 @@ from partbox.cli.shell.arguments import blotted
 from partbox.db import connect
 from partbox.errors import PartboxError, SettingsError
 from partbox.observe.health.database_names import database_names
-from partbox.rules import dsn as rules
-from partbox.rules.secrets import masked
+from partbox.text import dsn as rules
+from partbox.text.secrets import masked
 
 FIRST, LAST = "Zq7Kx", "Xw9Jv"
 """Every password here begins and ends with them: neither half of it may be seen."""

@@ -14,7 +14,7 @@ from partbox import Outbox
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
 from partbox.handlers.routes import CACHED, Routes
-from partbox.rules.retry import Fixed
+from partbox.protocol.retry import Fixed
 from partbox.settings import Settings
 
 

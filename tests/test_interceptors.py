@@ -22,7 +22,7 @@ from intercepting import (
 )
 
 from partbox.interceptors import check, must_be_awaited, wrap
-from partbox.rules.signature import name_of, place_of
+from partbox.interceptors.signature import name_of, place_of
 
 # What the call is.
 

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from partbox.errors import SettingsError
-from partbox.rules.retry import Exponential, Fixed, Jittered
-from partbox.rules.secrets import masked
+from partbox.protocol.retry import Exponential, Fixed, Jittered
 from partbox.settings import Settings, load, names, strays
+from partbox.text.secrets import masked
 
 
 @pytest.fixture(autouse=True)

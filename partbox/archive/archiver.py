@@ -12,8 +12,8 @@ from partbox.db import connect
 from partbox.db.operator import archive as steps
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
-from partbox.rules.wording import counted, size
 from partbox.settings import Settings
+from partbox.text.wording import counted, size
 
 PATIENCE: Final = 30.0  # seconds that a statement may take
 MOST, BYTES = 5_000, 1 << 20

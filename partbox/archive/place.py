@@ -9,7 +9,7 @@ from partbox.archive.directory import Directory
 from partbox.archive.remote import Remote
 from partbox.archive.s3 import S3
 from partbox.errors import SettingsError
-from partbox.rules.url_query import query_of
+from partbox.text.url_query import query_of
 
 
 class Place(Protocol):

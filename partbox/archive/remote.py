@@ -9,8 +9,8 @@ from uuid import uuid4
 from partbox.archive.library import library
 from partbox.archive.told import PROBE, PROBED, told
 from partbox.errors import PartboxError, SettingsError
-from partbox.rules.secrets import masked_url
-from partbox.rules.url_query import query_of
+from partbox.text.secrets import masked_url
+from partbox.text.url_query import query_of
 
 WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
 """Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from partbox.archive.library import library
 from partbox.archive.told import PROBE, PROBED, told
 from partbox.errors import SettingsError
-from partbox.rules.secrets import masked_url
-from partbox.rules.url_query import query_of
+from partbox.text.secrets import masked_url
+from partbox.text.url_query import query_of
 
 
 class S3:

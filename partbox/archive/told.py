@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from partbox.errors import PartboxError
-from partbox.rules.printing import printable_line
-from partbox.rules.secrets import masked
-from partbox.rules.wording import in_short
+from partbox.text.printing import printable_line
+from partbox.text.secrets import masked
+from partbox.text.wording import in_short
 
 LONGEST: Final = 300
 PROBED: Final = ".partbox-probe"

@@ -10,9 +10,9 @@ import psycopg
 
 from partbox.dashboard.aside import aside
 from partbox.dashboard.texts import LONG, cut
-from partbox.dead import Progress
 from partbox.errors import PartboxError
-from partbox.rules.secrets import masked
+from partbox.operations.dead import Progress
+from partbox.text.secrets import masked
 
 
 class Stopped(PartboxError):

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from partbox.blocked import BlockedKeys
 from partbox.dashboard.texts import LONG, cut, visible
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.operator.dead import DeadGroup, DeadRecord
-from partbox.dead import DeadRecords, Progress
 from partbox.errors import PartboxError
-from partbox.rules.secrets import masked
+from partbox.operations.blocked import BlockedKeys
+from partbox.operations.dead import DeadRecords, Progress
+from partbox.operations.subscriptions import Subscriptions
 from partbox.settings import Settings
-from partbox.subscriptions import Subscriptions
+from partbox.text.secrets import masked
 
 PAGE = 50
 MOST_GROUPS = 50  # the largest; others follow when these are done

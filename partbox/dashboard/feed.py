@@ -28,8 +28,8 @@ from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
 from partbox.observe.health.siblings import Siblings
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.secrets import masked
-from partbox.stats.rates import Pace, Rates
+from partbox.operations.stats.rates import Pace, Rates
+from partbox.text.secrets import masked
 
 log = logging.getLogger("partbox.http")
 

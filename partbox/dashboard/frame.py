@@ -10,8 +10,8 @@ from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.texts import cut
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats, Running
-from partbox.rules import nodes
-from partbox.stats.happenings import Happening
+from partbox.operations.stats.happenings import Happening
+from partbox.text import nodes
 
 NOBODY = -1
 GONE = -2  # an owner that is not among the living

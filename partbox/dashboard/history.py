@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from partbox.db.inspect.stats import Cluster
-from partbox.stats.rates import Rates
+from partbox.operations.stats.rates import Rates
 
 KEPT = 121  # points, a second apart
 GAP = 10.0  # seconds without a look after which the past is forgotten

@@ -8,7 +8,7 @@ from uuid import UUID
 from partbox.dashboard.faces import PageFace
 from partbox.dashboard.texts import cut
 from partbox.db.inspect.stats import Cluster, Instance
-from partbox.stats.happenings import News, changes, partitions
+from partbox.operations.stats.happenings import News, changes, partitions
 
 KEPT = 40
 

@@ -7,7 +7,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from partbox.errors import PartboxError
-from partbox.rules.asked import LARGEST
+from partbox.operations.arguments import LARGEST
 
 FILTERS = ("event_type", "aggregate_type", "aggregate_id", "older_than", "group")
 MOST = 500  # records of one order

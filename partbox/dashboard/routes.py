@@ -26,7 +26,7 @@ from partbox.dashboard.shared import Shared
 from partbox.dashboard.texts import LONG, cut
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.secrets import masked
+from partbox.text.secrets import masked
 
 log = logging.getLogger("partbox.http")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from partbox.dashboard.texts import cut, visible
 from partbox.doctor.finding import Finding, Severity
-from partbox.rules.secrets import masked
-from partbox.rules.wording import counted
+from partbox.text.secrets import masked
+from partbox.text.wording import counted
 
 BAD, WARN, NOTE = LEVELS = ("bad", "warn", "note")
 _LEVEL = {Severity.PROBLEM: BAD, Severity.WARNING: WARN, Severity.NOTE: NOTE}

@@ -16,12 +16,12 @@ from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
+from partbox.interceptors.signature import name_of, place_of
 from partbox.platform import refuse_on_windows
-from partbox.rules.dsn import parts, share
-from partbox.rules.printing import printable_line, text_of
-from partbox.rules.secrets import masked
-from partbox.rules.signature import name_of, place_of
-from partbox.rules.wording import command
+from partbox.text.dsn import parts, share
+from partbox.text.printing import printable_line, text_of
+from partbox.text.secrets import masked
+from partbox.text.wording import command
 
 instrumented = False
 """True if an instrumentation of psycopg sees the statements of these connections; see `Tracing(statements=True)`.

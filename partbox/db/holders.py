@@ -7,7 +7,7 @@ from psycopg import Connection
 
 from partbox.db.adapters import OwnCursor
 from partbox.db.sql import query
-from partbox.rules.wording import age, in_short
+from partbox.text.wording import age, in_short
 
 NAMED = 5
 

@@ -11,8 +11,8 @@ from partbox.db.connect import PoolerRefused, connect, is_standby
 from partbox.db.schema import migrate
 from partbox.db.schema.contents import subscriptions
 from partbox.errors import SchemaError
-from partbox.rules.naming import no_subscription
 from partbox.settings import Settings
+from partbox.text.suggestions import no_subscription
 
 PATIENCE = 30.0  # seconds a statement may take; who reads or changes many rows needs longer than a worker's lease
 

@@ -16,7 +16,7 @@ from string import Formatter
 from psycopg import sql as compose
 
 from partbox.db.adapters import DEFAULTS
-from partbox.rules.bell import channel
+from partbox.protocol.bell import channel
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"\A(--.*\n)+")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from partbox.db.inspect.stats import Cluster, Instance
-from partbox.stats.happenings import Happening, News, changes, partitions
+from partbox.operations.stats.happenings import Happening, News, changes, partitions
 from partbox.terminal.roster import Roster
 
 FRESH = 1.5  # seconds that a partition counts as just moved

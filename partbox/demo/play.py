@@ -25,11 +25,11 @@ from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
-from partbox.rules.wording import counted
 from partbox.supervisor.uninterrupted import uninterrupted
 from partbox.terminal.interrupts import Interrupts
 from partbox.terminal.roster import Roster
 from partbox.terminal.streams import stderr_to
+from partbox.text.wording import counted
 
 SCHEMA: Final = "partbox_demo"
 LOG: Final = "log"  # of the worker processes and their supervisor

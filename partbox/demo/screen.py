@@ -6,7 +6,7 @@ from typing import TextIO
 from rich.console import Console
 
 from partbox.demo.view import Frame, clock, line, picture
-from partbox.stats.happenings import Happening
+from partbox.operations.stats.happenings import Happening
 from partbox.terminal.cluster_view import full_screen
 
 EVERY = 2.0  # seconds between two lines

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from partbox.db.inspect.stats import Cluster
 from partbox.demo.meter import Throughput
-from partbox.stats.happenings import Happening
+from partbox.operations.stats.happenings import Happening
 from partbox.terminal import cluster_view
 from partbox.terminal.cluster_view import DIM, GAP, ROOMY, ProcessColumn
 from partbox.terminal.grid import SIDE

@@ -19,7 +19,7 @@ from partbox.db.sql import query
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
-from partbox.rules.dsn import parts
+from partbox.text.dsn import parts
 
 DATA: Final = "db"
 """The folder of an own server's data."""

@@ -11,7 +11,7 @@ from partbox.django import outbox, queries
 from partbox.django.conf import config
 from partbox.django.models import Dead, Record
 from partbox.errors import PartboxError
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 
 RECENT = 10_000
 """Records in a list: the log may be of any size, and has no index for what a list asks."""

@@ -7,7 +7,7 @@ from uuid import UUID
 from partbox.db import statements
 from partbox.django.conf import config
 from partbox.django.database import connection
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 
 def newest() -> int:

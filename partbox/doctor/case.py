@@ -10,8 +10,8 @@ from partbox.db.inspect.facts import Open
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import IDLE, STALLED, Limits
-from partbox.rules.nodes import named
-from partbox.rules.wording import age, command, counted
+from partbox.text.nodes import named
+from partbox.text.wording import age, command, counted
 
 UNFINISHED = ("retrying", "deferred", "held", "ready")
 

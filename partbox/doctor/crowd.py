@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from partbox.doctor.case import Case, waiting
 from partbox.doctor.finding import Finding, Severity
-from partbox.rules.wording import in_short
+from partbox.text.wording import in_short
 
 FEW = 5  # subscriptions that have a finding each; of more as many are named
 

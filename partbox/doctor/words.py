@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from partbox.db.inspect.facts import OpenSession
 from partbox.db.inspect.stats import Instance
-from partbox.rules.secrets import masked
-from partbox.rules.wording import in_short
+from partbox.text.secrets import masked
+from partbox.text.wording import in_short
 
 LISTENER = "partbox listener"
 WORKER = "worker MODULE:OUTBOX"

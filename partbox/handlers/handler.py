@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from partbox.errors import RegistrationError, UnroutableError
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.routes import ANY
-from partbox.rules.outage import ErrorNames, Errors
-from partbox.rules.parking import Deferral
-from partbox.rules.retry import RetryPolicy
-from partbox.rules.signature import Call, is_async, place_of
+from partbox.interceptors.signature import Call, is_async, place_of
+from partbox.protocol.outage import ErrorNames, Errors
+from partbox.protocol.parking import Deferral
+from partbox.protocol.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from partbox.settings import Settings

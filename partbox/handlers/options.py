@@ -7,8 +7,8 @@ from typing import Any, Literal, TypedDict
 from partbox.duration import seconds
 from partbox.errors import RegistrationError
 from partbox.outcomes import Advice
-from partbox.rules import outage
-from partbox.rules.retry import RetryPolicy, policy_of
+from partbox.protocol import outage
+from partbox.protocol.retry import RetryPolicy, policy_of
 
 Blocking = Literal["block", "continue"]
 OnError = Callable[[Any, BaseException, int], Advice]

@@ -25,8 +25,8 @@ from partbox.publish import steps as publishing
 from partbox.publish.failures import Explained
 from partbox.publish.fields import COLUMNS
 from partbox.publish.writing import copy
-from partbox.rules.wording import counted
 from partbox.settings import Settings
+from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.commands")
 

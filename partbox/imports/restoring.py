@@ -20,14 +20,14 @@ from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
+from partbox.protocol.hashing import partition_of
 from partbox.publish import steps as publishing
 from partbox.publish.failures import Explained
 from partbox.publish.fields import COLUMNS
 from partbox.publish.writing import copy
-from partbox.rules.hashing import partition_of
-from partbox.rules.printing import printable_line
-from partbox.rules.wording import counted
 from partbox.settings import Settings
+from partbox.text.printing import printable_line
+from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.commands")
 

@@ -6,7 +6,7 @@ from typing import Any
 from partbox.errors import RegistrationError
 from partbox.interceptors.hooks import ARGUMENTS, methods_of
 from partbox.interceptors.managers import AWAITED, ENTERED
-from partbox.rules.signature import is_async, name_of, place_of, takes
+from partbox.interceptors.signature import is_async, name_of, place_of, takes
 
 MUST_BE = (
     "give an object with before(event) or after(event, outcome, error), "

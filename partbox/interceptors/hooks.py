@@ -8,9 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from partbox.rules.flood import Flood
-from partbox.rules.printing import printable_line, text_of
-from partbox.rules.signature import Call, is_async, name_of
+from partbox.interceptors.rate_limit import Flood
+from partbox.interceptors.signature import Call, is_async, name_of
+from partbox.text.printing import printable_line, text_of
 
 log = logging.getLogger("partbox.worker")
 

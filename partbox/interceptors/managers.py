@@ -4,7 +4,7 @@ import inspect
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
-from partbox.rules.signature import Call, name_of, place_of
+from partbox.interceptors.signature import Call, name_of, place_of
 
 ENTERED, AWAITED = "__enter__", "__aenter__"
 

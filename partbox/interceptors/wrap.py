@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from partbox.errors import RegistrationError
 from partbox.interceptors.hooks import InterceptorMethods, hooked, hooked_async, methods_of
 from partbox.interceptors.managers import managed, managed_async, only_async
-from partbox.rules.signature import Call, name_of, place_of
+from partbox.interceptors.signature import Call, name_of, place_of
 
 
 def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:

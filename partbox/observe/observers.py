@@ -11,7 +11,7 @@ from typing import Any
 from partbox.events import DeliveredEvent, Event, checks
 from partbox.observe.logs.log_event import is_ctrl_c, log_event
 from partbox.observe.observer import Answer, Load, Observer, Started, Turn
-from partbox.rules.parking import Verdict
+from partbox.protocol.parking import Verdict
 
 log = logging.getLogger("partbox.observe")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from partbox.db.delivery.traffic import Traffic
 from partbox.observe.observer import Answer, Observer
-from partbox.rules.printing import printable_line
-from partbox.rules.secrets import masked
+from partbox.text.printing import printable_line
+from partbox.text.secrets import masked
 
 CUT = 200  # characters of a name or an error
 

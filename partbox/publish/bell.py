@@ -1,4 +1,4 @@
-"""Asks whether a worker sleeps, and remembers that none does: see `partbox.rules.bell`.
+"""Asks whether a worker sleeps, and remembers that none does: see `partbox.protocol.bell`.
 
 For each database that this process publishes into, as far as connections tell which: `Library.database`.
 """
@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from psycopg import AsyncConnection, Connection
 
-from partbox.rules.bell import ALL, Asking
+from partbox.protocol.bell import ALL, Asking
 
 FEW = 16  # partitions that are rung for one by one
 MOST = 256  # databases that are remembered

@@ -14,7 +14,7 @@ from partbox.events import Event
 from partbox.events.checks import quoted
 from partbox.events.path import ROOT, culprit
 from partbox.events.reserved import IDEMPOTENCY_KEY, RAW
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 COLUMNS = (
     "partition", "event_id", "event_type", "aggregate_type", "aggregate_id", "tenant_id",

@@ -14,8 +14,8 @@ from typing import Any
 
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
+from partbox.interceptors.signature import is_async, name_of, place_of, takes
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.signature import is_async, name_of, place_of, takes
 
 log = logging.getLogger("partbox.publish")
 

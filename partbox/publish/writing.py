@@ -105,7 +105,7 @@ def _many(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer
             yield from _several(schema, events[piece], batch[piece], asked)
         return
     yield from _copy(schema, events, batch)
-    if asked is not None:  # once the ids are drawn, so not before: see `partbox.rules.bell`
+    if asked is not None:  # once the ids are drawn, so not before: see `partbox.protocol.bell`
         asked.heard((yield Query(statements.ring(schema), _rung(batch))))
 
 

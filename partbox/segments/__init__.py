@@ -27,12 +27,12 @@ from partbox.archive.archiver import Archived, archive, is_kept
 from partbox.db import connect
 from partbox.db.operator import segments as steps
 from partbox.db.schema import migrate
-from partbox.rules.wording import size
 from partbox.segments.ahead import make
 from partbox.segments.passed import drop, empty, needed
 from partbox.segments.patience import Attempts
 from partbox.segments.wording import refused
 from partbox.settings import Settings
+from partbox.text.wording import size
 
 PATIENCE = 30.0  # seconds that a statement may take; a worker's lease is no measure for it
 

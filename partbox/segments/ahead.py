@@ -14,8 +14,8 @@ from psycopg import Connection
 
 from partbox.db import connect
 from partbox.db.operator import segments as steps
-from partbox.rules import segments as rules
-from partbox.rules.segments import Range
+from partbox.protocol import segments as rules
+from partbox.protocol.segments import Range
 from partbox.segments.patience import tried
 from partbox.settings import Settings
 

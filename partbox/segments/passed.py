@@ -9,8 +9,8 @@ from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from partbox.db.operator import segments as steps
 from partbox.db.operator.segments import Emptied, Hold
-from partbox.rules import segments as rules
-from partbox.rules.segments import Range, Segment
+from partbox.protocol import segments as rules
+from partbox.protocol.segments import Range, Segment
 from partbox.segments.patience import tried
 from partbox.settings import Settings
 

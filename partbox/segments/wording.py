@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from partbox.db.operator.segments import Hold
 from partbox.observe.logs.log_event import FULL_DISK
-from partbox.rules.segments import EventTrigger
-from partbox.rules.wording import counted
+from partbox.protocol.segments import EventTrigger
 from partbox.segments.passed import Held
+from partbox.text.wording import counted
 
 
 def told(held: Held) -> list[str]:

@@ -8,9 +8,9 @@ from urllib.request import Request, urlopen
 
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
-from partbox.rules.secrets import masked
 from partbox.sinks.appending import append, to_stdout
 from partbox.sinks.document import document
+from partbox.text.secrets import masked
 
 Letterbox = Callable[[DeliveredEvent, str], None]
 """Takes a dead event and its error; raises if it was not taken, and is then called again."""

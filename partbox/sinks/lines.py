@@ -16,11 +16,11 @@ import orjson
 
 from partbox.codecs import JSON
 from partbox.errors import DownstreamUnavailable, SettingsError
-from partbox.rules.secrets import masked_url
 from partbox.sinks.appending import append, opened, to_stdout
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
+from partbox.text.secrets import masked_url
 
 
 def line_of(message: Message) -> bytes:

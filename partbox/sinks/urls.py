@@ -5,10 +5,10 @@ from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from partbox.errors import SettingsError
-from partbox.rules.relay_target import WEBHOOKS
-from partbox.rules.secrets import masked_url
+from partbox.settings.relay_target import WEBHOOKS
 from partbox.sinks.sink import Sink
 from partbox.sinks.topic import DEFAULT
+from partbox.text.secrets import masked_url
 
 KINDS: Final = {
     "stdout": ("lines", "StdoutSink"),

@@ -17,12 +17,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, RetryAfterError, SettingsError, UnrecoverableError
-from partbox.rules.secrets import masked_url
 from partbox.sinks.extra import library
 from partbox.sinks.headers import ascii_headers
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
+from partbox.text.secrets import masked_url
 
 AGAIN: Final = (408, 425, 429)
 GATEWAY: Final = (502, 503, 504)  # of a proxy whose application is away: for many events in a row it is an outage

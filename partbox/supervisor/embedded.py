@@ -22,7 +22,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.platform import boottime
-from partbox.rules.lease import IDLE, Steadiness
+from partbox.protocol.lease import IDLE, Steadiness
 from partbox.settings import Settings
 from partbox.supervisor.membership import Membership
 from partbox.supervisor.purging import Purging

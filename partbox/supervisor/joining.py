@@ -14,7 +14,7 @@ from psycopg import Error, OperationalError
 from partbox.errors import PartboxError
 from partbox.observe.health.database_probe import shown
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.retry import Exponential, Jittered
+from partbox.protocol.retry import Exponential, Jittered
 from partbox.supervisor.deaths import FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger("partbox.supervisor")

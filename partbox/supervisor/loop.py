@@ -9,8 +9,7 @@ from psycopg import Error
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
-from partbox.rules.lease import Steadiness
-from partbox.rules.wording import counted
+from partbox.protocol.lease import Steadiness
 from partbox.supervisor.child import Job
 from partbox.supervisor.exits import Exit, judge
 from partbox.supervisor.joining import Joining
@@ -21,6 +20,7 @@ from partbox.supervisor.wake_pipe import WakePipe
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.workers import Workers
+from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
 

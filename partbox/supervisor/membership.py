@@ -28,9 +28,9 @@ from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime, uuid7
-from partbox.rules.burial import breaks, burials
-from partbox.rules.lease import deadline
-from partbox.rules.turns import between_beats
+from partbox.protocol.burial import breaks, burials
+from partbox.protocol.lease import deadline
+from partbox.protocol.turn_taking import between_beats
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.parcel import VERSION

@@ -11,8 +11,8 @@ from partbox.db.delivery.instances import Watch
 from partbox.db.operator import subscriptions
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.assignment import assign, needs_plan
-from partbox.rules.turns import share
+from partbox.protocol.assignment import assign, needs_plan
+from partbox.protocol.turn_taking import share
 from partbox.supervisor.wording import of_plan
 
 log = logging.getLogger("partbox.supervisor")

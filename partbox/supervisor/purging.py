@@ -17,11 +17,11 @@ from partbox.duration import written
 from partbox.errors import PartboxError
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
-from partbox.purge import purge
-from partbox.rules.turns import share
-from partbox.rules.wording import counted
+from partbox.operations.purge import purge
+from partbox.protocol.turn_taking import share
 from partbox.segments import tend
 from partbox.settings import Settings
+from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.purge")
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 from partbox.observe.health.health import deadly, hindering
 from partbox.observe.health.vitals import SupervisorVitals
-from partbox.rules.wording import counted
 from partbox.supervisor.notify_socket import NotifySocket, taken
 from partbox.supervisor.supervisor import Supervisor
+from partbox.text.wording import counted
 
 PAUSE = 1.0  # seconds between two lines on how it is
 READY, STOPPING = "READY", "STOPPING"

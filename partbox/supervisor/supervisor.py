@@ -20,7 +20,6 @@ from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
-from partbox.rules.wording import counted
 from partbox.supervisor.child import Job
 from partbox.supervisor.joining import Joining
 from partbox.supervisor.loop import NodeLoop
@@ -31,6 +30,7 @@ from partbox.supervisor.shutdown import Shutdown
 from partbox.supervisor.wake_pipe import WakePipe
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.workers import Workers
+from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
 

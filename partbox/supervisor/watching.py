@@ -20,8 +20,8 @@ from psycopg import Connection
 
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import Watch
-from partbox.rules.burial import SeenHeartbeat, sightings
-from partbox.rules.turns import AT_ONCE, between_beats
+from partbox.protocol.burial import SeenHeartbeat, sightings
+from partbox.protocol.turn_taking import AT_ONCE, between_beats
 from partbox.settings import Settings
 
 RARELY = 4  # leases

@@ -1,6 +1,6 @@
 """Burials and plans in words."""
 
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 
 
 def of_burial(buried: int, freed: int) -> str:

@@ -10,7 +10,7 @@ from partbox.embedded import processes
 from partbox.observe.health.vitals import ProcessVitals
 from partbox.observe.metrics.meter import Meter
 from partbox.platform import boottime
-from partbox.rules.lease import Signs
+from partbox.protocol.lease import Signs
 from partbox.supervisor.child import Job, main
 from partbox.supervisor.parcel import Packing, Spawned
 from partbox.supervisor.uninterrupted import uninterrupted

@@ -14,12 +14,12 @@ from partbox import standard_streams
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
-from partbox.rules.lease import Patience, Signs, gives_up, vouches
-from partbox.rules.wording import counted, ending
+from partbox.protocol.lease import Patience, Signs, gives_up, vouches
 from partbox.supervisor.child import Job
 from partbox.supervisor.deaths import CRASH_LOOP, RECENT, Deaths
 from partbox.supervisor.ward import Ward
 from partbox.supervisor.worker_handle import WorkerHandle
+from partbox.text.wording import counted, ending
 from partbox.worker.owning.slot import shared
 
 log = logging.getLogger("partbox.supervisor")

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 
 from partbox.errors import PayloadError, PublishError, RegistrationError
 from partbox.events import DeliveredEvent
-from partbox.rules.printing import printable_line
+from partbox.text.printing import printable_line
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

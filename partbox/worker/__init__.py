@@ -6,7 +6,7 @@ order; a lone runner is given those of a partition in one line. A lane with some
 queue until a runner takes it (`delivering.dispatcher`). The runner walks the lane, event by event
 (`delivering.lane_runner`): it looks up the endpoint, and calls the handler. What became of the event is settled in one
 place, whatever the kind of its handler (`delivering.settlement`), and noted in its partition (`state.partition`). What
-is done moves the cursor that may be saved (`rules.progress`); what is not done becomes a parked row
+is done moves the cursor that may be saved (`protocol.progress`); what is not done becomes a parked row
 (`state.parked_rows`). The saver sends both in one statement (`saving.saver`), which writes nothing if the partition is
 not ours any more (`owning.ownership`). No step comes back to an earlier one but by a parked row, whose record is
 fetched when its time has come (`reading.parked_reader`), and goes into its lane like a new one.

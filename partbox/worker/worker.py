@@ -11,9 +11,9 @@ from partbox.handlers import Handlers, Routes
 from partbox.observe import Observers, Started
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.traffic import TrafficObserver
-from partbox.rules.lease import idle_limit
-from partbox.rules.wording import counted
+from partbox.protocol.lease import idle_limit
 from partbox.settings import Settings
+from partbox.text.wording import counted
 from partbox.worker.delivering.dead_letters import DeadLetters
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind

@@ -2,8 +2,8 @@
 
 from mutations.mutation import Mutation
 
-RULES = "partbox/rules/bell.py"
-MODEL = "tests/rules/test_bell.py"
+RULES = "partbox/protocol/bell.py"
+MODEL = "tests/protocol/test_bell.py"
 RINGS = "tests/publish/integrations/test_rings.py"
 WAKING = "tests/worker/test_waking.py"
 HEARD = f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap"
@@ -91,10 +91,12 @@ MUTATIONS = (
     Mutation(
         "a-long-nap-of-who-hears-nothing",
         "Where the bell is off nobody tells of a plan, and partitions wait for two seconds.",
-        "partbox/rules/ticking.py",
+        "partbox/protocol/ticking.py",
         "    if not calm or not owned:\n",
         "    if not owned:\n",
-        ("tests/rules/test_ticking.py::test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody",),
+        (
+            "tests/protocol/test_ticking.py::test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody",
+        ),
     ),
     Mutation(
         "a-tick-as-late-as-the-last-one-said",

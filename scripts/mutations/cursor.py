@@ -3,13 +3,13 @@
 from mutations.mutation import Mutation
 
 RECORDS = "sql/queries/records.sql"
-HORIZON = "partbox/rules/horizon.py"
-CURSOR = "partbox/rules/cursor.py"
+HORIZON = "partbox/protocol/horizon.py"
+CURSOR = "partbox/protocol/cursor.py"
 FENCES = "tests/worker/test_fences.py"
 LATE_RECORDS = "tests/worker/test_late_records.py"
 LOG_POLLS = "tests/worker/test_log_polls.py"
 LOST_TAIL = "tests/worker/test_lost_tail.py"
-RULES = "tests/rules/test_horizon.py"
+RULES = "tests/protocol/test_horizon.py"
 
 MUTATIONS = (
     Mutation(
@@ -113,8 +113,8 @@ MUTATIONS = (
         "0 if until else max(room, 0)",
         "max(room, 0)",
         (
-            "tests/rules/test_cursor.py::test_too_many_late_records_come_in_pieces_of_the_first_page",
-            "tests/rules/test_log_machine.py",
+            "tests/protocol/test_cursor.py::test_too_many_late_records_come_in_pieces_of_the_first_page",
+            "tests/protocol/test_log_machine.py",
         ),
     ),
     Mutation(
@@ -125,7 +125,7 @@ MUTATIONS = (
         "self.base, self.until, self.after, self.full = Page(page.snapshot, page.floor), None, None, True",
         (
             "tests/worker/test_open_transactions.py::test_after_a_restart_new_records_are_read",
-            "tests/rules/test_cursor.py::test_after_the_pieces_only_transactions_that_have_ended_count",
+            "tests/protocol/test_cursor.py::test_after_the_pieces_only_transactions_that_have_ended_count",
         ),
     ),
     Mutation(
@@ -134,7 +134,7 @@ MUTATIONS = (
         CURSOR,
         "self.base = None if together else page",
         "self.base = None",
-        ("tests/rules/test_cursor.py::test_it_takes_two_whole_pages_to_be_in_lockstep",),
+        ("tests/protocol/test_cursor.py::test_it_takes_two_whole_pages_to_be_in_lockstep",),
     ),
     Mutation(
         "raise-of-a-full-page",
@@ -150,7 +150,7 @@ MUTATIONS = (
         CURSOR,
         "raised = page.floor if not self.full and page.floor > self.last_id else 0",
         "raised = 0",
-        ("tests/rules/test_cursor.py::test_a_page_with_room_to_spare_raises_the_last_id_to_its_floor",),
+        ("tests/protocol/test_cursor.py::test_a_page_with_room_to_spare_raises_the_last_id_to_its_floor",),
     ),
     Mutation(
         "sort-by-xid",

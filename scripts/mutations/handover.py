@@ -17,10 +17,12 @@ MUTATIONS = (
     Mutation(
         "impatient-for-ever",
         "Who waits for a handler of hours would ask the server a hundred times a second for as long.",
-        "partbox/rules/ticking.py",
+        "partbox/protocol/ticking.py",
         "max(AWAITING, awaited / PATIENT)",
         "AWAITING",
-        ("tests/rules/test_ticking.py::test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody",),
+        (
+            "tests/protocol/test_ticking.py::test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody",
+        ),
     ),
     Mutation(
         "a-plan-that-is-news-for-ever",
@@ -51,10 +53,10 @@ MUTATIONS = (
     Mutation(
         "beats-as-rare-as-there-are-nodes",
         "A thousand nodes would beat less often than their lease asks for, and be buried alive.",
-        "partbox/rules/turns.py",
+        "partbox/protocol/turn_taking.py",
         "min(heartbeat * max(1.0, nodes / BEATING), SLOWEST * lease)",
         "heartbeat * max(1.0, nodes / BEATING)",
-        ("tests/rules/test_turns.py::test_more_of_them_beat_less_often_and_still_four_times_a_lease",),
+        ("tests/protocol/test_turns.py::test_more_of_them_beat_less_often_and_still_four_times_a_lease",),
     ),
     Mutation(
         "a-plan-after-a-death-kept-secret",

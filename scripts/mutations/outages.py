@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation
 
 BOTH = "tests/worker/test_bugs_and_outages.py"
-CIRCUIT = "tests/rules/test_circuit.py"
+CIRCUIT = "tests/protocol/test_circuit.py"
 ENDPOINT = "partbox/worker/delivering/endpoint.py"
 
 MUTATIONS = (
@@ -26,7 +26,7 @@ MUTATIONS = (
     Mutation(
         "a-bug-keeps-the-probe",
         "A probe that fails with an error of its own is waited for as if it had been lost.",
-        "partbox/rules/circuit.py",
+        "partbox/protocol/circuit.py",
         "            self._probing_since = None\n            self._others.add(key)\n",
         "            self._others.add(key)\n",
         (f"{CIRCUIT}::test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_changes_no_pause",),
@@ -34,7 +34,7 @@ MUTATIONS = (
     Mutation(
         "a-bug-never-closes-it",
         "All that is probed has a bug: one event after the other is tried, and the others wait.",
-        "partbox/rules/circuit.py",
+        "partbox/protocol/circuit.py",
         "if len(self._others) >= KEYS:",
         "if False:",
         (f"{CIRCUIT}::test_probes_of_ten_keys_that_fail_otherwise_close_it",),

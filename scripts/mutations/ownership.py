@@ -10,8 +10,8 @@ UNCHARGED = "tests/worker/test_shutdowns_uncharged.py"
 SAVES = "tests/db/delivery/test_saves.py"
 OWNED = "partbox/worker/owning/ownership.py"
 TICKS = "tests/worker/test_quick_ticks.py"
-LEASE = "partbox/rules/lease.py"
-LEASES = "tests/rules/test_lease.py"
+LEASE = "partbox/protocol/lease.py"
+LEASES = "tests/protocol/test_lease.py"
 IDLE = (
     "tests/cluster/test_idle_process.py::"
     "test_an_idle_process_is_killed_once_its_handler_has_ended_and_what_replaces_it_owns_nothing_until_it_reads"
@@ -265,10 +265,10 @@ MUTATIONS = (
     Mutation(
         "bury-by-the-database-s-clock-alone",
         "A step of the database's clock would end everybody's lease at once.",
-        "partbox/rules/burial.py",
+        "partbox/protocol/burial.py",
         "return max(instance.left, instance.lease - (now - since))",
         "return instance.left",
-        ("tests/rules/test_burial.py", "tests/rules/test_silence.py"),
+        ("tests/protocol/test_burial.py", "tests/protocol/test_silence.py"),
     ),
     Mutation(
         "locks-in-another-order",
@@ -289,10 +289,10 @@ MUTATIONS = (
     Mutation(
         "plan-when-shares-differ-by-one",
         "Shares that differ by one are even enough: to plan them anew moves partitions for nothing, for ever.",
-        "partbox/rules/assignment.py",
+        "partbox/protocol/assignment.py",
         "    return sum(held.values()) < len(partitions) or max(held.values()) - min(held.values()) > 1\n",
         "    return sum(held.values()) < len(partitions) or max(held.values()) - min(held.values()) > 0\n",
-        ("tests/rules/test_assignment.py::test_a_balance_that_assign_would_not_have_chosen_is_left_alone",),
+        ("tests/protocol/test_assignment.py::test_a_balance_that_assign_would_not_have_chosen_is_left_alone",),
     ),
     Mutation(
         "trust-by-one-clock",
@@ -305,18 +305,18 @@ MUTATIONS = (
     Mutation(
         "trust-to-the-last-moment",
         "Between the check and the handler's start the lease may end.",
-        "partbox/rules/lease.py",
+        "partbox/protocol/lease.py",
         "return sent_at + lease * (1 - MARGIN)",
         "return sent_at + lease",
-        ("tests/rules/test_lease.py::test_trust_ends_before_the_lease_does_and_after_most_of_it",),
+        ("tests/protocol/test_lease.py::test_trust_ends_before_the_lease_does_and_after_most_of_it",),
     ),
     Mutation(
         "silence-vouched-for",
         "A process that is stopped would keep its partitions for as long as its handler may run.",
-        "partbox/rules/lease.py",
+        "partbox/protocol/lease.py",
         "return not signs.stopped and signs.handler is not None and signs.handler < patience.handler_timeout",
         "return signs.handler is not None and signs.handler < patience.handler_timeout",
-        ("tests/rules/test_lease.py::test_a_silent_child_is_renewed_only_while_a_handler_runs_within_its_time",),
+        ("tests/protocol/test_lease.py::test_a_silent_child_is_renewed_only_while_a_handler_runs_within_its_time",),
     ),
     Mutation(
         "starting-after-the-lease",

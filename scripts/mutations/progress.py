@@ -2,8 +2,8 @@
 
 from mutations.mutation import Mutation
 
-PROGRESS = "partbox/rules/progress.py"
-RULES = "tests/rules/test_progress.py"
+PROGRESS = "partbox/protocol/progress.py"
+RULES = "tests/protocol/test_progress.py"
 PARKS = "tests/db/delivery/test_saved_parks.py"
 RAN = (
     "tests/worker/test_reconnect.py"
@@ -14,7 +14,7 @@ MUTATIONS = (
     Mutation(
         "emptied-dicts-keep-their-tables",
         "Of 256 partitions each keeps the dicts that it had at its largest, and a process grows with every wave.",
-        "partbox/rules/emptied.py",
+        "partbox/protocol/dict_memory.py",
         "            table.clear()\n",
         "            pass\n",
         (
@@ -168,10 +168,10 @@ MUTATIONS = (
     Mutation(
         "head-not-the-smallest",
         "Of a key's blocking rows only the one with the smallest id may run.",
-        "partbox/rules/parking.py",
+        "partbox/protocol/parking.py",
         "insort(self.rows, row, key=lambda each: each.id)",
         "self.rows.append(row)",
-        ("tests/rules/test_parking.py::test_a_chain_is_in_id_order_however_its_rows_came",),
+        ("tests/protocol/test_parking.py::test_a_chain_is_in_id_order_however_its_rows_came",),
     ),
     Mutation(
         "backlog-not-awaited",

@@ -3,10 +3,10 @@
 from mutations.mutation import Mutation
 
 QUICK = "tests/worker/test_quick_polls.py"
-MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
+MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 PRUNING = "tests/db/delivery/test_segment_pruning.py"
 PREPARED = "tests/db/delivery/test_prepared.py"
-CURSOR = "partbox/rules/cursor.py"
+CURSOR = "partbox/protocol/cursor.py"
 
 MUTATIONS = (
     Mutation(
@@ -44,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "more-than-the-limit-kept",
         "The records beyond the limit of a quick poll are seen by its snapshot, and never read.",
-        "partbox/rules/quick.py",
+        "partbox/protocol/quick_poll.py",
         "return records <= cursor.CAP and",
         "return records > 0 and",
         (MACHINE, f"{QUICK}::test_a_quick_poll_of_more_than_its_limit_moves_nothing"),
@@ -101,7 +101,7 @@ MUTATIONS = (
     Mutation(
         "a-quick-poll-that-ends-too-early",
         "A page that counts may reach as far as a full one would search: what is left out of it nobody reads.",
-        "partbox/rules/quick.py",
+        "partbox/protocol/quick_poll.py",
         "cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH",
         "cursor.stretch_of(shared.settled) + cursor.STRETCH",
         (f"{PRUNING}::test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search",),
@@ -109,11 +109,11 @@ MUTATIONS = (
     Mutation(
         "a-quick-poll-that-begins-too-late",
         "What a transaction publishes that was open before lies above its bound, however far others have gone.",
-        "partbox/rules/quick.py",
+        "partbox/protocol/quick_poll.py",
         "return cursor.stretch_of(shared.floor), end",
         "return cursor.stretch_of(shared.settled), end",
         (
-            "tests/rules/test_quick.py::test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for",
+            "tests/protocol/test_quick.py::test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for",
         ),
     ),
     Mutation(

@@ -18,7 +18,7 @@ MUTATIONS = (
     Mutation(
         "dsn-quoted",
         "libpq quotes the password of a DSN that it cannot read.",
-        "partbox/rules/dsn.py",
+        "partbox/text/dsn.py",
         "        raise unreadable(_reason(str(error)) + _hint(dsn)) from None\n",
         "        raise unreadable(str(error) + _hint(dsn)) from None\n",
         ("tests/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
@@ -26,7 +26,7 @@ MUTATIONS = (
     Mutation(
         "dsn-misread",
         "Behind an unescaped @ or / the rest of a password is a host or a port, which errors of connecting name.",
-        "partbox/rules/dsn.py",
+        "partbox/text/dsn.py",
         "    if (reason := _misread(dsn, found)) is not None:\n",
         "    if (reason := _misread(dsn, found)) is not None and not found:\n",
         ("tests/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
@@ -50,10 +50,10 @@ MUTATIONS = (
     Mutation(
         "delay-believed",
         "What a policy of the application returns may be no delay.",
-        "partbox/rules/parking.py",
+        "partbox/protocol/parking.py",
         "            delay = delay_of(policy.retry.next_delay(attempts))\n",
         "            delay = policy.retry.next_delay(attempts)\n",
-        ("tests/rules/test_odd_policies.py::test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides",),
+        ("tests/protocol/test_odd_policies.py::test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides",),
     ),
     Mutation(
         "any-name-is-answered",

@@ -2,10 +2,10 @@
 
 from mutations.mutation import Mutation
 
-SWEEP = "partbox/rules/sweep.py"
+SWEEP = "partbox/protocol/sweep.py"
 RECORDS = "sql/queries/records.sql"
-MACHINE = "tests/rules/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
-RULES = "tests/rules/test_sweep.py"
+MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
+RULES = "tests/protocol/test_sweep.py"
 INTAKE = "partbox/worker/reading/intake.py"
 AHEAD = "tests/worker/test_reading_ahead.py"
 ONE_SWEEP = "test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them"
@@ -34,11 +34,11 @@ MUTATIONS = (
     Mutation(
         "who-is-behind-asks-from-the-floor-on",
         "What it had no room for lies below the floor of the shared page, and is lost.",
-        "partbox/rules/cursor.py",
+        "partbox/protocol/cursor.py",
         "last_id = max(self.last_id, base.floor) if self.caught_up and self.lockstep else self.last_id",
         "last_id = max(self.last_id, base.floor) if self.lockstep else self.last_id",
         (
-            "tests/rules/test_cursor.py::test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on"
+            "tests/protocol/test_cursor.py::test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on"
             "_and_who_is_behind_from_its_last_id",
             MACHINE,
         ),

@@ -23,7 +23,7 @@ from partbox.demo.screen import Screen
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, picture
 from partbox.demo.view import line as line_of
-from partbox.stats.happenings import Happening
+from partbox.operations.stats.happenings import Happening
 from partbox.terminal.roster import Roster
 
 PATIENCE = 60.0

@@ -2,7 +2,7 @@
 
 from waiting import eventually
 
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 
 def test_until_empty_ends_when_everything_is_delivered(cluster):

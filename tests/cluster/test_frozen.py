@@ -8,7 +8,7 @@ import pytest
 from ledger import publishing
 from waiting import eventually
 
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 BUSY = 8
 """Events whose handlers are in the middle of their work when their process freezes."""

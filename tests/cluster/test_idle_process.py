@@ -7,7 +7,7 @@ from node import PATIENCE
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 LEASE = 1.5
 

@@ -23,7 +23,7 @@ from in_use import InUse, grown, told
 from node import Node
 from waiting import eventually
 
-from partbox.rules.segments import SMALLEST
+from partbox.protocol.segments import SMALLEST
 
 SECONDS = float(os.environ.get("PARTBOX_TEST_SOAK_SECONDS", "300"))
 RATE = float(os.environ.get("PARTBOX_TEST_SOAK_RATE", "200"))

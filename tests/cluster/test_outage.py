@@ -13,7 +13,7 @@ from node import Node
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.rules.circuit import KEYS
+from partbox.protocol.circuit import KEYS
 
 PROCESSES = 2
 STEP = 30  # seconds that each move of the due times stands for: the longest pause of a circuit

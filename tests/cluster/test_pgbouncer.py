@@ -16,7 +16,7 @@ from waiting import eventually
 from partbox import Event, Outbox
 from partbox.cli import main
 from partbox.embedded import server_user
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 from partbox.worker.waking.listener import Listener
 
 pytestmark = needed

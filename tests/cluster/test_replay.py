@@ -19,7 +19,7 @@ from ledger import publishing
 from node import PATIENCE
 from waiting import eventually
 
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 from partbox_lab.chaos.journal import HandlerCall, now
 from partbox_lab.chaos.oracle import LoggedEvent, judge
 

@@ -15,8 +15,8 @@ from small_disk import small_disk
 from waiting import eventually
 
 from partbox import Event
+from partbox.interceptors.rate_limit import BURST, SPAN
 from partbox.observe.logs.log_event import FULL_DISK
-from partbox.rules.flood import BURST, SPAN
 
 DAY = 86_400
 LATER = 600

@@ -14,7 +14,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.errors import PartboxError
-from partbox.subscriptions import Subscriptions
+from partbox.operations.subscriptions import Subscriptions
 
 
 @pytest.fixture

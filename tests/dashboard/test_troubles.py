@@ -9,7 +9,7 @@ from partbox.dashboard.alarms import CAUSES
 from partbox.dashboard.trouble import BAD, WARN, Trouble, pieces, told
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.finding import Finding, Severity
-from partbox.rules.wording import command
+from partbox.text.wording import command
 
 PROBLEM, WARNING, NOTE = Severity
 

@@ -7,9 +7,9 @@ import psycopg
 from ownership import SCHEMA, Conn
 
 from partbox.db.delivery import records
-from partbox.rules.cursor import Ask
-from partbox.rules.page import Page
-from partbox.rules.sweep import Sweep
+from partbox.protocol.cursor import Ask
+from partbox.protocol.page import Page
+from partbox.protocol.sweep import Sweep
 
 TOP = 2**62
 START = "1:1:"

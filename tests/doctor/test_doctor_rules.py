@@ -29,7 +29,7 @@ from partbox.doctor.checks import CHECKS
 from partbox.doctor.doctor import judge
 from partbox.doctor.finding import Severity, healthy
 from partbox.doctor.limits import Limits
-from partbox.rules import wording
+from partbox.text import wording
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 IDS = [UUID(int=number) for number in range(1, 4)]

@@ -73,7 +73,7 @@ def silent(dsn: str) -> Outbox:
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is forgotten at once: every publish asks."""
-    monkeypatch.setattr("partbox.rules.bell.QUIET", 0.0)
+    monkeypatch.setattr("partbox.protocol.bell.QUIET", 0.0)
 
 
 @pytest.mark.usefixtures("deaf")

@@ -11,7 +11,7 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.observe.health.health import deadly
-from partbox.rules.lease import Signs
+from partbox.protocol.lease import Signs
 from partbox.supervisor import shutdown, workers
 from partbox.supervisor.running import run
 from partbox.supervisor.supervisor import Supervisor

@@ -2,8 +2,8 @@
 
 import pytest
 
-from partbox.rules.wording import counted, ending
 from partbox.supervisor.wording import of_burial, of_plan
+from partbox.text.wording import counted, ending
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from partbox.db.delivery.cursors import Owned
 from partbox.db.delivery.parked import Stored
 from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.rules.parking import ParkedRow
-from partbox.rules.progress import Page
+from partbox.protocol.parking import ParkedRow
+from partbox.protocol.progress import Page
 from partbox.settings import load
 from partbox.worker.delivering.dead_letters import DeadLetters
 from partbox.worker.delivering.dispatcher import Dispatcher

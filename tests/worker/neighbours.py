@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 BEGUN = 30  # seconds for a worker to connect and come to the first event, before what a test is about
 SOON = 6  # seconds within which what is right happens, on a loaded machine

@@ -6,7 +6,7 @@ import pytest
 from downstream import OPEN, Downstream, registered
 
 from partbox.errors import DownstreamUnavailable
-from partbox.rules import circuit
+from partbox.protocol import circuit
 from partbox.worker.delivering.endpoint import Endpoint
 
 HOUR = 3_600.0

@@ -11,7 +11,7 @@ from hand_moved import HandMoved
 from waiting import eventually
 
 from partbox.handlers import Handlers
-from partbox.rules.retry import Fixed
+from partbox.protocol.retry import Fixed
 
 
 def cancel_own_task() -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.rules.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow
 from partbox.worker.state.charges import UNSAVED, Charges
 from partbox.worker.state.holdings import Holdings
 

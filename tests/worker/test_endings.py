@@ -12,17 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from partbox import (
-    Dead,
-    Done,
-    Event,
-    Fixed,
-    Ignore,
-    Jittered,
-    RetryAfter,
-    RetryAfterError,
-    UnrecoverableError,
-)
+from partbox import Dead, Done, Event, Fixed, Ignore, Jittered, RetryAfter, RetryAfterError, UnrecoverableError
 from partbox.errors import DownstreamUnavailable
 
 HOUR = 3_600.0  # seconds: never within a test, unless the due time is moved

@@ -7,7 +7,7 @@ from hand_moved import FAR, KEY, HandMoved, row
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
-from partbox.rules.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.gathering import Gathering
 from partbox.worker.state.partition import Lane

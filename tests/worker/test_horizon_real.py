@@ -25,7 +25,7 @@ from partbox.db.delivery import instances, records
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.platform import boottime
-from partbox.rules import cursor, sweep
+from partbox.protocol import cursor, sweep
 from partbox.settings import load
 from partbox.worker.owning.slot import Slot
 from partbox.worker.worker import Worker

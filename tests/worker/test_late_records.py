@@ -8,8 +8,8 @@ import pytest
 from rig import PARTITION, Rig, saved_cursor, transaction, write
 
 from partbox.db.delivery import records
-from partbox.rules import cursor as cursor_rules
-from partbox.rules.cursor import STRETCH
+from partbox.protocol import cursor as cursor_rules
+from partbox.protocol.cursor import STRETCH
 from partbox.worker.reading import log_reader
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")

@@ -15,7 +15,7 @@ from partbox.db.delivery.cursors import Owned, SeenPartition, SeenTick
 from partbox.db.delivery.looks import Look
 from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.rules.horizon import Fence
+from partbox.protocol.horizon import Fence
 from partbox.settings import load
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.reading.brake import Brake

@@ -8,8 +8,8 @@ import pytest
 
 from partbox import Dead, DownstreamUnavailable, UnrecoverableError
 from partbox.observe import Observer
-from partbox.rules import circuit
-from partbox.rules.retry import Fixed
+from partbox.protocol import circuit
+from partbox.protocol.retry import Fixed
 
 SLOW, HOUR = 0.02, 3600.0
 

@@ -13,7 +13,7 @@ from rig import PARTITION, Rig, write
 
 from partbox import Outbox
 from partbox.db.delivery import records
-from partbox.rules import cursor as cursor_rules
+from partbox.protocol import cursor as cursor_rules
 
 pytestmark = pytest.mark.every_version("what a snapshot sees")
 

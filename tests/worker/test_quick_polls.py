@@ -8,8 +8,8 @@ import pytest
 from rig import PARTITION, Rig, counted_polls, saved_cursor, transaction, write
 
 from partbox.db.delivery import records
-from partbox.rules import cursor as cursor_rules
-from partbox.rules.bell import Seen
+from partbox.protocol import cursor as cursor_rules
+from partbox.protocol.bell import Seen
 from partbox.worker.reading import log_reader
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")

@@ -9,7 +9,7 @@ from waiting import eventually
 
 from partbox import Dead
 from partbox.db.delivery import cursors, parked
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 pytestmark = pytest.mark.every_version("lost connections")
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from partbox import Dead
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 from partbox.worker.owning import ownership
 from partbox.worker.state.parked_rows import ParkedRows
 

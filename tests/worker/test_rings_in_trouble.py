@@ -15,7 +15,7 @@ from test_waking import bedroom
 from waiting import eventually
 
 from partbox.db.delivery import bell
-from partbox.rules.bell import channel
+from partbox.protocol.bell import channel
 from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.session import SessionFactory
 from partbox.worker.waking.listener import Listener

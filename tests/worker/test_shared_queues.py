@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
-from partbox.rules.progress import Page
-from partbox.rules.retry import Fixed
+from partbox.protocol.progress import Page
+from partbox.protocol.retry import Fixed
 from partbox.worker.delivering.dispatcher import STUCK
 from partbox.worker.delivering.holding import hold_rest
 from partbox.worker.state.partition import Lane

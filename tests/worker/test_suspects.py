@@ -7,7 +7,7 @@ import pytest
 from planting import Planter
 
 from partbox import Dead, Event
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 ALL = "update partbox.partition set suspect_until_id = (select max(id) from partbox.record)"
 CHARGED = "select count(*) from partbox.parked where started_at is not null"

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 from desk import Desk
 
-from partbox import (
-    Dead,
-    RetryAfter,
-    UnrecoverableError,
-)
+from partbox import Dead, RetryAfter, UnrecoverableError
 from partbox.worker.delivering import unroutable
 
 

@@ -16,8 +16,8 @@ from waiting import eventually
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import bell
-from partbox.rules.bell import BACK, NAP, Seen, State, channel
-from partbox.rules.hashing import partition_of
+from partbox.protocol.bell import BACK, NAP, Seen, State, channel
+from partbox.protocol.hashing import partition_of
 from partbox.settings import Settings, load
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.waking import listener, pace

@@ -20,7 +20,7 @@ import psycopg
 
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.child_process import ChildProcess, StopPipe

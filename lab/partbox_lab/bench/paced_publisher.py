@@ -10,7 +10,7 @@ import psycopg
 
 from partbox.events import Event
 from partbox.outbox import Outbox
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 from partbox_lab.bench.child_process import ChildProcess, StopPipe
 from partbox_lab.bench.node import ALL
 

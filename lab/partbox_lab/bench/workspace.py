@@ -9,7 +9,7 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db.connect import resolve
 from partbox.demo.workspace import Workspace, workspace
-from partbox.rules.dsn import parts
+from partbox.text.dsn import parts
 
 SCHEMA: Final = "partbox_bench"
 CONNECT_TIMEOUT: Final = 10  # seconds

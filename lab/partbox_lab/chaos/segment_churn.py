@@ -15,9 +15,9 @@ from psycopg import Connection
 from partbox import settings
 from partbox.db.operator import segments as steps
 from partbox.demo.workspace import Workspace
-from partbox.purge import purge
-from partbox.rules import segments as rules
-from partbox.rules.segments import Range, Segment
+from partbox.operations.purge import purge
+from partbox.protocol import segments as rules
+from partbox.protocol.segments import Range, Segment
 from partbox.segments.patience import tried
 from partbox_lab.chaos import statements
 

@@ -10,7 +10,7 @@ from psycopg import Connection
 from partbox.db.delivery import bell
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate
-from partbox.rules.bell import ALL
+from partbox.protocol.bell import ALL
 from partbox_lab.sql import query
 
 Row = tuple[Any, ...]

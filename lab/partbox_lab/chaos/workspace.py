@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 from partbox.db.connect import resolve
 from partbox.demo.workspace import Workspace, drop, workspace
 from partbox.errors import SettingsError
-from partbox.rules.dsn import parts
+from partbox.text.dsn import parts
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.faults import LEASE
 from partbox_lab.chaos.full_disk import OwnDisk

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.errors import SettingsError
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 from partbox_lab.bench.group import chosen_lines
 from partbox_lab.bench.growth import GROWTH
 from partbox_lab.bench.handlers import NOTE, Notebook, Noted

@@ -14,7 +14,7 @@ from test_chaos_command import chaos, ended, open_folder
 from waiting import eventually
 
 from partbox.outbox import Outbox
-from partbox.rules.bell import channel
+from partbox.protocol.bell import channel
 from partbox_lab.chaos import fault_injector, statements
 from partbox_lab.chaos.fault_injector import FaultInjector
 from partbox_lab.chaos.faults import FAULTS, LEASE, chosen, possible

@@ -10,7 +10,7 @@ from test_chaos_command import chaos, ended, open_folder
 from waiting import eventually
 
 from partbox.db.operator import segments as steps
-from partbox.rules.segments import Range, Segment
+from partbox.protocol.segments import Range, Segment
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.segment_churn import AHEAD, KILLS, ROLE, SIZE, SegmentChurn, following
 

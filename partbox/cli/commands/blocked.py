@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from partbox.blocked import BlockedKeys
 from partbox.cli.shell.database import database
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Group, Json, Schema, Since, Subscription, Until
 from partbox.cli.shell.output import console, in_short, moment, print_json, printable, table
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey
+from partbox.operations.blocked import BlockedKeys
 
 app = typer.Typer(
     help="Blocked aggregates: their events wait, in order, for one that failed, is deferred or is dead.",

@@ -16,9 +16,9 @@ from partbox.db.adapters import DEFAULTS
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
-from partbox.rules.dsn import parts
-from partbox.rules.wording import command
 from partbox.settings import Settings
+from partbox.text.dsn import parts
+from partbox.text.wording import command
 
 app = typer.Typer(
     help="Change data capture: Debezium reads the log from the WAL, and no worker does.", no_args_is_help=True

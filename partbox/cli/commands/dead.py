@@ -14,8 +14,8 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Group, Json, Schema, Since, Subscription, Until
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, table
 from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord
-from partbox.dead import DeadRecords
 from partbox.errors import PartboxError
+from partbox.operations.dead import DeadRecords
 
 app = typer.Typer(
     help="Dead records: those that no worker tries any more. Look at them, replay them, discard them.",

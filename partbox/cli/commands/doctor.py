@@ -18,7 +18,7 @@ from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.doctor.page import page
 from partbox.duration import seconds, written
 from partbox.errors import PartboxError, SchemaError
-from partbox.rules.printing import printable_line
+from partbox.text.printing import printable_line
 
 Over = Annotated[
     str, typer.Option(metavar="TIME", help="Age at which an open transaction, or a wait for a lock, counts as long.")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from partbox.errors import PartboxError
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 
 app = typer.Typer(help="Dashboards and alert rules for Grafana and Prometheus.", no_args_is_help=True)
 

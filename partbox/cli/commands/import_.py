@@ -22,7 +22,7 @@ from partbox.cli.views.imported import print_done, print_dry, print_line
 from partbox.cli.views.restored import print_restored
 from partbox.errors import PartboxError
 from partbox.imports import Imported, ImportPlan, WantedEvents, import_rows, restore
-from partbox.rules.position import moment
+from partbox.operations.position import moment
 from partbox.settings import Settings
 
 From = Annotated[

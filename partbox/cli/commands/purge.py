@@ -22,9 +22,9 @@ from partbox.db.operator.archive import end
 from partbox.db.session import session
 from partbox.duration import seconds, written
 from partbox.errors import PartboxError
-from partbox.purge import Purged, holders
-from partbox.purge import purge as run
-from partbox.rules.segments import past
+from partbox.operations.purge import Purged, holders
+from partbox.operations.purge import purge as run
+from partbox.protocol.segments import past
 from partbox.segments.wording import told
 from partbox.settings import Settings
 from partbox.supervisor.flag import Flag

@@ -14,10 +14,10 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import console, counted, print_json, printable, table
 from partbox.db.operator.rebase import Moved, Rebased
-from partbox.rebase import Progress, examine
-from partbox.rebase import rebase as run
-from partbox.rules import asked
-from partbox.rules.dsn import parts
+from partbox.operations import arguments as asked
+from partbox.operations.rebase import Progress, examine
+from partbox.operations.rebase import rebase as run
+from partbox.text.dsn import parts
 
 Force = Annotated[bool, typer.Option("--force", help="Rebase even if the schema is no copy of another cluster's.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

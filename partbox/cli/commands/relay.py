@@ -23,11 +23,11 @@ from partbox.cli.shell.node import (
 from partbox.cli.shell.options import Dsns, Schema
 from partbox.cli.shell.relay_targets import chosen, sink_to
 from partbox.errors import PartboxError
+from partbox.operations import position
+from partbox.operations.subscriptions import Subscriptions
 from partbox.outbox import Outbox
-from partbox.rules import position
-from partbox.rules.relay_target import RelayTarget
+from partbox.settings.relay_target import RelayTarget
 from partbox.sinks.topic import DEFAULT
-from partbox.subscriptions import Subscriptions
 
 To = Annotated[
     str | None,

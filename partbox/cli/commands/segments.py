@@ -7,10 +7,10 @@ from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import console, print_json, printable, table
 from partbox.errors import PartboxError
-from partbox.purge import holders
-from partbox.rules.wording import age, size
+from partbox.operations.purge import holders
 from partbox.segments.passed import Held
 from partbox.segments.wording import told
+from partbox.text.wording import age, size
 
 COLUMNS = ("name", "first id", "below id", "size", "oldest", "newest", "kept by")
 

@@ -25,13 +25,13 @@ from partbox.db.inspect import stats
 from partbox.db.schema import migrate
 from partbox.db.schema.contents import subscriptions
 from partbox.doctor.words import WORKER
-from partbox.rules.nodes import named
-from partbox.rules.printing import printable_json
-from partbox.rules.wording import command
 from partbox.settings import Settings
+from partbox.text.nodes import named
+from partbox.text.printing import printable_json
+from partbox.text.wording import command
 
 if TYPE_CHECKING:
-    from partbox.stats.rates import Rates
+    from partbox.operations.stats.rates import Rates
 
 PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
 

@@ -17,10 +17,11 @@ from partbox.cli.shell.output import console, counted, moment, print_json, print
 from partbox.cli.shell.stopping import interruptible
 from partbox.db.operator.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
+from partbox.operations import arguments as asked
+from partbox.operations import position
+from partbox.operations.subscriptions import Subscriptions
+from partbox.operations.subscriptions.quiet import Progress, described
 from partbox.platform import STOP_SIGNALS
-from partbox.rules import asked, position
-from partbox.subscriptions import Subscriptions
-from partbox.subscriptions.quiet import Progress, described
 
 app = typer.Typer(
     help="Subscriptions: consumers of the log, each with its own progress, workers and parked records.",

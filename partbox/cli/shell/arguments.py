@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from partbox.errors import PartboxError
-from partbox.rules.dsn import shown
-from partbox.rules.secrets import MASK, masked, masked_url
+from partbox.text.dsn import shown
+from partbox.text.secrets import MASK, masked, masked_url
 
 _ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from after the name
 

@@ -3,8 +3,8 @@
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.connect import resolve
-from partbox.rules.dsn import parts, share
 from partbox.settings import Settings
+from partbox.text.dsn import parts, share
 
 CONNECT_TIMEOUT = 10  # seconds; for all servers of the DSN: a user is waiting at a terminal
 

@@ -15,12 +15,12 @@ from rich.text import Text
 
 from partbox.db.connect import NoDsn, PoolerRefused
 from partbox.errors import PartboxError
-from partbox.rules.printing import printable as printable  # commands have it from here
-from partbox.rules.printing import printable_json
-from partbox.rules.secrets import masked
-from partbox.rules.wording import age as age
-from partbox.rules.wording import counted as counted
-from partbox.rules.wording import in_short as in_short
+from partbox.text.printing import printable as printable  # commands have it from here
+from partbox.text.printing import printable_json
+from partbox.text.secrets import masked
+from partbox.text.wording import age as age
+from partbox.text.wording import counted as counted
+from partbox.text.wording import in_short as in_short
 
 FOR_PIPES = 200
 

@@ -4,8 +4,8 @@ import typer
 from pydantic import SecretStr
 
 from partbox.errors import SettingsError
-from partbox.rules.relay_target import WEBHOOKS, RelayTarget
 from partbox.settings import Settings
+from partbox.settings.relay_target import WEBHOOKS, RelayTarget
 from partbox.sinks import Sink, sink_of
 
 NONE = "relay has no target: give --to, for example `partbox relay --to stdout:`, or [[partbox.relay]] in partbox.toml"

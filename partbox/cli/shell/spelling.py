@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any
 
 from partbox.errors import PartboxError
-from partbox.rules.asked import ArgumentError
+from partbox.operations.arguments import ArgumentError
 
 # Parameters of commands that go by another name in Python.
 _ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_time": "point", "subscription": "name"}

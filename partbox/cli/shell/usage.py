@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import typer
 
-from partbox.rules.printing import printable_line
-from partbox.rules.secrets import masked
+from partbox.text.printing import printable_line
+from partbox.text.secrets import masked
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which newer versions of typer carry inside
 

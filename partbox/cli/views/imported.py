@@ -11,7 +11,7 @@ from partbox.cli.shell.output import console, counted, in_short, moment, print_j
 from partbox.db.operator.imports import OpenWriter
 from partbox.imports import Imported
 from partbox.imports.rows import ImportRow
-from partbox.rules.wording import age
+from partbox.text.wording import age
 
 COLUMNS = ("row", "becomes", "type", "aggregate", "occurred", "payload")
 SHOWN = 20

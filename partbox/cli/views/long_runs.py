@@ -1,8 +1,8 @@
 """The handlers of a subscription that run for long, as `status` and `top` show them."""
 
 from partbox.db.inspect.stats import Cluster, Instance, Running
-from partbox.rules.nodes import named
-from partbox.rules.wording import age, in_short
+from partbox.text.nodes import named
+from partbox.text.wording import age, in_short
 
 COLUMNS = ("running for long", "for", "event", "process")
 CUT = 60  # characters of a name

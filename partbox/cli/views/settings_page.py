@@ -2,9 +2,9 @@
 
 from pydantic.fields import FieldInfo
 
-from partbox.rules import retry
-from partbox.rules.environment import PREFIX
+from partbox.protocol import retry
 from partbox.settings import Settings, names
+from partbox.settings.environment import PREFIX
 
 HEAD = """\
 # Settings

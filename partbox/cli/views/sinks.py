@@ -2,7 +2,7 @@
 
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster
-from partbox.rules.wording import age, brief, in_short
+from partbox.text.wording import age, brief, in_short
 
 COLUMNS = ("sink", "sent", "in flight", "acknowledged in", "sent again", "trouble")
 CUT = 60  # characters of a name or an error

@@ -11,13 +11,13 @@ from partbox.cli.shell.watching import Sighting
 from partbox.cli.views import long_runs
 from partbox.db.inspect.stats import Cluster, Instance
 from partbox.db.operator.blocked import BlockedKey
-from partbox.rules.nodes import named
-from partbox.rules.printing import printable
-from partbox.rules.wording import age, counted, in_short
 from partbox.terminal import cluster_view
 from partbox.terminal.cluster_view import DIM, ROOMY, ProcessColumn
 from partbox.terminal.grid import SIDE
 from partbox.terminal.roster import Roster
+from partbox.text.nodes import named
+from partbox.text.printing import printable
+from partbox.text.wording import age, counted, in_short
 
 BESIDE = 62  # columns from which the numbers have room beside the map
 FULL = 56  # columns that the whole table of processes needs

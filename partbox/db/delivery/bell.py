@@ -1,4 +1,4 @@
-"""The flag that says until when somebody sleeps, and the channel of rings: see `partbox.rules.bell`."""
+"""The flag that says until when somebody sleeps, and the channel of rings: see `partbox.protocol.bell`."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from psycopg import Connection
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import bare, query
-from partbox.rules.bell import BACK, raised_for
+from partbox.protocol.bell import BACK, raised_for
 
 
 class BellSequence(NamedTuple):

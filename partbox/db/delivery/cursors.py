@@ -13,7 +13,7 @@ from partbox.db.delivery import life, looks, proof
 from partbox.db.delivery.looks import Look
 from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
-from partbox.rules.bell import up_for
+from partbox.protocol.bell import up_for
 
 LOOK = len(Look._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
 

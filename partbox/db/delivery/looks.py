@@ -7,8 +7,8 @@ from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, life, proof
-from partbox.rules.bell import up_for
-from partbox.rules.horizon import Fence, fence
+from partbox.protocol.bell import up_for
+from partbox.protocol.horizon import Fence, fence
 
 
 class Look(NamedTuple):

@@ -25,13 +25,13 @@ from partbox.events.record import (
     PAYLOAD_BYTES,
     TENANT_ID,
 )
-from partbox.rules import cursor
-from partbox.rules.bell import up_for
-from partbox.rules.cursor import CAP, STRETCH, Ask
-from partbox.rules.horizon import Fence, fence
-from partbox.rules.page import Page
-from partbox.rules.quick import ids
-from partbox.rules.sweep import Sweep
+from partbox.protocol import cursor
+from partbox.protocol.bell import up_for
+from partbox.protocol.cursor import CAP, STRETCH, Ask
+from partbox.protocol.horizon import Fence, fence
+from partbox.protocol.page import Page
+from partbox.protocol.quick_poll import ids
+from partbox.protocol.sweep import Sweep
 
 _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
 _NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)

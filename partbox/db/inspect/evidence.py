@@ -40,7 +40,7 @@ from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.schema import migrate
 from partbox.db.sql import query
-from partbox.rules.segments import EventTrigger
+from partbox.protocol.segments import EventTrigger
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=NamedTuple)

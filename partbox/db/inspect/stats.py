@@ -16,7 +16,7 @@ from partbox.db.delivery.traffic import noted as sinks_noted
 from partbox.db.schema.contents import subscriptions
 from partbox.db.sql import query
 from partbox.errors import SchemaError
-from partbox.rules.naming import no_subscription
+from partbox.text.suggestions import no_subscription
 
 EXACT_UP_TO: Final = 10_000
 STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")

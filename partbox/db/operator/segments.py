@@ -6,7 +6,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 
 from partbox.db.sql import query
-from partbox.rules.segments import EventTrigger, Range, Segment, Stretch
+from partbox.protocol.segments import EventTrigger, Range, Segment, Stretch
 
 
 class Hold(NamedTuple):

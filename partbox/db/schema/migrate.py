@@ -36,8 +36,8 @@ from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.patience import patiently
 from partbox.db.sql import composed, folder, query
 from partbox.errors import SchemaError
-from partbox.rules.naming import listed
-from partbox.rules.wording import command
+from partbox.text.suggestions import listed
+from partbox.text.wording import command
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
 _OLDEST_SERVER = 140000

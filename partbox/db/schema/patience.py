@@ -15,7 +15,7 @@ from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from partbox.db.holders import Holding, described, holders
 from partbox.errors import SchemaError
-from partbox.rules.wording import age
+from partbox.text.wording import age
 
 T = TypeVar("T")
 

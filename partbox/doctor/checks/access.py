@@ -7,7 +7,7 @@ from partbox.db.inspect.facts import ForeignTrigger, WorkerAccess
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import listed, quoted
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 
 
 @check("row-security", Severity.PROBLEM)

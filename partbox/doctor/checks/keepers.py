@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import ending
-from partbox.rules.wording import age, in_short
+from partbox.text.wording import age, in_short
 
 STOPS = {
     "subscription": "no plan is made: who joins gets nothing, and what a dead process had stays",

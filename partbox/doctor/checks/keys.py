@@ -8,7 +8,7 @@ from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD
 from partbox.doctor.words import MORE, copyable, said
-from partbox.rules.wording import age, counted, in_short
+from partbox.text.wording import age, counted, in_short
 
 SHOWN = 5
 

@@ -8,7 +8,7 @@ from partbox.doctor.case import Case, check, living, ownerless, waiting
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import GONE_LEASES
 from partbox.doctor.words import WORKER, listed, processes
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 
 
 @check("expired-process", Severity.WARNING, Severity.PROBLEM)

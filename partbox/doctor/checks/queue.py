@@ -7,7 +7,7 @@ from partbox.db.inspect.notification_queue import HALF
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import ending, session
-from partbox.rules.wording import age
+from partbox.text.wording import age
 
 FULL = 0.9
 SUSPECTS = 3  # sessions that are named if the server does not name one

@@ -6,8 +6,8 @@ from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
 from partbox.doctor.words import listed, quoted
-from partbox.rules.bell import why_off
-from partbox.rules.wording import age, counted
+from partbox.protocol.bell import why_off
+from partbox.text.wording import age, counted
 
 UNLOGGED = 150_000  # the first version with sequences that are not logged
 

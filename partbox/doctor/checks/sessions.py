@@ -6,7 +6,7 @@ from partbox.db.inspect.facts import OpenSession, Wait
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import ending, listed, literal, quoted, session, statement
-from partbox.rules.wording import age, counted, in_short
+from partbox.text.wording import age, counted, in_short
 
 UNSEEN = "has written events that nobody can see, or deliver, before it commits"
 LATE = "records are looked for, and kept from purge, from where the log was when it began"

@@ -7,7 +7,7 @@ from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import UNREACHABLE
 from partbox.doctor.words import listed, said
-from partbox.rules.wording import age, brief, counted, in_short
+from partbox.text.wording import age, brief, counted, in_short
 
 
 @check("sink", Severity.PROBLEM, Severity.NOTE)

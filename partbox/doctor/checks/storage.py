@@ -8,9 +8,9 @@ from partbox.doctor.case import Case, check, living
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import SEGMENT_LEFT
 from partbox.doctor.words import literal, quoted, said
-from partbox.rules.segments import AHEAD
-from partbox.rules.wording import age, counted
+from partbox.protocol.segments import AHEAD
 from partbox.segments.wording import qualified
+from partbox.text.wording import age, counted
 
 DEFAULT_ID = "CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN nextval("
 DEFAULT_XID = "pg_current_xact_id()"

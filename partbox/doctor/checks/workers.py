@@ -7,7 +7,7 @@ from partbox.doctor.case import Case, check, idle, living, quiet, standing, wait
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import PAUSED, SKEW, STALLED
 from partbox.doctor.words import MORE, WORKER, listed
-from partbox.rules.wording import age, counted
+from partbox.text.wording import age, counted
 
 
 @check("no-workers", Severity.PROBLEM)

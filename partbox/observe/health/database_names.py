@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from partbox.errors import SettingsError
-from partbox.rules.dsn import parts
-from partbox.rules.printing import printable_line
+from partbox.text.dsn import parts
+from partbox.text.printing import printable_line
 
 LONGEST = 60  # characters of a database's name
 

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from partbox.observe.logs.database import current
-from partbox.rules.printing import printable, printable_json
-from partbox.rules.secrets import masked
+from partbox.text.printing import printable, printable_json
+from partbox.text.secrets import masked
 
 HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
 MARGIN = "\n    "

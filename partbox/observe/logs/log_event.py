@@ -12,11 +12,11 @@ from typing import Any, Final
 from psycopg.errors import DiskFull
 
 from partbox.events import DeliveredEvent
+from partbox.interceptors.rate_limit import Flood
 from partbox.observe.logs.database import current
 from partbox.observe.logs.table import LOG_EVENTS, PREFIX, LogEvent
-from partbox.rules.flood import Flood
-from partbox.rules.printing import printable_line, text_of
-from partbox.rules.secrets import masked
+from partbox.text.printing import printable_line, text_of
+from partbox.text.secrets import masked
 
 LONGEST = 1_000  # characters of one argument in a line
 FULL_DISK: Final = "a disk of the PostgreSQL server is full: make room there, and all goes on by itself: "

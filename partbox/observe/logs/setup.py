@@ -9,9 +9,9 @@ from typing import Literal
 
 from partbox.observe.logs.formats import JsonLines, TextLines, indented
 from partbox.observe.logs.outlet import Outlet
-from partbox.rules.secrets import masked
-from partbox.rules.wording import counted
 from partbox.settings import Settings
+from partbox.text.secrets import masked
+from partbox.text.wording import counted
 
 Format = Literal["text", "json"]
 

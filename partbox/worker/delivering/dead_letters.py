@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from partbox.events import DeliveredEvent
+from partbox.interceptors.signature import is_async, takes
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.signature import is_async, takes
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import LetterLane

@@ -16,7 +16,7 @@ from partbox.db.delivery.running import Running
 from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.printing import printable_line
+from partbox.text.printing import printable_line
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.state.partition import Lane

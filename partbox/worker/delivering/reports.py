@@ -8,11 +8,11 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.parking import AT_ONCE, Verdict
-from partbox.rules.trace import application_frames
-from partbox.rules.wording import counted
+from partbox.protocol.parking import AT_ONCE, Verdict
+from partbox.text.wording import counted
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.tally import Tally
+from partbox.worker.delivering.traceback import application_frames
 
 log = logging.getLogger("partbox.worker")
 

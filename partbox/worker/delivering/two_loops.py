@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from partbox.errors import PartboxError
-from partbox.rules.printing import text_of
+from partbox.text.printing import text_of
 
 REMEDY = (
     "`async def` handlers run in an event loop of their own, beside your application's: make them an engine or client "

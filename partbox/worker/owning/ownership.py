@@ -14,9 +14,9 @@ from partbox.db.delivery.looks import Look
 from partbox.db.delivery.parked import Stored
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.printing import first_few
-from partbox.rules.wording import counted
 from partbox.settings import Settings
+from partbox.text.printing import first_few
+from partbox.text.wording import counted
 from partbox.worker.owning.slot import OWNED, PLANS, STOPPING, Slot
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings

@@ -3,8 +3,8 @@
 import logging
 
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.printing import first_few
-from partbox.rules.wording import counted
+from partbox.text.printing import first_few
+from partbox.text.wording import counted
 from partbox.worker.state.holdings import Holdings
 
 log = logging.getLogger("partbox.worker")

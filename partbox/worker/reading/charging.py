@@ -12,7 +12,7 @@ from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.parked import Park
 from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ROUTE
 from partbox.handlers import Routes
-from partbox.rules.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings

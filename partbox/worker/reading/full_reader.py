@@ -19,10 +19,10 @@ from partbox.db.delivery import records
 from partbox.db.delivery.records import Polled
 from partbox.events.record import PARTITION
 from partbox.observe import Observers
-from partbox.rules.cursor import CAP, Ask
-from partbox.rules.horizon import Horizon, Snapshot
-from partbox.rules.page import Page
-from partbox.rules.sweep import Sweep, brief, sweep
+from partbox.protocol.cursor import CAP, Ask
+from partbox.protocol.horizon import Horizon, Snapshot
+from partbox.protocol.page import Page
+from partbox.protocol.sweep import Sweep, brief, sweep
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.intake import Arrived, Intake
 from partbox.worker.reading.meanwhile import Meanwhile

@@ -12,9 +12,9 @@ from partbox.db.delivery.records import lacks_names, size
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, PARTITION, ROUTE, microseconds
 from partbox.handlers import Routes
-from partbox.rules.cursor import Ask, Reading
-from partbox.rules.page import Page
-from partbox.rules.parking import ParkedRow, Verdict
+from partbox.protocol.cursor import Ask, Reading
+from partbox.protocol.page import Page
+from partbox.protocol.parking import ParkedRow, Verdict
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.holding import hold_rest

@@ -14,9 +14,9 @@ from psycopg import Connection
 from partbox.db.delivery import looks
 from partbox.db.delivery.looks import Look
 from partbox.observe import Observers
-from partbox.rules.bell import Seen
-from partbox.rules.horizon import Horizon
-from partbox.rules.page import Page
+from partbox.protocol.bell import Seen
+from partbox.protocol.horizon import Horizon
+from partbox.protocol.page import Page
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.company import Company

@@ -24,7 +24,7 @@ from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
-from partbox.rules.ticking import FEW, SOON, longest, until_next
+from partbox.protocol.ticking import FEW, SOON, longest, until_next
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts

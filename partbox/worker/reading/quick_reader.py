@@ -1,4 +1,4 @@
-"""Reads what is new for the partitions that are caught up, by quick polls: see `partbox.rules.quick`."""
+"""Reads what is new for the partitions that are caught up, by quick polls: see `partbox.protocol.quick_poll`."""
 
 import time
 from bisect import bisect_right
@@ -12,8 +12,8 @@ from partbox.db.delivery.looks import Look
 from partbox.db.delivery.records import QuickPolled
 from partbox.events.record import ID, PARTITION
 from partbox.observe import Observers
-from partbox.rules import quick
-from partbox.rules.horizon import Horizon, Snapshot
+from partbox.protocol import quick_poll as quick
+from partbox.protocol.horizon import Horizon, Snapshot
 from partbox.worker.reading.company import Company
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Brought, Payloads

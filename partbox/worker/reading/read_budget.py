@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from partbox.db.blocking import Row
 from partbox.db.delivery.records import size
-from partbox.rules import cursor
+from partbox.protocol import cursor
 from partbox.worker.state.partition import Partition
 from partbox.worker.state.phase import Phase
 

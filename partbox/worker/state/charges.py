@@ -15,7 +15,7 @@ Every method wants the lock of the holdings held.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from partbox.rules.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow
 from partbox.worker.state.key import Key
 from partbox.worker.state.partition import Partition
 

@@ -8,7 +8,7 @@ import heapq
 import threading
 from itertools import count, takewhile
 
-from partbox.rules.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow
 from partbox.worker.state.alarm import Alarm
 from partbox.worker.state.charges import Charges
 from partbox.worker.state.key import Key

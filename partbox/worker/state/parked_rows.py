@@ -12,9 +12,9 @@ from partbox.db.delivery.parked import Park, Stored
 from partbox.events import DeliveredEvent
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
 from partbox.events.reserved import NEVER
-from partbox.rules.emptied import give_back
-from partbox.rules.parking import OPEN, Chain, ParkedRow, Verdict
-from partbox.rules.progress import Progress
+from partbox.protocol.dict_memory import give_back
+from partbox.protocol.parking import OPEN, Chain, ParkedRow, Verdict
+from partbox.protocol.progress import Progress
 from partbox.worker.state.key import Key, key_of, keyed, short
 from partbox.worker.state.suspects import Suspects
 from partbox.worker.state.weight import Weight

@@ -16,10 +16,10 @@ from typing import Any
 from partbox.db.delivery.cursors import Owned
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import Row
-from partbox.rules.cursor import Cursor
-from partbox.rules.emptied import give_back
-from partbox.rules.page import Page
-from partbox.rules.progress import Progress, Target
+from partbox.protocol.cursor import Cursor
+from partbox.protocol.dict_memory import give_back
+from partbox.protocol.page import Page
+from partbox.protocol.progress import Progress, Target
 from partbox.worker.state.key import Key, key_of
 from partbox.worker.state.last_save import LastSave
 from partbox.worker.state.parked_rows import ParkedRows

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from partbox.rules.page import Page
-from partbox.rules.progress import Progress
+from partbox.protocol.page import Page
+from partbox.protocol.progress import Progress
 from partbox.worker.state.parked_rows import ParkedRows
 
 SETTLE = 10.0

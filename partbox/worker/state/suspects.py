@@ -1,7 +1,7 @@
 """The records of one partition that may have killed the process that had it before."""
 
 from partbox.db.delivery.parked import Stored
-from partbox.rules.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow
 
 
 class Suspects:

@@ -11,7 +11,7 @@ from psycopg import Connection, Error
 from partbox.db.deadline import HungError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.losses import tell_lost
 from partbox.worker.saving.partition_save import tell_saved

@@ -1,1 +1,1 @@
-"""Decides when the poller looks again: by the bell (see `partbox.rules.bell`), or by the clock where that is off."""
+"""Decides when the poller looks again: by the bell (see `partbox.protocol.bell`), or by the clock where that is off."""

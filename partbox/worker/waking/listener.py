@@ -21,7 +21,7 @@ from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.bell import ALL, BACK, CHANGED
+from partbox.protocol.bell import ALL, BACK, CHANGED
 from partbox.settings import Settings
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings

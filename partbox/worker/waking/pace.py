@@ -10,7 +10,7 @@ from psycopg.errors import ProgramLimitExceeded
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
 from partbox.observe.logs.log_event import log_event
-from partbox.rules.bell import NAP, Act, Doze, Seen, why_off
+from partbox.protocol.bell import NAP, Act, Doze, Seen, why_off
 from partbox.settings import Settings
 from partbox.worker.waking.listener import Listener
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from purgeable import Planted
 
-from partbox.purge import Purged, purge
+from partbox.operations.purge import Purged, purge
 from partbox.settings import load
 
 

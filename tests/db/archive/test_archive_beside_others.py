@@ -14,7 +14,7 @@ from waiting import eventually
 from partbox.archive.library import ZSTD, library
 from partbox.archive.source import source_of
 from partbox.imports import WantedEvents, restore
-from partbox.purge import purge
+from partbox.operations.purge import purge
 from partbox.settings import load
 
 PUBLISH = (

@@ -15,7 +15,7 @@ from partbox.archive.place import place_of
 from partbox.archive.source import source_of
 from partbox.errors import PartboxError, SettingsError
 from partbox.imports import WantedEvents, restore
-from partbox.purge import Purged
+from partbox.operations.purge import Purged
 from partbox.settings import load
 
 Conn = psycopg.Connection[Any]

@@ -17,7 +17,7 @@ from partbox.archive.source import source_of
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 from partbox.imports import Restored, WantedEvents, restore
-from partbox.purge import Purged
+from partbox.operations.purge import Purged
 from partbox.settings import load
 
 Conn = psycopg.Connection[Any]

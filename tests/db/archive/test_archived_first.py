@@ -15,7 +15,7 @@ from partbox.archive.library import ZSTD, library
 from partbox.archive.named import named
 from partbox.db.operator import archive as steps
 from partbox.db.operator import segments
-from partbox.purge import Purged, purge
+from partbox.operations.purge import Purged, purge
 from partbox.segments import tend
 from partbox.settings import load
 

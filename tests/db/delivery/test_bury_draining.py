@@ -21,7 +21,7 @@ from planting import Planter
 from partbox.db.delivery import instances
 from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.parked import Park
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 
 KEY = "7"
 HERE = partition_of(KEY)

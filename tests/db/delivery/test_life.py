@@ -13,8 +13,8 @@ from partbox.db.delivery import cursors, life, looks, records
 from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.life import UNKNOWN, NewLifeError
 from partbox.db.delivery.parked import Park
-from partbox.rules.cursor import Ask
-from partbox.rules.page import Page
+from partbox.protocol.cursor import Ask
+from partbox.protocol.page import Page
 
 NEW = "select setval('partbox.life', 77)"
 """As another worker does in the next life, while this one's connection lasts."""

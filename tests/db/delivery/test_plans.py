@@ -8,7 +8,7 @@ import pytest
 from ownership import ALL, DEFAULT, SCHEMA, assign, background, bury, join, owners, seize, worker
 
 from partbox.db.delivery import instances
-from partbox.rules.assignment import assign as decide
+from partbox.protocol.assignment import assign as decide
 
 
 def test_a_plan_assigns_and_touches_neither_owner_nor_epoch(conn):

@@ -13,8 +13,8 @@ from partbox.db.blocking import MOST
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, looks, records
 from partbox.db.sql import query
-from partbox.rules.cursor import STRETCH
-from partbox.rules.page import Page
+from partbox.protocol.cursor import STRETCH
+from partbox.protocol.page import Page
 
 pytestmark = pytest.mark.every_version("plans")
 

@@ -23,8 +23,8 @@ from partbox.db.delivery.proof import UnseenError
 from partbox.db.operator import archive, subscriptions
 from partbox.db.sql import query
 from partbox.observe import Observers
-from partbox.rules.cursor import Ask
-from partbox.rules.page import Page
+from partbox.protocol.cursor import Ask
+from partbox.protocol.page import Page
 from partbox.supervisor.planner import Planner
 
 START = Page("1:1:", 0)

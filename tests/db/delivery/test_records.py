@@ -9,10 +9,10 @@ from ownership import SCHEMA, Conn
 from polling import TOP, ask, poll, write, write_at, writing
 
 from partbox.db.delivery import looks, records
-from partbox.rules.cursor import CAP, STRETCH
-from partbox.rules.horizon import Snapshot
-from partbox.rules.page import Page
-from partbox.rules.sweep import Sweep
+from partbox.protocol.cursor import CAP, STRETCH
+from partbox.protocol.horizon import Snapshot
+from partbox.protocol.page import Page
+from partbox.protocol.sweep import Sweep
 
 
 def test_a_page_holds_the_new_records_up_to_the_room_of_each_partition(conn):

@@ -12,9 +12,9 @@ from psycopg import sql
 
 from partbox.db.delivery import records
 from partbox.db.sql import query
-from partbox.rules.cursor import STRETCH, Ask
-from partbox.rules.page import Page
-from partbox.rules.sweep import sweep
+from partbox.protocol.cursor import STRETCH, Ask
+from partbox.protocol.page import Page
+from partbox.protocol.sweep import sweep
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from ownership import DEFAULT, SCHEMA, assign, bury, join, seize
 
 from partbox.db.delivery import instances
-from partbox.rules.burial import SeenHeartbeat
-from partbox.rules.turns import AT_ONCE, SLOWEST
+from partbox.protocol.burial import SeenHeartbeat
+from partbox.protocol.turn_taking import AT_ONCE, SLOWEST
 from partbox.settings import Settings
 from partbox.supervisor import watching
 from partbox.supervisor.watching import Watching

@@ -13,7 +13,7 @@ from roles import locks_held
 
 from partbox.db.delivery import instances
 from partbox.db.operator import blocked, dead, subscriptions
-from partbox.rules.bell import CHANGED, channel
+from partbox.protocol.bell import CHANGED, channel
 
 pytestmark = pytest.mark.every_version("NOTIFY in functions")
 

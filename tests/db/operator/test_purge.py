@@ -14,7 +14,7 @@ from purgeable import ANCIENT, OLD, YOUNG, Planted
 from partbox import Outbox
 from partbox.db.schema.migrate import migrate
 from partbox.errors import SchemaError
-from partbox.purge import Purged, purge
+from partbox.operations.purge import Purged, purge
 from partbox.settings import load
 
 SLOW = "slow"

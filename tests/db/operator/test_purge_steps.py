@@ -16,7 +16,7 @@ from waiting import eventually
 
 from partbox.db.delivery.parked import Park
 from partbox.db.operator import purge as steps
-from partbox.purge import Purged, purge
+from partbox.operations.purge import Purged, purge
 from partbox.settings import load
 
 OTHERS = {

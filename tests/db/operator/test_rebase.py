@@ -16,7 +16,7 @@ from partbox.db.delivery import instances
 from partbox.db.operator import rebase
 from partbox.db.schema.migrate import migrate
 from partbox.errors import PartboxError, SchemaError
-from partbox.rebase import rebase as run
+from partbox.operations.rebase import rebase as run
 
 COPIED = "update partbox.meta set xid = '3' where key = 'marker'"
 CHANCE = """

@@ -9,7 +9,7 @@ from psycopg.errors import CheckViolation
 from purgeable import Planted
 
 from partbox.db.operator import segments as steps
-from partbox.rules.segments import Range, Segment
+from partbox.protocol.segments import Range, Segment
 from partbox.segments import ahead, tend
 from partbox.settings import load
 

@@ -12,8 +12,8 @@ from purgeable import OLD, YOUNG, Planted, many
 from partbox import Outbox
 from partbox.db.operator import dead
 from partbox.db.operator import segments as steps
-from partbox.purge import purge
-from partbox.rules.segments import Range
+from partbox.operations.purge import purge
+from partbox.protocol.segments import Range
 from partbox.segments.passed import held
 from partbox.settings import load
 

@@ -17,7 +17,7 @@ from purgeable import Planted
 from waiting import eventually
 
 from partbox.db.operator import segments as steps
-from partbox.rules.segments import Range
+from partbox.protocol.segments import Range
 
 DONE = 10_000  # an id beyond every segment
 STEPS = {

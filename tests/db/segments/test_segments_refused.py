@@ -8,7 +8,7 @@ import pytest
 from psycopg.errors import OperationalError
 from purgeable import Planted
 
-from partbox.purge import Purged, purge
+from partbox.operations.purge import Purged, purge
 from partbox.segments.patience import Attempts
 from partbox.settings import load
 

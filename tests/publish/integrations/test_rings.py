@@ -13,10 +13,10 @@ from psycopg.pq import TransactionStatus
 from roles import cast_of, locks_held
 
 from partbox import Event, Outbox
+from partbox.protocol.bell import channel
+from partbox.protocol.hashing import partition_of
 from partbox.publish.steps import Inquiry
 from partbox.publish.writing import COPY_FROM
-from partbox.rules.bell import channel
-from partbox.rules.hashing import partition_of
 
 pytestmark = pytest.mark.every_version("a sequence that is not logged, NOTIFY, and what PREPARE refuses")
 

@@ -21,11 +21,11 @@ from partbox.db.operator import segments
 from partbox.db.schema.migrate import migrate
 from partbox.demo.workspace import drop
 from partbox.events.record import ID, PARTITION
-from partbox.rules.cursor import Cursor
-from partbox.rules.horizon import Horizon, Snapshot
-from partbox.rules.page import Page
-from partbox.rules.segments import AHEAD, Range
-from partbox.rules.sweep import brief
+from partbox.protocol.cursor import Cursor
+from partbox.protocol.horizon import Horizon, Snapshot
+from partbox.protocol.page import Page
+from partbox.protocol.segments import AHEAD, Range
+from partbox.protocol.sweep import brief
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import CHUNK, BenchDatabase
 from partbox_lab.bench.cpu import cpu_seconds

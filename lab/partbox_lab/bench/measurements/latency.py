@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
-from partbox.rules.wording import counted
+from partbox.text.wording import counted
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured

@@ -9,7 +9,7 @@ import orjson
 import psycopg
 
 from partbox.events import Event
-from partbox.rules.hashing import partition_of
+from partbox.protocol.hashing import partition_of
 from partbox_lab.bench import baselines
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction

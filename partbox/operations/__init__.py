@@ -1,0 +1,153 @@
+"""The part of an outbox that operators use, and its database."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from partbox.db import connect
+from partbox.db.schema.auto_migrate import AutoMigration
+from partbox.operations.arguments import Length
+
+if TYPE_CHECKING:
+    from partbox.db.operator.rebase import Rebased
+    from partbox.imports import Imported
+    from partbox.inbox import Inbox
+    from partbox.operations.blocked import BlockedKeys
+    from partbox.operations.dead import DeadRecords
+    from partbox.operations.purge import Purged
+    from partbox.operations.stats import Stats
+    from partbox.operations.subscriptions import Subscriptions
+    from partbox.settings import Settings
+
+
+class Operations:
+    """An outbox with these settings in the database of `dsn`; see `partbox.outbox` for its forms."""
+
+    def __init__(self, dsn: str | Callable[[], str] | None, settings: "Settings") -> None:
+        self.settings = settings
+        self._dsn = dsn
+        self._migration = AutoMigration()
+
+    @property
+    def dsn(self) -> str:
+        """A DSN that libpq understands, as of now: calls a callable, starts the server of an `embedded:` one."""
+        return self._resolve()()
+
+    @property
+    def asks_for_dsn(self) -> bool:
+        """True if a callable gives the DSN."""
+        return callable(self._dsn)
+
+    @property
+    def dead(self) -> "DeadRecords":
+        """Dead records: list, show, count, replay, discard."""
+        from partbox.operations.dead import DeadRecords
+
+        return DeadRecords(lambda: self.dsn, self.settings)
+
+    @property
+    def blocked(self) -> "BlockedKeys":
+        """Aggregates that wait for a failed event: list, retry now, skip."""
+        from partbox.operations.blocked import BlockedKeys
+
+        return BlockedKeys(lambda: self.dsn, self.settings)
+
+    @property
+    def subscriptions(self) -> "Subscriptions":
+        """Consumers of the log: create, list, pause, resume, replay, drop."""
+        from partbox.operations.subscriptions import Subscriptions
+
+        return Subscriptions(lambda: self.dsn, self.settings)
+
+    @property
+    def stats(self) -> "Stats":
+        """Numbers: records by status, partitions, processes; and records a page at a time."""
+        from partbox.operations.stats import Stats
+
+        return Stats(lambda: self.dsn, self.settings)
+
+    @property
+    def inbox(self) -> "Inbox":
+        """The events that consumers have seen: `first_time(conn, event, consumer)`; see `partbox.inbox`."""
+        from partbox.inbox import Inbox
+
+        return Inbox(self.settings.schema_name)
+
+    def purge(self, dry_run: bool = False) -> "Purged":
+        """Delete what has expired, or count what would go: handled and dead records, idempotency keys, inbox rows.
+
+        Workers do it by themselves every `purge_interval`. Nothing goes that a subscription still needs, a paused one
+        neither. Raises SchemaError, psycopg.Error; what went before stays gone.
+        """
+        from partbox.operations.purge import purge
+
+        return purge(lambda: self.dsn, self.settings, dry_run=dry_run)
+
+    def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
+        """Make a schema that came from a dump, or by logical replication, one of this database's cluster.
+
+        Workers then deliver what had not been delivered when the copy was made. Stop them first. Publishers wait while
+        it lasts, and it waits for them at most `timeout` (seconds, a timedelta, or a text such as "2m"). PartboxError
+        if the schema is no copy (unless `force`), or workers are alive. All or nothing.
+        """
+        from partbox.operations.rebase import rebase
+
+        return rebase(lambda: self.dsn, self.settings, force=force, timeout=timeout)
+
+    def import_from(  # public: its options are keywords
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        constants: Mapping[str, str] | None = None,
+        *,
+        status: str | None = None,
+        pending: Sequence[str] = (),
+        failed: Sequence[str] = (),
+        done: Sequence[str] = (),
+        key: Sequence[str] = (),
+        order: Sequence[str] = (),
+        where: str | None = None,
+        dry_run: bool = False,
+        skip_bad: bool = False,
+    ) -> "Imported":
+        """Import the rows of another outbox's table that were not imported before, each once; nothing of it changes.
+
+        `columns` and `constants` by field of an event; rows become records in the order of the columns `order`. With
+        statuses in `failed` they are dead, with one in `done` they are left. `where` is SQL. No hook is called. Raises
+        PartboxError for a row that cannot be a record, unless `skip_bad`; batches before it stay imported.
+        """
+        from partbox.imports import ImportPlan, import_rows
+
+        plan = ImportPlan(
+            table,
+            columns,
+            constants or {},
+            status=status,
+            pending=tuple(pending),
+            failed=tuple(failed),
+            done=tuple(done),
+            key=tuple(key),
+            order=tuple(order),
+            where=where,
+        )
+        return import_rows(lambda: self.dsn, self.settings, plan, dry_run=dry_run, skip_bad=skip_bad)
+
+    def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
+        """The source of the DSN of each new connection; an embedded server is started, and its schema made, here."""
+        given = self._source(dsn)
+        self._migration.ensure(self.settings, dsn or self._dsn, given)
+        return given
+
+    def _source(self, dsn: str | None) -> Callable[[], str]:
+        """The same, without making the schema."""
+        chosen = dsn or self._dsn
+        return connect.DsnSource(chosen if callable(chosen) else connect.resolve(chosen))
+
+    def _prepare(
+        self, dsn: str | None, given: Callable[[], str], prepare: "Callable[[Subscriptions], object] | None"
+    ) -> None:
+        """Make what a node needs in its database."""
+        from partbox.operations.subscriptions import Subscriptions
+
+        self._migration.ensure(self.settings, dsn or self._dsn, given)
+        if prepare is not None:
+            prepare(Subscriptions(given, self.settings))

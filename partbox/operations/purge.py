@@ -1,0 +1,158 @@
+"""Purging: deletes what every subscription has consumed and is older than its retention, in small steps.
+
+Dead rows go first, because a record stays as long as it is parked anywhere; then whole segments of the log, which costs
+nothing per record; then record by record what is left. Where an archive is kept, what is not in it stays; with the
+setting `archive` it is written there first. A step is a transaction of its own under a lock that only one
+purge holds at a time; a purge that does not get it stops, for another is doing the work.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from psycopg import Connection
+
+from partbox.archive.archiver import Archived, is_kept, waiting
+from partbox.db import connect
+from partbox.db.operator import purge as steps
+from partbox.db.schema import migrate
+from partbox.segments import tend_over
+from partbox.segments.passed import Held, held, needed
+from partbox.settings import Settings
+from partbox.text.wording import counted, size
+
+PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
+DRY_BATCH = 10_000
+
+Take = Callable[..., steps.PurgeStep | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The rows that were deleted, or would be. `dead` counts parked rows; their records count as `records` in time.
+
+    `segments` of the log were emptied whole, which gave `freed` bytes back; what was in them was not counted.
+    Before, `archived` records were written to `files` of the archive, and `unarchived` says why others were not.
+    `untended` says why a segment could not be made, emptied or dropped; all else was purged.
+    `complete` is False when it was stopped, or when another purge was at work, which goes on with it.
+    """
+
+    records: int = 0
+    dead: int = 0
+    keys: int = 0
+    inbox: int = 0
+    segments: int = 0
+    freed: int = 0
+    archived: int = 0
+    files: int = 0
+    unarchived: str | None = None
+    untended: str | None = None
+    complete: bool = True
+
+    @property
+    def total(self) -> int:
+        """The rows and segments that went."""
+        return self.records + self.dead + self.keys + self.inbox + self.segments
+
+    def __str__(self) -> str:
+        counts = {
+            "record": self.records,
+            "dead row": self.dead,
+            "idempotency key": self.keys,
+            "inbox row": self.inbox,
+        }
+        said = [counted(count, name) for name, count in counts.items() if count]
+        if self.segments:
+            said.insert(0, f"{counted(self.segments, 'segment')} of {size(self.freed)}")
+        return ", ".join(said) or "nothing"
+
+
+def purge(
+    dsn: Callable[[], str],
+    settings: Settings,
+    *,
+    dry_run: bool = False,
+    patient: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[Purged], None] = lambda sofar: None,
+) -> Purged:
+    """Purge once, on a connection of its own, or count what would be deleted; the result.
+
+    Between two steps `stopped()` may end it, and `progress` hears what went so far. With `patient` the archive is not
+    written for a few expired records, which stay. Raises SchemaError, psycopg.Error.
+    """
+    sofar = Purged(complete=False)
+
+    def tell(now: Purged) -> None:
+        nonlocal sofar
+        sofar = now
+        progress(now)
+
+    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
+        for kind, take in _kinds(conn, settings, dry_run):
+            if kind == "records":
+                tell(_whole(conn, dsn, settings, sofar, dry_run, patient, stopped, tell))
+                if not (dry_run or is_kept(conn, settings)):
+                    continue
+            place: Sequence[int] | None = steps.START
+            while place is not None:
+                step = None if stopped() else take(conn, settings.schema_name, place, dry_run=dry_run)
+                if step is None:
+                    return sofar
+                tell(replace(sofar, **{kind: getattr(sofar, kind) + step.gone}))
+                place = step.onward
+    return replace(sofar, complete=True)
+
+
+def _whole(  # those of `purge`, and what went so far
+    conn: Connection[Any],
+    dsn: Callable[[], str],
+    settings: Settings,
+    sofar: Purged,
+    dry_run: bool,
+    patient: bool,
+    stopped: Callable[[], bool],
+    tell: Callable[[Purged], None],
+) -> Purged:
+    """Archive, and empty whole segments, or count them, and the bytes that this frees."""
+    if dry_run:
+        free = [each.segment for each in held(conn, settings) if each.goes]
+        archived = 0 if settings.archive is None else waiting(conn, settings, needed(conn, settings))
+        return replace(sofar, segments=len(free), freed=sum(each.size for each in free), archived=archived)
+
+    def written(archived: Archived) -> None:
+        tell(replace(sofar, archived=archived.records, files=archived.files))
+
+    done = tend_over(conn, dsn, settings, stopped, patient=patient, progress=written)
+    return replace(
+        sofar,
+        segments=len(done.emptied),
+        freed=done.freed,
+        archived=done.archived.records,
+        files=done.archived.files,
+        unarchived=done.archived.problem,
+        untended=done.problem,
+    )
+
+
+def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:
+    """Every segment of the log, with what keeps its records; none where there is nothing but an inbox."""
+    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
+        if migrate.is_inbox_only(conn, settings.schema_name):
+            return []
+        migrate.check(conn, settings.schema_name)
+        return held(conn, settings)
+
+
+def _kinds(conn: Connection[Any], settings: Settings, dry_run: bool) -> Iterator[tuple[str, Take]]:
+    """The kinds of rows to purge, in order; of a schema that holds nothing but an inbox, that alone."""
+    batch = max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch
+    if not migrate.is_inbox_only(conn, settings.schema_name):
+        migrate.check(conn, settings.schema_name)
+        connect.check(conn, settings.schema_name)
+        done, dead = settings.retain_done, settings.retain_dead
+        yield "dead", partial(steps.dead, retain=dead, batch=batch)
+        yield "records", partial(steps.records, retain=done, retain_dead=dead, batch=batch)
+        yield "keys", partial(steps.keys, retain=settings.retain_keys, batch=batch)
+    yield "inbox", partial(steps.inbox, retain=settings.retain_inbox, batch=batch)

@@ -1,0 +1,120 @@
+"""Adopting a logical copy: a schema that came from a dump, or by logical replication, goes on in this cluster.
+
+Whose heartbeat is within its lease may be a worker or just a row of the dump. A row of a dump does not change: who is
+silent for as long as its lease is one.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.errors import LockNotAvailable
+
+from partbox.db.holders import described
+from partbox.db.operator import rebase as steps
+from partbox.db.operator.rebase import Known, Problem, Rebased
+from partbox.db.session import session
+from partbox.errors import PartboxError
+from partbox.observe.logs.log_event import log_event
+from partbox.operations import arguments as asked
+from partbox.settings import Settings
+from partbox.text.wording import counted, in_short
+
+log = logging.getLogger("partbox.commands")
+
+LOOK = 0.05  # seconds between two looks at heartbeats
+REST = 1.0  # seconds in which publishers go on, between two attempts to shut them out
+NAMED = 5
+
+Progress = Callable[[str], None]
+"""Called with what is waited for, when that changes."""
+
+
+def examine(dsn: Callable[[], str], settings: Settings, *, force: bool = False) -> None:
+    """PartboxError if `rebase` would refuse at once, so that no confirmation is asked for in vain."""
+    with session(dsn, settings, "partbox rebase") as conn:
+        _refuse_healthy(conn, settings.schema_name, force)
+
+
+def rebase(
+    dsn: Callable[[], str],
+    settings: Settings,
+    *,
+    force: bool = False,
+    timeout: asked.Length,
+    progress: Progress = lambda what: None,
+) -> Rebased:
+    """Make the copy in the schema of the settings one of this cluster; the result. All or nothing.
+
+    Waits at most `timeout` for publishers to end their transactions. PartboxError if it need not be (unless `force`),
+    if workers are alive, or if the wait was too short. Raises psycopg.Error.
+    """
+    patience, schema = asked.length("timeout", timeout), settings.schema_name
+    with session(dsn, settings, "partbox rebase") as conn:
+        _refuse_healthy(conn, schema, force)
+        dead = _silent(conn, schema, progress)
+        done = _attempts(conn, schema, dead, force, patience, progress)
+    if isinstance(done, str):
+        raise PartboxError(_refusal(done, schema))
+    text, of = "schema %r is rebased: %s, %s parked", counted(len(done.subscriptions), "subscription")
+    late = counted(sum(each.parked for each in done.subscriptions), "late record")
+    log_event(log, "command", text, schema, of, late, command="rebase")
+    return done
+
+
+def _attempts(
+    conn: Connection[Any], schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
+) -> Rebased | Problem:
+    """Try until the locks are held; between two attempts those that queue behind us go on."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return steps.rebase(conn, schema, dead, force=force)
+        except LockNotAvailable:
+            found = described(steps.holders(conn, schema))
+        if time.monotonic() >= end:
+            raise PartboxError(
+                f"after {patience:g} s {found} still in the way, and nothing was changed: end that, or give it longer "
+                "by --timeout"
+            )
+        progress(f"{found} in the way")
+        time.sleep(REST)
+
+
+def _silent(conn: Connection[Any], schema: str, progress: Progress) -> dict[UUID, datetime]:
+    """The heartbeats of all instances, which are dead; PartboxError naming those that are not."""
+    first, since = steps.known(conn, schema), time.monotonic()
+    beats = {each.instance_id: each.heartbeat_at for each in first}
+    found = first
+    while doubtful := [each for each in found if each.left > 0 and time.monotonic() - since < each.lease]:
+        progress(f"the heartbeats of {_named(doubtful)}: workers, or just rows of the copy?")
+        time.sleep(LOOK)
+        found = steps.known(conn, schema)
+        alive = [each for each in found if beats.get(each.instance_id) != each.heartbeat_at]
+        if alive:
+            raise PartboxError(f"workers are alive on schema {schema!r}: {_named(alive)}; stop them and repeat this")
+    return beats
+
+
+def _refuse_healthy(conn: Connection[Any], schema: str, force: bool) -> None:
+    if not force and steps.healthy(conn, schema):
+        raise PartboxError(_refusal("healthy", schema))
+
+
+def _refusal(problem: Problem, schema: str) -> str:
+    if problem == "healthy":
+        return (
+            f"schema {schema!r} is healthy: its cursors are those of this cluster, and workers start; nothing was "
+            "changed (--force rebases it all the same)"
+        )
+    return f"a worker has come to life on schema {schema!r} meanwhile, and nothing was changed: stop it and repeat this"
+
+
+def _named(found: Sequence[Known]) -> str:
+    names = [f"{in_short(each.node, 60)} {each.pid}" for each in found[:NAMED]]
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"{len(found):,} process{'' if len(found) == 1 else 'es'} ({', '.join(names)}{more})"

@@ -1,0 +1,5 @@
+"""Subscriptions for operators."""
+
+from partbox.operations.subscriptions.subscriptions import Subscriptions
+
+__all__ = ["Subscriptions"]

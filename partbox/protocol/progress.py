@@ -1,0 +1,240 @@
+"""Records of one partition that were read, those of them that are finished, and the cursor that may be saved.
+
+The save rule is in the essay of `partbox.protocol`.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import itemgetter
+
+from partbox.protocol.dict_memory import give_back
+from partbox.protocol.page import Page
+
+MOST_LATE_PAGES = 64
+
+Pair = tuple[int, bytes]
+"""The id of a record, and its event id, empty for what is parked."""
+
+_id = itemgetter(0)
+
+
+@dataclass(slots=True)
+class LatePage:
+    """A page that brought late records: the page before it, itself, and the unfinished ones.
+
+    `read_before` counts the new records of all pages before it.
+    """
+
+    before: Page
+    page: Page
+    unfinished: set[int]
+    read_before: int
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cursor that may be saved; for `Progress.saved`, how many new records it passes, and how many of them for good.
+
+    The others were read in later pages than the cursor's, and some may be invisible in its snapshot: from there they
+    would be read again, as late ones.
+    """
+
+    page: Page
+    last_id: int
+    passed: int
+    gone: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """The progress of one partition since it was claimed at `page` and `last_id`.
+
+    What is finished and not saved is kept with its event id (empty for what is parked), so that after a lost connection
+    a record that is read again can be told from a new one under the same id. Nearly all of it is finished in the order
+    in which it was read, and goes from the head of `_unread` to the end of `_passed` at once; `_finished` has the rest.
+    """
+
+    page: Page
+    last_id: int
+    late: deque[LatePage] = field(default_factory=deque)
+    read_new: int = 0
+    passed: int = 0
+    saved_passed: int = 0
+    _gone: int = 0
+    _forgotten: int = 0
+    _unread: list[int] = field(default_factory=list)
+    _finished: dict[int, bytes] = field(default_factory=dict)  # new ones out of turn, and late ones
+    _passed: list[Pair] = field(default_factory=list)  # new ones at or below `last_id`, in order
+    _passed_late: list[int] = field(default_factory=list)
+    _raises: deque[int] = field(default_factory=deque)
+
+    def read(self, page: Page, late: Iterable[int], new: list[int], raised: int = 0) -> None:
+        """An uncut page came: late ids, new ids in order, and the id that L is raised to after it (0: not)."""
+        self.read_piece(page, late, last=True)
+        self._unread.extend(new)
+        self.read_new += len(new)
+        if raised:
+            self._raise(raised)
+
+    def read_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
+        """A piece of a cut page came; all pieces belong to the page of the first one."""
+        ids = set(late)
+        if self.late and self.late[-1].cut:
+            self.late[-1].unfinished |= ids
+            self.late[-1].cut = not last
+        elif ids or not last:
+            self.late.append(LatePage(self.page, page, ids, self.read_new, not last))
+            self._merge()
+        if last:
+            self.page = page
+
+    def finish(self, pairs: list[Pair]) -> None:
+        """These (id, event id) are finished."""
+        count, unread = len(pairs), self._unread
+        if count and unread[:count] == list(map(_id, pairs)):  # no record has the id of a raise
+            del unread[:count]
+            self._pass_these(pairs)
+        else:
+            self._finished.update(pairs)
+
+    def unfinish(self, record_id: int) -> None:
+        """It is not finished after all: the transaction that finished it was rolled back. To be read anew then."""
+        self._finished.pop(record_id, None)
+        if (at := self._place(record_id)) is not None:
+            del self._passed[at]
+
+    def refinish(self, record_id: int, event_id: bytes) -> None:
+        """It is finished in another way, if it is finished: parked before, and done now."""
+        if record_id in self._finished:
+            self._finished[record_id] = event_id
+        elif (at := self._place(record_id)) is not None:
+            self._passed[at] = (record_id, event_id)
+
+    def has_finished(self, record_id: int) -> bool:
+        """True if it is finished and not saved."""
+        return record_id in self._finished or self._place(record_id) is not None
+
+    def count_finished(self) -> int:
+        """The number of records that are finished and not saved."""
+        return len(self._finished) + len(self._passed)
+
+    def unfinished(self) -> list[int]:
+        """Every id read and not finished."""
+        late = (id for page in self.late for id in page.unfinished)
+        return [id for id in (*late, *self._unread) if id not in self._finished and id not in self._raises]
+
+    def done(self) -> list[Pair]:
+        """(id, event id) of each record that is done and not saved; parked ones are not among them."""
+        return [pair for pair in (*self._passed, *self._finished.items()) if pair[1]]
+
+    def unsaved(self) -> int:
+        """The number of new records read above the saved last id."""
+        return self.read_new - self.saved_passed
+
+    def in_flight(self) -> int:
+        """The number of new records read and not finished; too low by the number of late ones that are finished."""
+        return len(self._unread) - len(self._raises) - len(self._finished)
+
+    def finished_ever(self) -> int:
+        """The number of records that have been finished since it was claimed."""
+        return self._forgotten + self.count_finished()
+
+    def waiting(self) -> int:
+        """The number of records, new and late, read and not finished."""
+        late = sum(len(page.unfinished) for page in self.late) + len(self._passed_late)
+        return max(0, len(self._unread) - len(self._raises) + late - len(self._finished))
+
+    def next_in_line(self, taken: Container[int] = ()) -> int | None:
+        """The first new id that is neither finished nor taken: if it finishes next, the save passes it for good.
+
+        None if there is none, or while a late record is unfinished.
+        """
+        self._pass()
+        if any(page.cut or not self._finished.keys() >= page.unfinished for page in self.late):
+            return None
+        skipped = (self._finished, self._raises, taken)
+        return next((id for id in self._unread if not any(id in each for each in skipped)), None)
+
+    def target(self) -> Target:
+        """The cursor that may be saved now, by the save rule."""
+        self._pass()
+        page, read = self._page(self.last_id)
+        return Target(page, self.last_id, self.passed, min(read, self.passed))
+
+    def passes(self, target: Target, record_id: int) -> bool:
+        """True if `target`, made just now, passes this new record, finished since the last save, for good."""
+        gone = target.gone - self._gone
+        return gone > 0 and self._passed[gone - 1][0] >= record_id
+
+    def released(self) -> Target:
+        """The cursor of a release: everything up to the highest finished id is finished, or parked with this save."""
+        self._pass()
+        highest = max(self._finished, default=0)  # or it was passed
+        return Target(self.page, max(self.last_id, highest), self.read_new, self.passed)
+
+    def saved(self, target: Target) -> None:
+        """`target` is committed: forget records that it passes. A late record above its last id is a new one for it."""
+        finished = self._finished
+        self.saved_passed, before = target.passed, self.count_finished()
+        more = max(0, target.gone - self._gone)
+        del self._passed[:more]
+        self._gone += more
+        for id in self._passed_late:
+            if id <= target.last_id:
+                finished.pop(id, None)
+        give_back(finished)
+        self._passed_late = [id for id in self._passed_late if id > target.last_id]
+        self._forgotten += before - self.count_finished()
+
+    def _raise(self, last_id: int) -> None:
+        # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
+        if self._raises and self._unread and self._unread[-1] == self._raises[-1]:
+            self._unread[-1] = self._raises[-1] = last_id
+        else:
+            self._unread.append(last_id)
+            self._raises.append(last_id)
+
+    def _pass(self) -> None:
+        unread, raises, finished = self._unread, self._raises, self._finished
+        while True:
+            if finished:
+                passed = list(takewhile(finished.__contains__, unread))
+                if passed:
+                    del unread[: len(passed)]
+                    self._pass_these([(id, finished.pop(id)) for id in passed])
+            if not (raises and unread and unread[0] == raises[0]):
+                return
+            self.last_id = raises.popleft()
+            del unread[0]
+
+    def _pass_these(self, pairs: list[Pair]) -> None:
+        """These new ones are finished, and all before them."""
+        self.last_id = pairs[-1][0]
+        self.passed += len(pairs)
+        self._passed += pairs
+
+    def _place(self, record_id: int) -> int | None:
+        """Its place among those that were passed."""
+        at = bisect_left(self._passed, record_id, key=_id)
+        return at if at < len(self._passed) and self._passed[at][0] == record_id else None
+
+    def _page(self, last_id: int) -> tuple[Page, int]:
+        """N_k and F_k, and how many new records were read in the pages 1…k."""
+        finished = self._finished
+        while self.late and not self.late[0].cut and all(id in finished for id in self.late[0].unfinished):
+            self._passed_late.extend(self.late.popleft().unfinished)
+        for late in self.late:
+            if late.cut or any(id <= last_id and id not in finished for id in late.unfinished):
+                return late.before, late.read_before
+        return self.page, self.read_new
+
+    def _merge(self) -> None:
+        if len(self.late) > MOST_LATE_PAGES:
+            newest, older = self.late.pop(), self.late.pop()
+            self.late.append(
+                LatePage(older.before, newest.page, older.unfinished | newest.unfinished, older.read_before, newest.cut)
+            )

@@ -1,0 +1,398 @@
+"""The settings: defaults, and the places that values come from.
+
+A value is taken from the first place that gives one: command line > keyword > environment (`PARTBOX_LEASE`) > TOML
+file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table
+`[partbox]` is read, or its top level where it has no such table.
+"""
+
+import os
+import socket
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError
+
+from partbox.cgroup import usable_processors
+from partbox.duration import seconds, written
+from partbox.errors import SettingsError
+from partbox.protocol import outage
+from partbox.protocol.retry import Exponential, Jittered, RetryPolicy, policy_of
+from partbox.settings import environment
+from partbox.settings.forms import archive_place, http_address, metric_name, node_name
+from partbox.settings.relay_target import RelayTarget, targets_of
+from partbox.text.dsn import shown as dsn_shown
+from partbox.text.printing import printable_line
+from partbox.text.secrets import MASK, masked
+
+CONFIG = environment.CONFIG
+
+
+def _none_of_text(value: object) -> object:
+    """Files and environments have no null: "none" and "off" stand for it."""
+    nothing = value is False or (isinstance(value, str) and value.strip().lower() in ("none", "off"))
+    return None if nothing else value
+
+
+def _on_or_off(value: object) -> object:
+    """A bool of a file or a flag: in TOML `bell = false` is at hand."""
+    return ("off", "on")[value] if isinstance(value, bool) else _lower(value)
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _optional_seconds(value: object) -> object:
+    value = _none_of_text(value)
+    return None if value is None else seconds(value)
+
+
+def _schema_name(value: object) -> object:
+    if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
+        raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
+    if isinstance(value, str) and "$$" in value:
+        raise ValueError("a schema name holds no $$, which ends the text of a function: choose another")
+    return value
+
+
+def _routing(value: object) -> object:
+    if callable(value) or value in ("dead", "ignore", "retry"):
+        return value
+    raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
+
+
+Duration = Annotated[float, BeforeValidator(seconds)]
+Interval = Annotated[float, Field(gt=0), BeforeValidator(seconds)]
+Count = Annotated[int, Field(ge=1)]
+Blocking = Literal["block", "continue"]
+Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
+
+
+class Settings(BaseModel):
+    """All settings, frozen; durations are seconds. `load()` gathers them; calling the class reads nothing else."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_by_name=True,
+        validate_default=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+    )
+
+    dsn: str | None = Field(default=None, description="the database: `postgresql://…`, key=value pairs, or `embedded:`")
+    schema_name: Annotated[str, BeforeValidator(_schema_name)] = Field(
+        default="partbox", alias="schema", description="the schema that holds the outbox; several can share a database"
+    )
+    enabled: bool = Field(default=True, description="false: publishing works, workers deliver nothing and say so")
+    auto_migrate: bool = Field(default=False, description="create or migrate the schema at start")
+    node: Annotated[str, BeforeValidator(node_name)] = Field(
+        default_factory=socket.gethostname, description="the name of this host in `partbox status`"
+    )
+    processes: Count = Field(default_factory=usable_processors, description="worker processes of a node")
+    concurrency: Count = Field(default=4, description="handlers in progress in one process")
+    poll_busy: Interval = Field(default=0.001, description="time between two looks at the log while events arrive")
+    poll_idle: Interval = Field(default=0.040, description="the same when nothing arrives; what it backs off to")
+    page: Count = Field(default=10_000, description="records one poll reads at most")
+    window: Count = Field(default=1_000, description="records read ahead of the saved cursor, per partition")
+    window_bytes: ByteSize = Field(
+        default=ByteSize(64 << 20), gt=0, description="the same in bytes per process; one larger event still passes"
+    )
+    max_parked: Count = Field(default=1_000, description="open parked records of a partition; beyond it reading pauses")
+    heartbeat: Interval = Field(
+        default=1.0, description="time between two heartbeats of a node (more if there are over 100)"
+    )
+    lease: Interval = Field(default=6.0, description="how long a silent process keeps its partitions")
+    drain_timeout: Duration = Field(default=15.0, description="how long a stopping process waits for running handlers")
+    handler_timeout: Annotated[float | None, Field(gt=0), BeforeValidator(_optional_seconds)] = Field(
+        default=None, description="how long a handler may run"
+    )
+    max_attempts: Annotated[int | None, Field(ge=1), BeforeValidator(_none_of_text)] = Field(
+        default=10, description="calls of a handler for one event, the first included; `none` = for ever"
+    )
+    retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
+        default=Jittered(Exponential(0.2, 60, 2)), description="the wait before the next attempt (grammar below)"
+    )
+    on_failure: Blocking = Field(
+        default="block", description="`block`: later events of the key wait for a failed one; or `continue`"
+    )
+    on_dead: Blocking = Field(
+        default="continue", description="`continue`: later events of the key pass a dead one; or `block`"
+    )
+    circuit: Annotated[outage.ErrorNames | None, BeforeValidator(outage.circuit)] = Field(
+        default=outage.USUAL, description="errors that say that what a handler calls is away, or `off` (see handlers)"
+    )
+    on_unroutable: Annotated[Routing, BeforeValidator(_routing)] = Field(
+        default="dead",
+        description="the fate of an event without handler: `dead`, `ignore` (the default of other subscriptions than "
+        "`default`), `retry` (right in rolling deploys); as a keyword also a function from event to outcome",
+    )
+    max_payload: ByteSize = Field(default=ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
+    error_limit: Count = Field(default=4_000, description="characters kept of a handler's error")
+    retain_done: Duration = Field(default=7 * 86_400.0, description="how long handled records are kept, from publish")
+    retain_size: Annotated[ByteSize | None, Field(gt=0), BeforeValidator(_none_of_text)] = Field(
+        default=None, description="bytes of the log beyond which its oldest handled segments go early; `none`: no limit"
+    )
+    retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
+    retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
+    retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
+    archive: Annotated[str | None, BeforeValidator(archive_place), BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="where records are written before they leave the log: a directory, or a URL such as "
+        "`s3://bucket/prefix`; `none`: nowhere",
+    )
+    purge_interval: Interval = Field(default=3_600.0, description="time between two purges")
+    purge_batch: Count = Field(default=500, description="rows one purge transaction deletes")
+    metrics_prefix: Annotated[str, BeforeValidator(metric_name)] = Field(
+        default="partbox", description="the first part of every metric's name"
+    )
+    http: Annotated[str | None, BeforeValidator(http_address), BeforeValidator(_none_of_text)] = Field(
+        default=None, description="`host:port` of metrics, health checks and the live page, or `off`"
+    )
+    http_names: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="other names by which metrics and health checks are asked for, such as "
+        "`outbox.example.org,proxy.example.org`; `*`: any (see metrics)",
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        default="info",
+        description="the least level that they log: `debug` (with the trace of every error that is retried), `info`, "
+        "`warning`, `error`",
+    )
+    http_token: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None, description="what the live page's actions ask for, 16 or more letters, digits, `-`, `_`; a secret"
+    )
+    relay: Annotated[tuple[RelayTarget, ...], BeforeValidator(targets_of)] = Field(
+        default=(), description="where `partbox relay` sends events of which types, without `--to`: tables (see relay)"
+    )
+    webhook_secret: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None,
+        description="what signs the requests of `partbox relay` to webhooks without a `secret` of their own: `whsec_` "
+        "and base64; a secret",
+    )
+    pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
+    bell: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = Field(
+        default="auto",
+        description="publishers wake idle workers: `auto`: where nothing stands in the way; `on`: also where the "
+        "server lets transactions be prepared, of which none may publish; `off`",
+    )
+    listen_dsn: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+        default=None, description="the same database past a pooler, where workers listen for what wakes them"
+    )
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _overruled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """The place of each setting's value, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
+        return {name: self._origins.get(name, "default") for name in names()}
+
+    @property
+    def overruled(self) -> Mapping[str, tuple[str, ...]]:
+        """The other places that give a setting, by its external name; the strongest first."""
+        return {name: self._overruled.get(name, ()) for name in names()}
+
+    def unroutable_in(self, subscription: str) -> "Routing":
+        """`on_unroutable`; unless it is set, subscriptions other than `default` ignore events without a handler."""
+        unsaid = self.origins["on_unroutable"] == "default"
+        return "ignore" if unsaid and subscription != "default" else self.on_unroutable
+
+    def shown(self, name: str) -> str:
+        """The value of the setting `name` (external) as text, without secrets."""
+        return _shown(name, getattr(self, names()[name]))
+
+    def replace(self, **keywords: Any) -> "Settings":
+        """A copy with these settings changed; SettingsError as from `load`."""
+        return self._under(_keywords(keywords))
+
+    def under(self, flags: Mapping[str, Any]) -> "Settings":
+        """A copy in which the options of a command line come first, None meaning "not given"; SettingsError."""
+        return self._under(_flags(flags))
+
+    def _under(self, given: "Mapping[str, _Given]") -> "Settings":
+        kept = {name: _Given(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
+        made = _settled(kept, given)
+        for name, others in self._overruled.items():
+            made._overruled[name] = made._overruled.get(name, ()) + others
+        return made
+
+    def __repr_args__(self) -> Any:
+        yield from ((name, self.shown(name)) for name in names())
+
+
+class _Given(NamedTuple):
+    value: Any
+    origin: str
+
+
+def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
+    """The settings as of now; `flags` come from a command line, None there meaning "not given".
+
+    Raises SettingsError, naming setting, value, place and remedy, for the first that is unknown or invalid. Variables
+    of the environment that are not settings are ignored; `strays` names them.
+    """
+    given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
+    return _settled(_from_file(), _from_environment(), _keywords(given), _flags(flags or {}))
+
+
+def strays() -> str | None:
+    """One line about the variables of the environment that look like settings and are none; None without any."""
+    return environment.complaint(environment.sorted_out(os.environ, names()).strays, names())
+
+
+def names() -> dict[str, str]:
+    """The attribute of every setting by its external name, in their order."""
+    return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
+
+
+def _keywords(given: Mapping[str, Any]) -> dict[str, _Given]:
+    return {name: _Given(value, "keyword") for name, value in given.items()}
+
+
+def _flags(given: Mapping[str, Any]) -> dict[str, _Given]:
+    return {name: _Given(value, _option(name, value)) for name, value in given.items() if value is not None}
+
+
+def _option(name: str, value: Any) -> str:
+    return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+
+
+def _from_environment() -> dict[str, _Given]:
+    found = environment.sorted_out(os.environ, names()).settings
+    return {name: _Given(value, variable) for name, (value, variable) in found.items()}
+
+
+def _from_file() -> dict[str, _Given]:
+    named = os.environ.get(CONFIG)
+    path = Path(named or "partbox.toml")
+    if named and not path.is_file():
+        raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
+    try:
+        table = tomllib.loads(path.read_bytes().decode()) if path.is_file() else {}
+    except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
+        raise SettingsError(_line(f"{path} cannot be read as TOML: {error}")) from None
+    table = table.get("partbox", table)
+    if not isinstance(table, dict):
+        raise SettingsError(
+            f"partbox = {_line(_shown('partbox', table))} in {_line(str(path))} must be a table: "
+            "write [partbox] and the settings below it"
+        )
+    return {name: _Given(value, str(path)) for name, value in table.items()}
+
+
+def _settled(*places: Mapping[str, _Given]) -> Settings:
+    """The settings that these places give, the strongest last."""
+    given: dict[str, _Given] = {}
+    overruled: dict[str, tuple[str, ...]] = {}
+    for name, each in (item for place in places for item in place.items()):
+        if name not in names():
+            raise SettingsError(_unknown(name, each.origin))
+        if name in given and given[name].origin != each.origin:
+            overruled[name] = (given[name].origin, *overruled.get(name, ()))
+        given[name] = each
+    try:
+        settings = Settings(**{name: value for name, (value, _) in given.items()})
+    except ValidationError as error:
+        raise SettingsError(_invalid(error, given)) from None
+    settings._origins.update({name: origin for name, (_, origin) in given.items()})
+    settings._overruled.update(overruled)
+    _check_together(settings)
+    return settings
+
+
+def _unknown(name: str, origin: str) -> str:
+    # Without its value, which may be a secret.
+    close = get_close_matches(name, names(), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`partbox config` lists all settings"
+    return f"unknown setting {_line(name, 60)!r} ({_from(origin)}): {hint}"
+
+
+def _invalid(error: ValidationError, given: Mapping[str, _Given]) -> str:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    value, origin = given[name]
+    return f"setting {name} = {_line(_shown(name, value))} ({_from(origin)}) is invalid: {_line(_remedy(first))}"
+
+
+def _remedy(error: Mapping[str, Any]) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "literal_error":
+            return f"use {context['expected']}"
+        case "greater_than":
+            return f"use more than {context['gt']:g}"
+        case "greater_than_equal":
+            return f"use {context['ge']} or more"
+        case kind if kind.startswith("bool"):
+            return "use true or false"
+        case kind if kind.startswith("int"):
+            return "use a whole number"
+        case kind if kind.startswith("byte_size"):
+            return 'use a number of bytes, or a text such as "64MiB"'
+        case _:
+            return str(error["msg"])[:1].lower() + str(error["msg"])[1:]
+
+
+def _check_together(settings: Settings) -> None:
+    """Settings that only make sense in relation to each other."""
+    if not settings.heartbeat < settings.lease / 3:
+        raise _contradiction(
+            settings,
+            "heartbeat",
+            "lease",
+            "shorter than a third of",
+            "two heartbeats may be lost before a process is given up",
+        )
+    if settings.poll_busy > settings.poll_idle:
+        raise _contradiction(settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off")
+    if not settings.poll_idle < settings.lease / 3:
+        raise _contradiction(
+            settings, "poll_idle", "lease", "shorter than a third of", "a process that sleeps longer looks dead"
+        )
+
+
+def _contradiction(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
+    one, two = (f"{n} = {_line(settings.shown(n))} ({_from(settings.origins[n])})" for n in (name, other))
+    return SettingsError(f"{one} must be {must_be} {two}, because {reason}: lower {name} or raise {other}")
+
+
+def _from(origin: str) -> str:
+    return "the default" if origin == "default" else f"from {_line(origin, 60)}"
+
+
+def _line(text: str, most: int = 200) -> str:
+    """The text as a part of an error of one line."""
+    return printable_line(text, most)
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "off" if name in ("http", "circuit") else "none"
+    if name in _SECRETS:
+        return MASK
+    if name == "relay":
+        return _targets_shown(value)
+    if name in _DURATIONS and isinstance(value, float):
+        return written(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = dsn_shown(text) if name in ("dsn", "listen_dsn") else masked(text)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _targets_shown(value: Any) -> str:
+    """The targets without secrets; `***` for a value that is not one: it may hold a secret anywhere."""
+    is_read = isinstance(value, tuple) and all(isinstance(each, RelayTarget) for each in value)
+    return ("; ".join(map(str, value)) or "none") if is_read else MASK
+
+
+_SECRETS = frozenset({"http_token", "webhook_secret"})
+_DURATIONS = frozenset(n for n, f in Settings.model_fields.items() if f.annotation in (float, float | None))

@@ -1,0 +1,149 @@
+"""A target of the setting `relay`: where `partbox relay` sends events of some types.
+
+    [[partbox.relay]]
+    types = ["OrderPlaced", "OrderPaid"]
+    to = "kafka://broker:9092"
+    topic = "orders"
+
+As a text, for an environment, the setting is JSON: a list of objects with the same keys.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator, model_validator
+
+from partbox.text.printing import printable_line
+from partbox.text.secrets import MASK, masked_url
+
+ANY: Final = "*"
+WEBHOOKS: Final = ("http", "https")
+FORM: Final = "write [[partbox.relay]] and below it types, to and topic; as a text a JSON list of such objects"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
+
+
+class RelayTarget(BaseModel):
+    """Events of `types` (`"*"`: of all that no other target takes) go to the URL `to`.
+
+    `topic` is a template, None its default. `secret` signs a webhook's requests. `name` is the handler's in logs and
+    metrics, by default the scheme of the URL.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    types: tuple[str, ...] = (ANY,)
+    to: str
+    topic: str | None = None
+    secret: SecretStr | None = None
+    name: str | None = None
+
+    @property
+    def scheme(self) -> str:
+        """That of the URL, in lower case as `urlsplit` has it."""
+        return self.to.partition(":")[0].lower()
+
+    @property
+    def handler(self) -> str:
+        """The name of its handler."""
+        return self.name or self.scheme
+
+    def __str__(self) -> str:
+        topic = f" (topic {self.topic})" if self.topic else ""
+        secret = f" (secret {MASK})" if self.secret else ""
+        return f"{', '.join(self.types)} to {masked_url(self.to)}{topic}{secret}"
+
+    def __repr_args__(self) -> Any:
+        yield from (("types", self.types), ("to", masked_url(self.to)), ("topic", self.topic), ("name", self.name))
+
+    @field_validator("types")
+    @classmethod
+    def _types(cls, types: tuple[str, ...]) -> tuple[str, ...]:
+        if not types:
+            raise ValueError('names no types: leave them out, or write types = ["*"], for all')
+        for each in types:
+            if not each:
+                raise ValueError("has an empty type: name it, or leave it out")
+            if ANY in each and each != ANY:
+                raise ValueError(
+                    f'has the type {printable_line(each, 60)!r}, but only "*" alone stands for others: name each type'
+                )
+        return types
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str | None) -> str | None:
+        if name is None or _NAME.fullmatch(name):
+            return name
+        raise ValueError(
+            f"has the name {printable_line(name, 60)!r}: use 1 to 60 letters of a to z, digits, '.', '_' and '-'"
+        )
+
+    @model_validator(mode="after")
+    def _secret(self) -> "RelayTarget":
+        if self.secret is not None and self.scheme not in WEBHOOKS:
+            raise ValueError(f"has a secret, which signs webhooks, and goes to {masked_url(self.to)}: leave it out")
+        return self
+
+
+def targets_of(value: object) -> tuple[RelayTarget, ...]:
+    """The targets that a setting gives; ValueError in one line, which shows no secret, for an invalid one."""
+    if isinstance(value, str):
+        value = _read(value)
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        raise ValueError(FORM)
+    targets = tuple(_target(number, each) for number, each in enumerate(value, 1))
+    _check_apart("type", ((each, target.types) for each, target in enumerate(targets, 1)), "leave it to one of them")
+    names = ((number, (target.handler,)) for number, target in enumerate(targets, 1))
+    _check_apart("name", names, 'give one of them another, such as name = "billing"')
+    return targets
+
+
+def _read(text: str) -> object:
+    if text.strip().lower() in ("", "none", "off"):
+        return ()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(FORM) from None
+
+
+def _target(number: int, value: object) -> RelayTarget:
+    if isinstance(value, RelayTarget):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError(f"target {number} is no table: {FORM}")
+    try:
+        return RelayTarget.model_validate(dict(value))
+    except ValidationError as error:
+        raise ValueError(f"target {number} {_fault(error.errors(include_url=False)[0])}") from None
+
+
+def _fault(error: Mapping[str, Any]) -> str:
+    """The fault of a target, to follow "target 2"; of values only those that are no secret."""
+    key = str(error["loc"][0]) if error["loc"] else ""
+    match error["type"]:
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "missing":
+            return 'says not where to send: add such as to = "kafka://broker:9092"'
+        case "extra_forbidden":
+            close = get_close_matches(key, RelayTarget.model_fields, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(RelayTarget.model_fields)}"
+            return f"has an unknown key {printable_line(key, 60)!r}: {hint}"
+        case _:
+            form = 'a list of texts, such as ["OrderPlaced"]' if key == "types" else "a text"
+            return f"has {key} in another form than {form}: write it so"
+
+
+def _check_apart(what: str, named: Iterable[tuple[int, Iterable[str]]], remedy: str) -> None:
+    """ValueError if two targets share one of these."""
+    first: dict[str, int] = {}
+    for number, names in named:
+        for name in names:
+            if name in first:
+                both = f"targets {first[name]} and {number}" if first[name] != number else f"target {number} twice"
+                raise ValueError(f"{both} have the {what} {printable_line(name, 60)!r}: {remedy}")
+            first[name] = number

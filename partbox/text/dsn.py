@@ -1,0 +1,115 @@
+"""Reads a DSN as libpq does, and never quotes one that cannot be read.
+
+Nobody knows which part of such a text is the password, and libpq's errors quote the part that it stumbled on. So its
+reasons are told in words of our own. Some texts libpq does read, though not as they were meant: behind an unescaped "@"
+or "/" the rest of the password becomes a host, a port or a database, which errors of connecting then name.
+"""
+
+import re
+from difflib import get_close_matches
+
+from psycopg import Error, pq
+from psycopg.conninfo import conninfo_to_dict
+
+from partbox.errors import SettingsError
+from partbox.text.secrets import MASK, SECRET, masked
+
+REMEDY = (
+    "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
+    "%2F), or key=value pairs with quotes around what has spaces, or embedded:"
+)
+
+# How libpq's errors begin, up to the first thing that they quote.
+_REASONS = {
+    "invalid percent-encoded token": "a % that is no percent-encoding (it must be %25)",
+    "forbidden value %00": "a character 0",
+    "unexpected spaces found": "a space in a URL (it must be %20)",
+    'missing "="': 'a word without "=" where key=value pairs are expected',
+    "unterminated quoted string": "a quote that is not closed",
+    "invalid connection option": "a key that libpq does not know",
+    "invalid URI query parameter": "a key after the ? that libpq does not know",
+    "extra key/value separator": 'a second "=" in a pair after the ? (it must be %3D)',
+    "missing key/value separator": 'a word without "=" after the ?',
+    "end of string reached": "a [ without its ]",
+    "IPv6 host address may not": "an empty IPv6 address",
+    "unexpected character": "something wrong behind an IPv6 address",
+}
+
+_DIALECT = re.compile(r"\s*postgres(?:ql)?(\+\w+)://", re.IGNORECASE)
+"""The form of SQLAlchemy, which names its driver."""
+_KEY = re.compile(r"\b(\w{1,63})\s*=")  # bounded: a long word without "=" must not be tried from each of its letters
+_URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
+
+
+def parts(dsn: str) -> dict[str, str]:
+    """The parameters of a DSN, each as text. SettingsError, which names no part of it, if it cannot be read."""
+    if "\0" in dsn:  # libpq would read up to there
+        raise unreadable(_REASONS["forbidden value %00"])
+    if (dialect := _DIALECT.match(dsn)) is not None:
+        raise SettingsError(
+            f"the DSN names a driver, as URLs of SQLAlchemy do: drop {dialect[1]}, as in postgresql://…"
+        )
+    try:
+        found = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    except Error as error:
+        raise unreadable(_reason(str(error)) + _hint(dsn)) from None
+    except ValueError:  # a lone surrogate
+        raise unreadable("characters that are no text") from None
+    if (reason := _misread(dsn, found)) is not None:
+        raise unreadable(reason)
+    return found
+
+
+def share(whole: float, given: dict[str, str]) -> int:
+    """Seconds of `whole` for connecting to each server of a DSN, so that one that is dead leaves time for the others.
+
+    At least 2, the least that libpq waits.
+    """
+    servers = max(given.get(name, "").count(",") + 1 for name in ("host", "hostaddr"))
+    return max(2, int(whole / servers))
+
+
+def unreadable(reason: str) -> SettingsError:
+    """The error for a DSN whose content makes it unusable."""
+    return SettingsError(f"the DSN cannot be read: it has {reason}: {REMEDY}")
+
+
+def shown(dsn: str) -> str:
+    """The DSN as anybody may see it: without its secrets, or nothing of it if those cannot be told from the rest."""
+    if dsn.startswith("embedded:"):
+        return dsn
+    text = masked(dsn)
+    try:
+        safe = all(value == MASK for name, value in parts(text).items() if SECRET.fullmatch(name))
+    except SettingsError:
+        return MASK
+    return text if safe else MASK
+
+
+def _reason(said: str) -> str:
+    return next((ours for theirs, ours in _REASONS.items() if said.startswith(theirs)), "a form that is none of a DSN")
+
+
+def _hint(dsn: str) -> str:
+    """The key that was meant, if one is misspelt: nothing of the DSN itself is shown."""
+    known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
+    for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn.strip()) else dsn):
+        if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.75)):
+            return f" (did you mean {close[0]!r}?)"
+    return ""
+
+
+def _misread(dsn: str, found: dict[str, str]) -> str | None:
+    """A sign that libpq has read something else than was meant; None without one."""
+    url = _URL.match(dsn.strip())
+    if url is not None:
+        if re.search(r"\s", dsn.strip()):
+            return _REASONS["unexpected spaces found"]
+        _, _, path = dsn.strip()[url.end() :].partition("?")[0].partition("/")
+        if "@" in path:
+            return "an @ behind a / (in a password they must be %40 and %2F)"
+    if any("@" in host.lstrip("@") for host in found.get("host", "").split(",") if not host.startswith("/")):
+        return "an @ in its host (in a password it must be %40)"
+    if not all(port.strip().isdecimal() for port in found.get("port", "").split(",") if port.strip()):
+        return "a port that is no number (a : and a / in a password must be %3A and %2F)"
+    return None

@@ -1,0 +1,367 @@
+"""The rules of the bell: nothing that is committed waits for longer than a nap, whatever is swallowed."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from operator import itemgetter
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from partbox.protocol.bell import (
+    ALERT,
+    APART,
+    FAR,
+    FLAG,
+    HEARD,
+    LAG,
+    NAP,
+    QUIET,
+    SHORT,
+    STILL,
+    Act,
+    Asking,
+    Doze,
+    Seen,
+    State,
+    channel,
+    raised_for,
+    up_for,
+    why_off,
+)
+from partbox.protocol.ticking import LONGEST
+
+LOOK = 0.001  # seconds between the looks of a worker that is awake
+MOST = 0.0001  # more than the errors of adding up floats
+BRIEFLY = 0.2  # seconds for which the flag is up, not enough for a nap
+NAPS = st.sampled_from([NAP, LONGEST])
+
+
+@dataclass
+class Publish:
+    """A transaction whose statement is sent at `sent`, draws an id and asks at `at`, and commits at `ends`.
+
+    `hears` False: its ring is swallowed.
+    """
+
+    sent: float
+    at: float
+    ends: float
+    hears: bool
+    asks: bool = False
+    rang: bool = False
+    found: float | None = None
+
+
+class World:
+    """One worker, and one process that publishes. Others raise the flag at `raised`, and lower it at `lowered`, when
+    their calls are lost."""
+
+    def __init__(
+        self, publishes: list[Publish], nap: float, raised: Sequence[float] = (), lowered: Sequence[float] = ()
+    ) -> None:
+        self.publishes = publishes
+        self.nap = nap
+        self.flag = 0.0
+        self.asking, self.doze = Asking(), Doze()
+        steps: list[tuple[float, Callable[[], object]]] = [(at, self._lowered) for at in lowered]
+        steps += [(at, partial(self._raised, at)) for at in raised]
+        for each in publishes:
+            steps += [(each.sent, partial(self._sent, each)), (each.at, partial(self._drawn, each))]
+            steps += [(each.ends, partial(self._committed, each))]
+        self._steps = deque(sorted(steps, key=itemgetter(0)))
+        self._end = max((each.ends for each in publishes), default=0.0) + 2 * nap
+        self._look_at = 0.0
+
+    def run(self) -> None:
+        """Until all is found."""
+        while self._look_at < self._end:
+            if self._steps and self._steps[0][0] <= self._look_at:
+                self._steps.popleft()[1]()
+            else:
+                self._look(self._look_at)
+
+    def _up(self, now: float) -> bool:
+        return self._ahead(now) > 0
+
+    def _ahead(self, now: float) -> float:
+        return up_for(round((self.flag - now) * 1_000))
+
+    def _lowered(self) -> None:
+        self.flag = 0.0
+
+    def _raised(self, at: float) -> None:
+        self.flag = at + FLAG
+
+    def _sent(self, publish: Publish) -> None:
+        publish.asks = self.asking.asks(publish.sent)
+
+    def _drawn(self, publish: Publish) -> None:
+        if publish.asks:
+            publish.rang = self._up(publish.at)
+            self.asking.heard(publish.sent, publish.rang)
+
+    def _committed(self, publish: Publish) -> None:
+        if publish.rang and publish.hears:
+            self._look_at = min(self._look_at, publish.ends)
+
+    def _look(self, now: float) -> None:
+        for each in self.publishes:
+            if each.ends <= now and each.found is None:
+                each.found = now
+        drawn = sum(each.at <= now for each in self.publishes)
+        settled = all(each.ends <= now for each in self.publishes if each.at <= now)
+        act = self.doze.look(now, Seen(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
+        if act is Act.ARM:
+            self.doze.armed(now, was_up=self._up(now))
+            self.flag = now + raised_for(self.nap)
+        elif act is Act.LOWER:
+            self.flag = 0.0
+            self.doze.lowered()
+        pause = self.doze.pause(now)
+        assert pause is None or 0 < pause <= self.nap
+        self._look_at = now + (LOOK if pause is None else pause)
+
+
+def published(times: tuple[int, int, int], hears: bool) -> Publish:
+    """In tenths of a millisecond: when it is sent, how long it is on its way, and how long it stays open."""
+    sent, way, lasts = (each / 10_000 for each in times)
+    return Publish(sent, sent + way, sent + way + lasts, hears)
+
+
+moments = st.integers(0, 8_000)
+times = st.lists(moments.map(lambda at: at / 10_000), max_size=4)
+ways = st.integers(0, 100)
+durations = st.just(0) | st.integers(0, 3_000)
+
+
+def publishes(hears: st.SearchStrategy[bool]) -> st.SearchStrategy[list[Publish]]:
+    """Singly, or in bursts in which one follows the other within what a publisher believes."""
+    single = st.builds(
+        lambda at, way, lasts, hears: [published((at, way, lasts), hears)], moments, ways, durations, hears
+    )
+    burst = st.builds(
+        lambda at, after, way, hears: [published((at, 0, 0), hears), published((at + after, way, 0), hears)],
+        moments,
+        st.integers(0, 40),
+        ways,
+        hears,
+    )
+    return st.lists(single | burst, max_size=8).map(lambda made: [each for several in made for each in several])
+
+
+@settings(max_examples=300, deadline=None)
+@given(publishes(st.booleans()), NAPS, times, times)
+def test_nothing_waits_longer_than_a_nap_whatever_is_swallowed(
+    made: list[Publish], nap: float, raised: list[float], lowered: list[float]
+) -> None:
+    World(made, nap, raised, lowered).run()
+    for each in made:
+        assert each.found is not None
+        assert each.found - each.ends <= nap + MOST
+
+
+@settings(max_examples=300, deadline=None)
+@given(publishes(st.just(True)), NAPS, times)
+@example([published((1_000, 0, 0), True), published((1_029, 60, 0), True)], NAP, [])
+def test_where_all_is_heard_nothing_waits_longer_than_a_short_nap(
+    made: list[Publish], nap: float, raised: list[float]
+) -> None:
+    """Also what asked before the flag was up, or did not ask at all, and commits when the worker has looked."""
+    World(made, nap, raised).run()
+    for each in made:
+        assert each.found is not None
+        assert each.found - each.ends <= SHORT + MOST
+
+
+def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float = NAP) -> float:
+    """Looks until it naps; the time."""
+    now = since
+    seen = Seen(7, settled, 0.0)
+    while doze.state is not State.NAPPING:
+        if doze.look(now, seen, listens=True, nap=nap) is Act.ARM:
+            doze.armed(now, was_up=False)
+            seen = seen._replace(up=BRIEFLY)
+        else:
+            now += LOOK
+    return now
+
+
+def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
+    doze = Doze()
+    assert doze.look(0.0, Seen(7, True, 0.0), listens=True) is Act.NOTHING
+    assert doze.look(STILL - MOST, Seen(7, True, 0.0), listens=True) is Act.NOTHING
+    assert doze.pause(STILL) is None
+    assert doze.look(STILL, Seen(7, True, 0.0), listens=True) is Act.ARM
+    doze.armed(STILL, was_up=False)
+    assert doze.look(STILL + ALERT, Seen(7, True, BRIEFLY), listens=True) is Act.NOTHING
+    assert doze.state is State.ARMED
+    assert doze.pause(STILL + ALERT) == pytest.approx(ALERT)
+    assert doze.pause(STILL + HEARD - ALERT / 2) == pytest.approx(ALERT / 2)
+    doze.look(STILL + HEARD, Seen(7, True, BRIEFLY), listens=True)
+    assert doze.state is State.NAPPING
+    assert doze.pause(STILL + HEARD) == NAP
+
+
+def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
+    """Since when its flag is up is not known."""
+    doze = Doze()
+    doze.look(0.0, Seen(7, True, BRIEFLY), listens=True)
+    doze.look(STILL, Seen(7, True, BRIEFLY), listens=True)
+    doze.armed(STILL, was_up=True)
+    assert doze.state is State.ARMED
+
+
+def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake_as_if_it_had() -> None:
+    for nap in (NAP, LONGEST):
+        doze, found = Doze(), Seen(7, True, nap + LAG + MOST)
+        doze.look(1.0, found, listens=True, nap=nap)
+        since = 1.0 + STILL + MOST
+        assert doze.look(since, found, listens=True, nap=nap) is Act.NOTHING
+        assert doze.state is State.ARMED
+        assert doze.look(since + HEARD, found, listens=True, nap=nap) is Act.NOTHING
+        assert doze.pause(since + HEARD) == nap
+        ends_before = Seen(7, True, nap + LAG - MOST)
+        assert doze.look(since + HEARD + nap, ends_before, listens=True, nap=nap) is Act.ARM
+
+
+@given(st.floats(NAP, LONGEST))
+def test_the_flag_is_up_for_longer_than_any_nap_and_never_further_ahead_than_a_publisher_believes(nap: float) -> None:
+    assert HEARD + nap + LAG < raised_for(nap) < FAR / 1_000
+    assert [up_for(each) for each in (None, -5, 0, 1, FAR, FAR + 1)] == [0, 0, 0, 0.001, 3.0, 0]
+
+
+def test_of_many_who_sleep_for_the_longest_time_only_one_in_several_raises_the_flag() -> None:
+    """They look one after the other, ten times a second all together."""
+    flag, raised, sleepers = 0.0, 0, [Doze() for _ in range(20)]
+    for doze in sleepers:
+        asleep(doze, nap=LONGEST)
+    for look in range(1, 201):
+        now, doze = 10.0 + look / 10, sleepers[look % 20]
+        if doze.look(now, Seen(7, True, up_for(round((flag - now) * 1_000))), listens=True, nap=LONGEST) is Act.ARM:
+            raised, flag = raised + 1, now + raised_for(LONGEST)
+            doze.armed(now, was_up=True)
+    assert raised <= 200 / 3
+
+
+def test_while_an_id_is_drawn_and_not_committed_the_nap_is_short() -> None:
+    doze = Doze()
+    now = asleep(doze, settled=False)
+    assert doze.pause(now) == SHORT
+    doze.look(now + SHORT, Seen(7, True, BRIEFLY), listens=True)
+    assert doze.pause(now + SHORT) == NAP
+
+
+def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    raised: list[float] = []
+    for _ in range(8):
+        now += doze.pause(now) or 0
+        if doze.look(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM:
+            raised.append(now)
+            doze.armed(now, was_up=True)
+        assert doze.state is State.NAPPING
+        assert doze.pause(now) == NAP
+    assert [later - earlier for earlier, later in pairwise(raised)] == [pytest.approx(3 * NAP)]
+    assert 3 * NAP < FLAG <= 1.0
+
+
+def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    for number in range(4):
+        now += 2 * APART
+        assert doze.look(now, Seen(8 + number, True, BRIEFLY), listens=True) is Act.NOTHING
+        assert doze.state is State.NAPPING
+
+
+def test_a_flag_that_was_down_in_between_is_armed_as_the_first() -> None:
+    for was_up, later in ((False, FLAG - NAP), (True, FLAG + NAP)):
+        doze = Doze()
+        now = asleep(doze) + later
+        assert doze.look(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM
+        doze.armed(now, was_up=was_up)
+        assert doze.state is State.ARMED
+    doze = Doze()
+    now = asleep(doze)
+    assert doze.look(now + LOOK, Seen(7, True, 0.0), listens=True) is Act.ARM, "lowered, and the call was lost"
+
+
+def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    doze.lowered()
+    assert doze.pause(now) is None
+    assert doze.look(now, Seen(7, True, 0.0), listens=True) is Act.ARM
+
+
+def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    acts = [doze.look(now + n * LOOK, Seen(7 + n, True, BRIEFLY), listens=True) for n in range(1, 8)]
+    assert acts[:4] == [Act.NOTHING] * 4
+    assert acts[-1] is Act.LOWER
+    doze.lowered()
+    assert doze.look(now + 8 * LOOK, Seen(15, True, 0.0), listens=True) is Act.NOTHING, "it is down"
+
+
+def test_events_that_come_singly_lower_nothing() -> None:
+    """It may look often in between, or only when it is rung for."""
+    for looks in (1, 5):
+        doze = Doze()
+        now = asleep(doze)
+        for step in range(1, 20 * looks):
+            assert (
+                doze.look(now + step * APART / looks, Seen(7 + step // looks, True, BRIEFLY), listens=True)
+                is not Act.LOWER
+            )
+
+
+def test_who_looks_rarely_tells_single_events_from_a_log_that_moves_on() -> None:
+    """Between two looks 10 ms apart: few events are rung for, many are not."""
+    for ids, lowers in ((1, False), (4, False), (10, True)):
+        doze = Doze()
+        acts = {doze.look(n * (2 * STILL + MOST), Seen(n * ids, True, BRIEFLY), listens=True) for n in range(1, 9)}
+        assert (Act.LOWER in acts) is lowers
+
+
+def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
+    doze = Doze()
+    now = asleep(doze)
+    assert doze.look(now, None, listens=True) is Act.NOTHING
+    assert doze.pause(now) is None
+    for later in range(20):
+        assert doze.look(now + later * LOOK, Seen(7, True, 0.0), listens=False) is Act.NOTHING
+    acts = {doze.look(now + 1 + n * LOOK, Seen(8 + n, True, BRIEFLY), listens=False) for n in range(9)}
+    assert Act.LOWER in acts, "for those who publish"
+
+
+def test_a_publisher_believes_what_it_heard_for_a_moment_from_when_it_asked() -> None:
+    asking = Asking()
+    assert asking.asks(0.0)
+    asking.heard(1.0, False)
+    assert not asking.asks(1.0 + QUIET - MOST)
+    assert asking.asks(1.0 + QUIET)
+    asking.heard(2.0, True)
+    assert asking.asks(2.0), "that it rang may be rolled back"
+    assert QUIET < HEARD
+
+
+def test_a_channel_fits_whatever_the_schema_is_called() -> None:
+    assert channel("partbox") == "partbox:partbox"
+    long = [channel(letter * 63) for letter in "ab"]
+    assert len({*long}) == 2
+    assert all(len(each.encode()) <= 63 for each in (*long, channel("ü" * 31)))
+
+
+def test_it_is_off_where_a_ring_cannot_come_or_would_break_something() -> None:
+    assert why_off("auto", pooled=False) is None
+    assert why_off("on", pooled=False, prepared=5) is None
+    assert "max_prepared_transactions = 5" in (why_off("auto", pooled=False, prepared=5) or "")
+    assert "listen_dsn" in (why_off("on", pooled=True) or "")
+    assert "PostgreSQL 14" in (why_off("on", pooled=False, sequence=False) or "")
+    assert "setting" in (why_off("off", pooled=False) or "")

@@ -1,0 +1,91 @@
+"""The rule for burying an instance: by the database's clock, by the watcher's, and only if it watched all the time."""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.protocol.burial import Burials, SeenHeartbeat, breaks, burials, sightings
+
+LEASE = 6.0
+WHO, OTHER = UUID(int=1), UUID(int=2)
+THEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Instance(NamedTuple):
+    instance_id: UUID = WHO
+    heartbeat_at: datetime = THEN
+    left: float = -1.0
+    lease: float = LEASE
+
+
+def judged(instance: Instance, since: float, now: float, steady_since: float | None = None) -> Burials:
+    return burials([instance], {instance.instance_id: SeenHeartbeat(THEN, since)}, now, steady_since)
+
+
+def test_an_instance_is_buried_when_all_three_conditions_hold():
+    assert judged(Instance(), since=0, now=6, steady_since=0) == Burials([WHO], None)
+
+
+def test_the_latest_of_the_three_conditions_says_when_to_look_again():
+    assert judged(Instance(left=5.0), since=0, now=2, steady_since=-9) == Burials([], 5.0)
+    assert judged(Instance(left=-1.0), since=1, now=2, steady_since=0) == Burials([], 5.0)
+    assert judged(Instance(left=-1.0), since=0, now=2, steady_since=1) == Burials([], 5.0)
+    assert judged(Instance(left=-1.0), since=0, now=2) == Burials([], 4.0)
+
+
+def test_nothing_to_watch_has_no_next_time():
+    assert burials([], {}, 0.0) == Burials([], None)
+
+
+def test_each_instance_is_judged_by_itself_and_by_its_own_lease():
+    seen = {WHO: SeenHeartbeat(THEN, 0), OTHER: SeenHeartbeat(THEN, 0)}
+    assert burials([Instance(), Instance(OTHER, lease=9.0)], seen, 6) == Burials([WHO], 3.0)
+
+
+def test_a_pause_breaks_the_watch_when_it_is_longer_than_half_a_lease():
+    assert [breaks(pause, LEASE) for pause in (0, 3.0, 3.1)] == [False, False, True]
+
+
+def test_a_sighting_is_kept_while_the_heartbeat_is_the_same_and_forgotten_with_its_instance():
+    first = sightings({}, [Instance(), Instance(OTHER)], 1)
+    assert first == {WHO: SeenHeartbeat(THEN, 1), OTHER: SeenHeartbeat(THEN, 1)}
+    assert sightings(first, [Instance()], 3, pause=2) == {WHO: SeenHeartbeat(THEN, 1)}
+
+
+def test_a_new_heartbeat_or_a_break_begins_the_sighting_anew():
+    later, seen = THEN + timedelta(seconds=1), {WHO: SeenHeartbeat(THEN, 1)}
+    assert sightings(seen, [Instance(heartbeat_at=later)], 3) == {WHO: SeenHeartbeat(later, 3)}
+    assert sightings(seen, [Instance()], 5, pause=4) == {WHO: SeenHeartbeat(THEN, 5)}
+
+
+MOMENTS = st.integers(-20, 20)
+
+
+@given(
+    st.builds(Instance, st.just(WHO), st.just(THEN), left=MOMENTS, lease=st.integers(1, 9)),
+    MOMENTS,
+    MOMENTS,
+    st.none() | MOMENTS,
+)
+def test_nobody_is_buried_before_every_condition_holds_nor_later(instance, since, now, steady_since):
+    decided = judged(instance, since, now, steady_since)
+    watched = min(now - since, now - (since if steady_since is None else steady_since))
+    assert bool(decided.due) == (instance.left <= 0 and watched >= instance.lease)
+    assert (decided.next_in is None) == bool(decided.due)
+    if decided.next_in is not None:
+        elapsed = instance._replace(left=instance.left - decided.next_in)
+        assert judged(elapsed, since, now + decided.next_in, steady_since).due == [WHO]
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=30))
+def test_a_sighting_is_as_old_as_the_unbroken_run_of_looks_at_its_heartbeat(looks):
+    seen, now, began, last = {}, 0, 0, None
+    for step, number in looks:
+        now += step
+        began = began if number == last and step <= LEASE / 2 else now
+        last = number
+        seen = sightings(seen, [Instance(heartbeat_at=THEN + timedelta(seconds=number))], now, step)
+        assert seen[WHO].since == began

@@ -1,0 +1,169 @@
+"""The reading position of a partition, and how pages move it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.protocol import cursor as rules
+from partbox.protocol.cursor import Ask, Cursor
+from partbox.protocol.page import Page
+
+SAVED = "5:5:"
+SHARED = Page("7:7:", 0)
+N1, N2, N3 = Page("10:10:", 100), Page("20:20:", 200), Page("30:30:", 300)
+ROOM = 3
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch):
+    monkeypatch.setattr(rules, "CAP", 2)
+    monkeypatch.setattr(rules, "STRETCH", 1_000)
+
+
+def claimed(last_id: int = 50, floor: int = 10) -> Cursor:
+    return Cursor(7, last_id, Page(SAVED, floor))
+
+
+def alone(cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM) -> rules.Reading:
+    """A poll for itself; every transaction that its page listed has ended."""
+    asked = cursor.ask(room, None)
+    return cursor.read(asked, page, asked.base.floor, late, new, together=False)
+
+
+def together(
+    cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM, shared: Page = SHARED
+) -> rules.Reading:
+    """The poll that those in lockstep share."""
+    asked = cursor.ask(room, shared)
+    return cursor.read(asked, page, asked.base.floor, late, new, together=True)
+
+
+def lockstep(last_id: int = 50) -> Cursor:
+    cursor = claimed(last_id)
+    alone(cursor, Page("6:6:", 0), [], [], room=0)
+    together(cursor, SHARED, [], [], room=0, shared=Page("6:6:", 0))
+    assert cursor.lockstep
+    return cursor
+
+
+def test_a_claimed_partition_asks_for_its_own_snapshot_and_floor():
+    cursor = claimed()
+    assert cursor.fresh
+    assert cursor.ask(ROOM, SHARED) == Ask(7, 50, ROOM, Page(SAVED, 10), None, None)
+
+
+def test_it_takes_two_whole_pages_to_be_in_lockstep():
+    cursor = claimed()
+    alone(cursor, N1, [], [])
+    assert not cursor.fresh
+    assert not cursor.lockstep
+    assert cursor.ask(ROOM, SHARED).base == N1
+    together(cursor, N2, [], [])
+    assert cursor.lockstep
+    assert cursor.ask(ROOM, N2).base == N2
+
+
+def test_room_is_never_negative():
+    assert claimed().ask(-4, None).room == 0
+
+
+def test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on_and_who_is_behind_from_its_last_id():
+    page = Page("9:9:", 90, whole=True)
+    cursor = Cursor(7, 50, None, fresh=False, full=False, caught_up=True)
+    assert cursor.ask(ROOM, page).last_id == 90
+    assert cursor.last_id == 50
+    assert cursor.ask(ROOM, Page("9:9:", 40)).last_id == 50
+    cursor.caught_up = False
+    assert cursor.ask(ROOM, page).last_id == 50
+    cursor.caught_up = True
+    cursor.stay(page)
+    assert cursor.ask(ROOM, None).last_id == 50
+
+
+def test_the_scan_starts_at_the_lower_of_floor_and_last_id():
+    assert claimed(last_id=50).start(10) == 10
+    assert claimed(last_id=50).start(90) == 50
+
+
+def test_new_records_move_the_last_id():
+    cursor = lockstep()
+    reading = together(cursor, N1, [40], [60, 61, 62])
+    assert (reading.page, reading.late, reading.new, reading.raised) == (N1, [40], [60, 61, 62], 0)
+    assert cursor.last_id == 62
+    assert cursor.full, "there may be more"
+
+
+def test_without_room_a_page_is_full():
+    cursor = lockstep()
+    assert together(cursor, N1, [], [], room=0).raised == 0
+    assert cursor.full
+
+
+def test_a_page_with_room_to_spare_raises_the_last_id_to_its_floor():
+    cursor = lockstep()
+    assert together(cursor, N1, [], [60]).raised == N1.floor
+    assert cursor.last_id == N1.floor
+    assert not cursor.full
+
+
+def test_a_floor_below_the_last_id_raises_nothing():
+    cursor = lockstep(last_id=500)
+    assert together(cursor, N1, [], []).raised == 0
+    assert cursor.last_id == 500
+
+
+def test_too_many_late_records_come_in_pieces_of_the_first_page():
+    cursor = lockstep()
+    first = together(cursor, N1, [20, 21, 22], [60])
+    assert (first.page, first.late, first.new, first.last, first.piece) == (N1, [20, 21], [], False, True)
+    assert cursor.ask(ROOM, N1) == Ask(7, 50, 0, SHARED, N1.snapshot, 21)
+    assert cursor.start(0) == 21
+
+    second = together(cursor, N2, [22, 23, 24], [], shared=N1)
+    assert (second.page, second.late, second.last) == (N1, [22, 23], False)
+    last = together(cursor, N3, [24], [], shared=N2)
+    assert (last.page, last.late, last.new, last.last) == (N1, [24], [], True)
+    assert cursor.ask(ROOM, N3) == Ask(7, 50, ROOM, N1, None, None)
+    assert cursor.full
+    assert cursor.last_id == 50
+
+
+def test_a_long_range_comes_in_pieces_that_end_after_a_stretch():
+    cursor = claimed(last_id=2_500, floor=100)
+    ends = []
+    for _ in range(2):
+        reading = alone(cursor, N1, [], [2_600])
+        assert (reading.new, reading.last) == ([], False)
+        ends.append(cursor.after)
+    assert ends == [1_100, 2_100]
+    assert alone(cursor, N2, [2_200], []) == rules.Reading(N1, [2_200], [], 0, True, True)
+    assert cursor.fresh, "it was not read whole, so it is not to be read with the others yet"
+
+
+@given(st.sets(st.integers(1, 50), max_size=30), st.integers(1, 5), st.integers(1, 60))
+def test_pieces_bring_every_late_record_once_and_in_order(late, cap, stretch):
+    rules.CAP, rules.STRETCH = cap, stretch  # put back by the fixture
+    cursor, seen, last = claimed(last_id=50, floor=0), [], False
+    for _ in range(200):
+        start = cursor.after or 0
+        rows = [id for id in sorted(late) if start < id <= min(50, start + stretch)][: cap + 1]
+        reading = alone(cursor, N1, rows, [])
+        seen += reading.late
+        last = reading.last
+        if last:
+            break
+    assert last
+    assert seen == sorted(late)
+
+
+def test_after_the_pieces_only_transactions_that_have_ended_count():
+    """Transaction 8 stays open, with a bound far below: by the floor of its page every next page would be cut again."""
+    cursor = claimed(last_id=2_500, floor=100)
+    first = Page("8:20:8", 2_490, ((8, 100),))
+    for _ in range(3):
+        alone(cursor, first, [], [])
+    asked = cursor.ask(ROOM, None)
+    assert asked.base == first
+    assert asked.until is None
+    reading = cursor.read(asked, Page("8:30:8", 2_600, ((8, 100),)), 2_490, [], [2_600], together=False)
+    assert (reading.new, reading.piece) == ([2_600], False)

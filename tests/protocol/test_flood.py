@@ -1,0 +1,49 @@
+"""Of many alike lines some are logged, and the others are counted."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.interceptors import rate_limit as flood
+from partbox.interceptors.rate_limit import BURST, SPAN, Flood
+
+
+def test_a_burst_is_said_and_the_rest_is_counted_with_the_next():
+    lines = Flood()
+    assert [lines.admit("a", 0.0) for _ in range(BURST)] == [0] * BURST
+    assert [lines.admit("a", 1.0) for _ in range(3)] == [None] * 3
+    assert lines.admit("b", 1.0) == 0, "another kind has its own burst"
+
+    assert lines.admit("a", SPAN + 0.1) == 3
+    assert lines.admit("a", SPAN + 0.2) is None
+
+
+def test_what_was_quiet_for_long_may_burst_again():
+    lines = Flood()
+    for _ in range(3 * BURST):
+        lines.admit("a", 0.0)
+
+    assert [lines.admit("a", BURST * SPAN) for _ in range(BURST + 1)] == [2 * BURST, *[0] * (BURST - 1), None]
+
+
+def test_kinds_beyond_the_bound_are_forgotten_oldest_first(monkeypatch):
+    monkeypatch.setattr(flood, "MOST", 2)
+    lines = Flood()
+    for kind in ("a", "b", "c"):
+        for _ in range(BURST):
+            lines.admit(kind, 0.0)
+
+    assert lines.admit("b", 0.0) is None
+    assert lines.admit("a", 0.0) == 0
+
+
+@given(st.lists(st.floats(0, 30), max_size=80))
+def test_every_line_is_said_or_counted_once_and_no_span_says_more_than_a_burst(pauses):
+    lines, now, said, counted = Flood(), 0.0, [], 0
+    for pause in pauses:
+        now += pause
+        held = lines.admit("a", now)
+        if held is not None:
+            said.append(now)
+            counted += held + 1
+    assert counted <= len(pauses)
+    assert all(len([each for each in said if at <= each < at + SPAN]) <= BURST + 1 for at in said)

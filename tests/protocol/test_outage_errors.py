@@ -1,0 +1,176 @@
+"""Which errors say that what a handler calls is away, and the forms in which an application names more of them."""
+
+import asyncio
+import concurrent.futures
+import io
+import smtplib
+import socket
+import ssl
+import urllib.error
+
+import httpx
+import pytest
+import redis
+
+from partbox.errors import DownstreamUnavailable, RecoverableError
+from partbox.protocol import outage
+from partbox.protocol.outage import DEPTH, USUAL, ErrorNames, says_away
+
+OURS = USUAL.found()
+
+
+class GatewayDown(OSError):
+    """An application's own."""
+
+
+# As the library has them, which no test needs otherwise.
+RequestError = type("RequestException", (OSError,), {"__module__": "requests.exceptions"})
+HTTPError = type("HTTPError", (RequestError,), {"__module__": "requests.exceptions"})
+InvalidURL = type("InvalidURL", (RequestError, ValueError), {"__module__": "requests.exceptions"})
+ConnectTimeout = type("ConnectTimeout", (RequestError,), {"__module__": "requests.exceptions"})
+
+
+class OrderFailed(Exception):
+    """An application's own, which says nothing by its class."""
+
+
+def from_(error: BaseException, cause: BaseException | None) -> BaseException:
+    """As by `raise error from cause`."""
+    try:
+        raise error from cause
+    except BaseException as raised:
+        return raised
+
+
+def while_handling(error: BaseException, handled: BaseException) -> BaseException:
+    """As by `raise error` in an `except` block."""
+    try:
+        try:
+            raise handled
+        except BaseException:
+            raise error  # noqa: B904 - that is the point
+    except BaseException as raised:
+        return raised
+
+
+REFUSED = ConnectionRefusedError(111, "refused")
+AWAY = [
+    DownstreamUnavailable("down"),
+    REFUSED,
+    ConnectionResetError(),
+    BrokenPipeError(),
+    TimeoutError("late"),
+    concurrent.futures.TimeoutError(),
+    socket.gaierror(-2, "no such name"),
+    ssl.SSLError("closed"),
+    ssl.SSLCertVerificationError("over"),
+    OSError(113, "no route to host"),
+    OSError("the mail server is away"),
+    GatewayDown("away"),
+    ConnectTimeout(),
+    smtplib.SMTPServerDisconnected("closed"),
+    urllib.error.URLError("refused"),
+    from_(OrderFailed("no answer"), REFUSED),
+    from_(KeyError("no answer"), from_(OrderFailed(), TimeoutError())),
+    from_(RecoverableError("again"), REFUSED),
+    from_(FileNotFoundError(), REFUSED),
+    while_handling(OrderFailed("no answer"), REFUSED),
+    while_handling(redis.ConnectionError("no answer"), REFUSED),
+    from_(httpx.ConnectError("refused"), REFUSED),
+    ExceptionGroup("both", [REFUSED, ExceptionGroup("one", [TimeoutError()])]),
+]
+OTHERS = [
+    KeyError("card"),
+    ValueError("broken"),
+    RecoverableError("again"),
+    SystemExit(1),
+    asyncio.CancelledError(),
+    OrderFailed("no card"),
+    FileNotFoundError(2, "no template"),
+    FileExistsError(),
+    IsADirectoryError(),
+    NotADirectoryError(),
+    PermissionError(13, "not ours"),
+    ProcessLookupError(),
+    ChildProcessError(),
+    io.UnsupportedOperation("read"),
+    HTTPError("404 Not Found"),
+    InvalidURL("no host"),
+    urllib.error.HTTPError("http://shop", 500, "no", None, None),  # type: ignore[arg-type]
+    smtplib.SMTPRecipientsRefused({}),
+    smtplib.SMTPSenderRefused(550, b"no", "ada@example.org"),
+    while_handling(KeyError("a mistake"), REFUSED),
+    from_(while_handling(OrderFailed("no card"), REFUSED), None),
+    ExceptionGroup("one is ours", [REFUSED, KeyError("card")]),
+]
+
+
+def shown(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__name__}"
+
+
+@pytest.mark.parametrize("error", AWAY, ids=shown)
+def test_a_connection_or_a_timeout_says_that_the_downstream_is_away_wrapped_or_not(error):
+    assert says_away(error, OURS)
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=shown)
+def test_any_other_error_says_nothing_of_the_downstream(error):
+    assert not says_away(error, OURS)
+
+
+@pytest.mark.parametrize(
+    "more", [OrderFailed, (OrderFailed,), [f"{__name__}.OrderFailed"], f" {__name__}.OrderFailed "]
+)
+def test_what_is_named_counts_too_its_subclasses_and_what_is_raised_from_it(more):
+    class CardRefused(OrderFailed): ...
+
+    errors = ErrorNames((*USUAL, *outage.named(more))).found()
+    for error in (OrderFailed(), CardRefused(), from_(KeyError(), OrderFailed()), REFUSED):
+        assert says_away(error, errors)
+    assert not says_away(KeyError(), errors)
+    assert not says_away(FileNotFoundError(), errors)
+
+
+def test_what_is_excluded_of_the_usual_errors_counts_where_it_is_named():
+    assert says_away(FileNotFoundError(), ErrorNames((*USUAL, *outage.named(FileNotFoundError))).found())
+
+
+def test_named_alone_the_usual_errors_do_not_count():
+    errors = outage.named("KeyError, httpx.ConnectError").found()
+    assert says_away(KeyError(), errors)
+    assert says_away(httpx.ConnectError(""), errors)
+    assert not says_away(ConnectionError(), errors)
+
+
+def test_a_circle_or_a_long_chain_of_causes_ends():
+    one, other = OrderFailed(), OrderFailed()
+    one.__cause__, other.__cause__ = other, one
+    assert not says_away(one, OURS)
+    chain: BaseException = REFUSED
+    for _ in range(DEPTH):
+        chain = from_(OrderFailed(), chain)
+    assert not says_away(chain, OURS)
+    assert says_away(chain.__cause__, OURS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("off", ["off", " OFF", "none", False, None])
+def test_a_circuit_can_be_off(off):
+    assert outage.circuit(off) is None
+
+
+@pytest.mark.parametrize("on", ["on", True])
+def test_a_circuit_that_is_on_takes_the_usual_errors(on):
+    assert outage.circuit(on) == USUAL
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "http-x.Error", 5, int, (), [5], object()])
+def test_what_names_no_error_is_refused(wrong):
+    with pytest.raises(ValueError, match='use "off", or exception classes or their names'):
+        outage.circuit(wrong)
+
+
+@pytest.mark.parametrize("name", ["Nothing", "httpx.Nothing", "nothing.Error", "len", "json.dumps"])
+def test_a_name_that_is_no_exception_is_refused_when_it_is_needed(name):
+    with pytest.raises(ValueError, match=f"'{name}' "):
+        outage.named(name).found()
