@@ -56,7 +56,7 @@ MUTATIONS = (
         "partbox/protocol/turn_taking.py",
         "min(heartbeat * max(1.0, nodes / BEATING), SLOWEST * lease)",
         "heartbeat * max(1.0, nodes / BEATING)",
-        ("tests/protocol/test_turns.py::test_more_of_them_beat_less_often_and_still_four_times_a_lease",),
+        ("tests/protocol/test_turn_taking.py::test_more_of_them_beat_less_often_and_still_four_times_a_lease",),
     ),
     Mutation(
         "a-plan-after-a-death-kept-secret",

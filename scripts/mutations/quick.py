@@ -113,7 +113,7 @@ MUTATIONS = (
         "return cursor.stretch_of(shared.floor), end",
         "return cursor.stretch_of(shared.settled), end",
         (
-            "tests/protocol/test_quick.py::test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for",
+            "tests/protocol/test_quick_poll.py::test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_planned_for",
         ),
     ),
     Mutation(

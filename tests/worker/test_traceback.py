@@ -62,7 +62,7 @@ def test_it_shows_where_the_error_was_raised_and_what_it_says() -> None:
     text = trace_of(raised(fails), LIMIT) or ""
     assert text.startswith("Traceback (most recent call last):\n")
     *_, place, line, said = text.splitlines()
-    assert place.endswith(f'test_trace.py", line {fails.__code__.co_firstlineno + 2}, in fails')
+    assert place.endswith(f'test_traceback.py", line {fails.__code__.co_firstlineno + 2}, in fails')
     assert (line.strip(), said) == ("raise ValueError(text)", "ValueError: no such customer")
 
 
