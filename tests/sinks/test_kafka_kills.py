@@ -81,7 +81,7 @@ class Kills:
 
     def leader_frozen(self) -> None:
         """Until others lead; it has not heard of that when it goes on."""
-        self._without_leader(lambda node: node.send(signal.SIGSTOP), lambda node: node.signal(signal.SIGCONT))
+        self._without_leader(lambda node: node.send(signal.SIGSTOP), lambda node: node.send(signal.SIGCONT))
 
     def worker_killed(self) -> None:
         self._any()[1].kill_one()
