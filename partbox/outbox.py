@@ -3,10 +3,9 @@
 An application that only publishes loads nothing that delivers or operates: a method imports what it alone needs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from psycopg import AsyncConnection, Connection
 
 from partbox.codecs import Codec, Codecs
 from partbox.db.kinds import AnyAsync, AnySync, AsyncpgConnection
+from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.errors import RegistrationError
 from partbox.events import Event
 from partbox.events.fields import EventFields
@@ -30,9 +30,8 @@ from partbox.publish.given import NOT_GIVEN, event_of
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from partbox.operations.subscriptions import Subscriptions
     from partbox.supervisor import EmbeddedWorker, Purging, Supervisor
-    from partbox.supervisor.serving import Pages
+    from partbox.supervisor.nodes import Nodes
     from partbox.tasks import Task
 
 P = ParamSpec("P")
@@ -80,21 +79,15 @@ class Outbox(Registrar, Operations):
         if registry is not None:
             self.observe(self._shown.publications())
 
-    def under(self, flags: Mapping[str, Any]) -> "Outbox":
-        """This outbox, with the options of a command line put before its keywords; None means "not given".
-
-        SettingsError if they do not go together.
-        """
-        self.settings = self.settings.under(flags)
+    def _configure(self, database: OutboxDatabase) -> None:
+        """Take over the database and settings of the command line in a worker process, which has imported it."""
+        self._database = database
         self._publisher = replace(
             self._publisher,
             schema=self.settings.schema_name,
             max_payload=self.settings.max_payload,
             bell=Bell(self.settings.bell != "off"),
         )
-        if flags.get("dsn") is not None:
-            self._dsn = self.settings.dsn
-        return self
 
     def publish(
         self, conn: AnySync, event: Event | str | Enum, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
@@ -172,7 +165,7 @@ class Outbox(Registrar, Operations):
         """
         from partbox.supervisor import Purging
 
-        return Purging(self.settings, self._resolve())
+        return Purging(self.settings, self._database.resolve())
 
     def transaction(self, conn: Connection[Any] | AsyncConnection[Any] | AsyncpgConnection | None = None) -> Scope:
         """The outermost transaction of `conn`, or one on a connection of its own: `with outbox.transaction() as tx:`.
@@ -194,10 +187,10 @@ class Outbox(Registrar, Operations):
             self.settings,
             self.handlers,
             self.codecs,
-            self._resolve(),
+            self._database.resolve(),
             subscription=subscription,
-            concurrency=self._handlers_at_once(concurrency),
-            meters=self._shown.meters(subscription, *self._names(subscription)),
+            concurrency=asked.count("concurrency", concurrency, self.settings.concurrency),
+            meters=self._shown.meters(subscription, *self.handlers.names(subscription, self.settings)),
         )
         self._workers.add(worker)
         return worker
@@ -210,90 +203,43 @@ class Outbox(Registrar, Operations):
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
 
-    def supervisor(  # public: all but self are keywords
+    def supervisor(
         self,
         *,
         processes: int | None = None,
         concurrency: int | None = None,
         subscription: str = "default",
-        source: "Callable[[], Outbox] | None" = None,
-        dsn: str | None = None,
-        dead_to: str | None = None,
         metrics: bool = False,
-        database: str = "",
-        prepare: "Callable[[Subscriptions], object] | None" = None,
     ) -> "Supervisor":
-        """A node of worker processes, not started yet. They get their handlers from here, or from `source()` there.
+        """A node of worker processes beside this one, not started yet; None leaves a number to the settings.
 
-        `dead_to`: a URL to which dead events are sent, at least once: file:PATH (JSON lines), stdout:, http(s)://…
-        `metrics`: have them counted; with a `registry` they always are. `database`: its name among several; the node
-        then starts without it if it has to, and goes on trying. `prepare` may make a subscription before it is needed.
+        `metrics`: have them counted; with a `registry` they always are.
         """
-        require_workers()
-        from partbox.observe.logs.setup import level_of
-        from partbox.sinks.dead import letterbox_of
-        from partbox.supervisor import Supervisor
-        from partbox.supervisor.child import Job
-        from partbox.supervisor.loading import CarriedHandlers, ImportedHandlers
+        nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
+        return nodes.supervisor(metrics=metrics)
 
-        if dead_to is not None:
-            letterbox_of(dead_to)  # a wrong one is refused here, not in every process
-        given = self._source(dsn) if database else self._resolve(dsn)
-        load = ImportedHandlers(source) if source else CarriedHandlers(self.handlers, self.codecs)
-        wanted = self.settings.processes if processes is None else asked.count("processes", processes)
-        at_once, level = self._handlers_at_once(concurrency), level_of(self.settings)
-        meters = self._shown.separate(subscription, *self._names(subscription), wanted=metrics)
-        layout = None if meters is None else meters.layout
-        job = Job(self.settings, load, given, subscription, at_once, level, dead_to, layout, database)
-        ready = partial(self._prepare, dsn, given, prepare)
-        return Supervisor(job, handlers=self.handlers, processes=wanted, meters=meters, prepare=ready)
-
-    def run(  # public: all but self are keywords
+    def run(
         self,
         *,
         processes: int | None = None,
         concurrency: int | None = None,
         subscription: str = "default",
         until_empty: bool = False,
-        dsns: Sequence[str] = (),
-        source: "Callable[[], Outbox] | None" = None,
-        dead_to: str | None = None,
-        http: str | None = None,
-        pages: "Pages | None" = None,
-        prepare: "Callable[[Subscriptions], object] | None" = None,
     ) -> int:
         """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP; the exit code.
 
-        With several `dsns`, `processes` applies to each; one that is unusable is tried again, but at least one must be
-        usable at the start. `until_empty` ends it when everything that is due is delivered. `http` (HOST:PORT;
-        None leaves it to the settings): serve metrics and health checks there, and the `pages` of each database.
-        `prepare` is called with the subscriptions of each before it is worked for.
+        `until_empty` ends it when everything that is due is delivered. The setting `http` serves metrics and health
+        checks meanwhile.
         """
+        nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
+        return nodes.run(until_empty=until_empty)
+
+    def _nodes(self, database: OutboxDatabase | None = None, **wanted: Any) -> "Nodes":
+        """Its nodes, as `wanted`; `database` is the one of a command line."""
         require_workers()
-        from partbox.supervisor.foreground import deliver
+        from partbox.supervisor.nodes import Nodes
 
-        def node(dsn: str | None, database: str, metrics: bool) -> "Supervisor":
-            return self.supervisor(
-                processes=processes,
-                concurrency=concurrency,
-                subscription=subscription,
-                source=source,
-                dsn=dsn,
-                dead_to=dead_to,
-                metrics=metrics,
-                database=database,
-                prepare=prepare,
-            )
-
-        return deliver(self.settings, node, dsns, http=http, pages=pages, until_empty=until_empty)
-
-    def _handlers_at_once(self, concurrency: int | None) -> int:
-        return self.settings.concurrency if concurrency is None else asked.count("concurrency", concurrency)
-
-    def _names(self, subscription: str) -> tuple[list[str], list[str]]:
-        """The names of a subscription's handlers, and of the sinks among them."""
-        handlers = list(self.handlers.routes(subscription, self.settings).all())
-        return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
+        return Nodes(database or self._database, self.handlers, self.codecs, self._shown, **wanted)
 
     def observe(self, observer: AnyObserver) -> AnyObserver:
         """Adds an observer: metrics, traces, or your own subclass of `partbox.observe.Observer`; returns it.

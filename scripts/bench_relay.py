@@ -137,7 +137,8 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, given: a
         conn.execute("drop schema if exists bench cascade")
         migrate(dsn, "bench")
         target = RelayTarget(to=url, topic=template)
-        outbox = relaying([target], "relay", {"dsn": dsn, "schema": "bench"})
+        outbox = Outbox(dsn, schema="bench")
+        outbox.handlers, _ = relaying([target], "relay")
         outbox.subscriptions.create("relay", "beginning")
         _publish(conn, WARM, given.aggregates)
         with _relaying(outbox, given.processes) as node:

@@ -100,7 +100,7 @@ def test_ctrl_c_in_it_is_nobody_elses():
 
 
 def test_it_travels_to_worker_processes():
-    given = Outbox(lambda: "host=h")._resolve()
+    given = Outbox(lambda: "host=h")._database.resolve()
     assert dill.loads(dill.dumps(given))() == "host=h"
 
 

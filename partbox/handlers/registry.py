@@ -135,6 +135,11 @@ class Handlers:
             default=routing(subscription, settings, awaited=awaited, missed=missed),
         )
 
+    def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
+        """The names of a subscription's handlers, and of the sinks among them."""
+        handlers = list(self.routes(subscription, settings).all())
+        return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
+
     def lack(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
         """Why a worker of the subscription may not start now: nothing would take its events. None if something does.
 

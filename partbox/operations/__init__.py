@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from partbox.db import connect
-from partbox.db.schema.auto_migrate import AutoMigration
+from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.operations.arguments import Length
 
 if TYPE_CHECKING:
@@ -23,19 +22,22 @@ class Operations:
     """An outbox with these settings in the database of `dsn`; see `partbox.outbox` for its forms."""
 
     def __init__(self, dsn: str | Callable[[], str] | None, settings: "Settings") -> None:
-        self.settings = settings
-        self._dsn = dsn
-        self._migration = AutoMigration()
+        self._database = OutboxDatabase(dsn, settings)
+
+    @property
+    def settings(self) -> "Settings":
+        """The settings, as they were loaded."""
+        return self._database.settings
 
     @property
     def dsn(self) -> str:
         """A DSN that libpq understands, as of now: calls a callable, starts the server of an `embedded:` one."""
-        return self._resolve()()
+        return self._database.resolve()()
 
     @property
     def asks_for_dsn(self) -> bool:
         """True if a callable gives the DSN."""
-        return callable(self._dsn)
+        return callable(self._database.dsn)
 
     @property
     def dead(self) -> "DeadRecords":
@@ -130,24 +132,3 @@ class Operations:
             where=where,
         )
         return import_rows(lambda: self.dsn, self.settings, plan, dry_run=dry_run, skip_bad=skip_bad)
-
-    def _resolve(self, dsn: str | None = None) -> Callable[[], str]:
-        """The source of the DSN of each new connection; an embedded server is started, and its schema made, here."""
-        given = self._source(dsn)
-        self._migration.ensure(self.settings, dsn or self._dsn, given)
-        return given
-
-    def _source(self, dsn: str | None) -> Callable[[], str]:
-        """The same, without making the schema."""
-        chosen = dsn or self._dsn
-        return connect.DsnSource(chosen if callable(chosen) else connect.resolve(chosen))
-
-    def _prepare(
-        self, dsn: str | None, given: Callable[[], str], prepare: "Callable[[Subscriptions], object] | None"
-    ) -> None:
-        """Make what a node needs in its database."""
-        from partbox.operations.subscriptions import Subscriptions
-
-        self._migration.ensure(self.settings, dsn or self._dsn, given)
-        if prepare is not None:
-            prepare(Subscriptions(given, self.settings))

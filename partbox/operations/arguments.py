@@ -40,8 +40,10 @@ def limit(value: int) -> int:
     return value
 
 
-def count(name: str, value: int) -> int:
-    """A number of processes, or of handlers at once."""
+def count(name: str, value: int | None, default: int) -> int:
+    """A number of processes, or of handlers at once; None is the default."""
+    if value is None:
+        return default
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
         raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
     return value

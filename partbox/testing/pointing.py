@@ -7,6 +7,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 
+from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.handlers import Handlers
 from partbox.outbox import Outbox
 from partbox.publish import PublishHooks
@@ -20,7 +21,7 @@ Restore = Callable[[], None]
 def point(outbox: Outbox, dsn: str, faults: Faults) -> Restore:
     """Point the outbox at this database, with these faults around its handlers; return the undo."""
     before = dict(vars(outbox))
-    outbox._dsn = dsn
+    outbox._database = OutboxDatabase(dsn, outbox.settings)
     outbox._hooks = _own_hooks(outbox._hooks)
     outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
     outbox.handlers = _own(outbox.handlers)

@@ -14,13 +14,18 @@ number = 5
 
 
 class Recording(Outbox):
-    def run(self, **given):
-        source, _ = given.pop("source"), given.pop("pages")
-        assert source().__class__.__name__ == "Recording"  # what a worker process will import
-        assert source().settings == self.settings
-        print({name: list(value) if name == "dsns" else value for name, value in given.items() if value is not None})
-        given = [name for name, origin in self.settings.origins.items() if origin != "default"]
-        print({name: self.settings.shown(name) for name in given})
+    def _nodes(self, database, *, load, **wanted):
+        self.before = self.settings
+        self.flagged, self.load, self.wanted = database.settings, load, wanted
+        return self
+
+    def run(self, dsns, *, pages, until_empty):
+        print(self.wanted | {"until_empty": until_empty, "dsns": list(dsns)})
+        given = [name for name, origin in self.flagged.origins.items() if origin != "default"]
+        print({name: self.flagged.shown(name) for name in given})
+        assert self.settings is self.before  # options are the command's, and not the outbox's ...
+        assert self.load() == (self.handlers, self.codecs)
+        assert self.settings == self.flagged  # ... but where a worker process has loaded it
         return 3
 
 
@@ -65,11 +70,11 @@ def test_handlers_shows_who_takes_what(partbox, shop):
     assert lines[0].split("  ")[0] == "subscription"
     assert [line.split() for line in lines[1:]] == [
         ["audit", "*", "any", "shop.audit"],
-        ["shop.py:30"],
+        ["shop.py:35"],
         ["default", "OrderPlaced", "Order", "shop.confirm"],
-        ["shop.py:22"],
+        ["shop.py:27"],
         ["default", "OrderPlaced", "any", "shop.notify", "(async)"],
-        ["shop.py:26"],
+        ["shop.py:31"],
         ["max_attempts", "=", "3"],
     ]
     assert "audit" not in partbox("handlers", "shop:outbox", "--subscription", "default").out
@@ -117,7 +122,7 @@ def test_a_target_that_is_none_is_one_line_with_the_remedy(partbox, shop, target
         ("raise SystemExit('no\\nthanks')", "(broken.py:1): SystemExit: no thanks"),
         (
             "from shop import outbox\n\noutbox.register(print, 'OrderPlaced', 'Order')",
-            "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:22)",
+            "(broken.py:3): 'OrderPlaced' of Order has a handler in subscription 'default', shop.confirm (shop.py:27)",
         ),
         ("from partbox import Outbox\noutbox = Outbox(leese=3)", "(broken.py:2): unknown setting 'leese'"),
     ],
@@ -133,7 +138,7 @@ def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, sh
     plain = partbox("worker", "shop:served")
     assert plain.code == 3
     assert ran(plain.out) == (
-        {"subscription": "default", "until_empty": False, "dsns": []},
+        {"subscription": "default", "dead_to": None, "until_empty": False, "dsns": []},
         {"dsn": "host=keyword", "schema": "keyword", "concurrency": "2", "window": "7"},
     )
     full = partbox(
@@ -157,7 +162,7 @@ def test_worker_hands_its_flags_to_the_outbox_and_ends_with_its_code(partbox, sh
         "--pooler",
     )
     assert ran(full.out) == (
-        {"subscription": "audit", "until_empty": True, "dsns": ["a", "b"]},
+        {"subscription": "audit", "dead_to": None, "until_empty": True, "dsns": ["a", "b"]},
         {
             "dsn": "host=keyword",
             "schema": "orders",

@@ -93,7 +93,7 @@ def test_a_fault_of_ours_ends_it_loudly():
 
 
 def test_a_node_of_one_of_several_that_was_told_to_stop_does_not_wait_for_its_database(monkeypatch):
-    node = Outbox("postgresql://nowhere").supervisor(processes=1, database="shop")
+    node = Outbox("postgresql://nowhere")._nodes(processes=1).supervisor(name="shop")
     monkeypatch.setattr(type(node), "running", True)
     node._joining.trying = True
     assert not node.gone

@@ -277,8 +277,8 @@ def deliver() -> None:
     with outbox.worker(concurrency=2, subscription="mails") as worker:
         assert_type(worker.wait_until_empty(5), bool)
     assert_type(outbox.drain(timeout=5, concurrency=1), bool)
-    assert_type(outbox.run(processes=2, until_empty=True, dead_to="stdout:"), int)
-    outbox.supervisor(processes=2).start()
+    assert_type(outbox.run(processes=2, concurrency=8, subscription="mails", until_empty=True), int)
+    outbox.supervisor(processes=2, concurrency=8, subscription="mails", metrics=True).start()
     with outbox.purger():
         assert_type(outbox.purge(dry_run=True).total, int)
     outbox.rebase(force=True, timeout="2m")

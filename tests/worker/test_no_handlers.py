@@ -9,6 +9,7 @@ import pytest
 from desk import Desk
 
 from partbox import Outbox
+from partbox.codecs import Codecs
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
 from partbox.supervisor.child import Job, _work
@@ -31,7 +32,9 @@ STARTS: dict[str, Callable[[Outbox], object]] = {
     "drain": lambda outbox: outbox.drain(timeout=5),
     "supervisor": lambda outbox: outbox.supervisor(processes=1).start(),
     "run": lambda outbox: outbox.run(processes=1, until_empty=True),
-    "run by a source": lambda outbox: outbox.run(processes=1, until_empty=True, source=lambda: outbox),
+    "run by a source": lambda outbox: outbox._nodes(load=lambda: (outbox.handlers, outbox.codecs)).run(
+        until_empty=True
+    ),
 }
 
 
@@ -86,12 +89,12 @@ def test_handlers_that_only_worker_processes_know_are_looked_for_there(dsn: str)
     """A source that gives another outbox is asked before anything is started."""
     asked = []
 
-    def source() -> Outbox:
+    def load() -> tuple[Handlers, Codecs]:
         asked.append(os.getpid())
-        return Outbox(dsn)
+        return Handlers(), Codecs()
 
     with pytest.raises(RegistrationError, match=LACK):
-        Outbox(dsn).supervisor(processes=1, source=source).start()
+        Outbox(dsn)._nodes(load=load).supervisor().start()
     assert asked == [os.getpid()]
 
 

@@ -56,9 +56,9 @@ def config(
 def _shown(target: str | None, flags: dict[str, str | None]) -> dict[str, ShownSetting]:
     if target is None:
         return {name: _setting(load(flags=flags), name, "keyword") for name in names()}
-    outbox = load_target(target, typed() | flags)
-    shown = {name: _setting(outbox.settings, name, f"the keyword in {target}") for name in names()}
-    if outbox.asks_for_dsn:
+    database = load_target(target)._database.under(typed() | flags)
+    shown = {name: _setting(database.settings, name, f"the keyword in {target}") for name in names()}
+    if callable(database.dsn):
         shown["dsn"] = shown["dsn"]._replace(value="what a function gives", origin=f"the keyword in {target}")
     return shown
 

@@ -1,8 +1,8 @@
 """`partbox relay`: runs the processes that send the log to a broker."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,12 +22,16 @@ from partbox.cli.shell.node import (
 )
 from partbox.cli.shell.options import Dsns, Schema
 from partbox.cli.shell.relay_targets import chosen, sink_to
+from partbox.codecs import Codecs
 from partbox.errors import PartboxError
+from partbox.handlers import Handlers
 from partbox.operations import position
 from partbox.operations.subscriptions import Subscriptions
 from partbox.outbox import Outbox
+from partbox.platform import require_workers
 from partbox.settings.relay_target import RelayTarget
 from partbox.sinks.topic import DEFAULT
+from partbox.supervisor.nodes import Nodes
 
 To = Annotated[
     str | None,
@@ -82,28 +86,26 @@ def relay(  # its parameters are its options
     """
     flags = node_flags(dsn, schema, processes, concurrency, http, log_format, log_level)
     targets = chosen(configured(surroundings(flags)), to, topic)
-    prepare = _ensuring(subscription, start)
-    source = partial(relaying, targets, subscription, flags)
-    code = source().run(
+    require_workers()
+    nodes = Nodes(
+        Outbox()._database.under(flags),
+        *relaying(targets, subscription),
         subscription=subscription,
-        until_empty=until_empty,
-        dsns=several(dsn),
-        source=source,
+        load=partial(relaying, targets, subscription),
         dead_to=dead_to,
-        pages=pages,
-        prepare=prepare,
+        prepare=_ensuring(subscription, start),
     )
-    raise typer.Exit(code)
+    raise typer.Exit(nodes.run(several(dsn), pages=pages, until_empty=until_empty))
 
 
-def relaying(targets: Sequence[RelayTarget], subscription: str, flags: Mapping[str, Any]) -> Outbox:
-    """An outbox whose handlers are the sinks of these targets; made so in each of its processes."""
-    outbox = Outbox().under(flags)
+def relaying(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:
+    """The sinks of these targets as handlers; made in each worker process."""
+    handlers = Handlers()
     for target in targets:
         sink = sink_to(target)
         for each in target.types:
-            outbox.register(sink, each, subscription=subscription, max_attempts=None, name=target.handler)
-    return outbox
+            handlers.register(sink, each, None, subscription, max_attempts=None, name=target.handler)
+    return handlers, Codecs()
 
 
 def _ensuring(subscription: str, start: str) -> Callable[[Subscriptions], None]:

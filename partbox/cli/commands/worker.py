@@ -2,7 +2,7 @@
 
 import sys
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,8 +22,8 @@ from partbox.cli.shell.node import (
 )
 from partbox.cli.shell.options import Dsns, Schema, Subscription, Target
 from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, reloading
-from partbox.cli.shell.target import load_target
-from partbox.outbox import Outbox
+from partbox.cli.shell.target import load_configured, load_target
+from partbox.settings import Settings
 
 Reload = Annotated[
     bool,
@@ -58,26 +58,21 @@ def worker(  # its parameters are its options
         raise typer.Exit(reloading((*COMMAND, *sys.argv[1:]), target.partition(":")[0]))
     flags = node_flags(dsn, schema, processes, concurrency, http, log_format, log_level)
     configured(surroundings(flags))
-    outbox = load_target(target, flags)
+    outbox = load_target(target)
+    database = outbox._database.under(flags)
     if reload:
         end_with_outer()
-        outbox = outbox.under(flags := flags | _patient(outbox, subscription))
-    configured(outbox.settings)  # its own keywords, perhaps
-    _check(outbox, subscription, target)
-    source = partial(load_target, target, flags)
-    what: dict[str, Any] = {"subscription": subscription, "until_empty": until_empty, "dead_to": dead_to}
-    raise typer.Exit(outbox.run(dsns=several(dsn), source=source, pages=pages, **what))
-
-
-def _check(outbox: Outbox, subscription: str, target: str) -> None:
-    """RegistrationError if the subscription has no handler."""
-    if outbox.settings.enabled:
+        database = outbox._database.under(flags := flags | _patient(database.settings, subscription))
+    settings = configured(database.settings)  # the outbox's own keywords among them
+    if settings.enabled:
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
-        outbox.handlers.require(subscription, outbox.settings, where)
+        outbox.handlers.require(subscription, settings, where)
+    load = partial(load_configured, target, flags)
+    nodes = outbox._nodes(database, subscription=subscription, load=load, dead_to=dead_to)
+    raise typer.Exit(nodes.run(several(dsn), pages=pages, until_empty=until_empty))
 
 
-def _patient(outbox: Outbox, subscription: str) -> dict[str, str]:
+def _patient(settings: Settings, subscription: str) -> dict[str, str]:
     """The flag by which events wait for a handler that is still to be written, unless the setting says otherwise."""
-    settings = outbox.settings
     unsaid = settings.origins["on_unroutable"] == "default" and settings.unroutable_in(subscription) == "dead"
     return {"on_unroutable": "retry"} if unsaid else {}

@@ -12,7 +12,7 @@ from partbox.errors import SettingsError
 from partbox.http.address import Address
 from partbox.observe.health.siblings import Siblings
 from partbox.observe.logs.setup import configure, level_said
-from partbox.supervisor import foreground as foreground  # before an application is imported, which may change imports
+from partbox.supervisor import nodes as nodes  # before an application is imported, which may change imports
 
 Processes = Annotated[
     int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")

@@ -8,30 +8,36 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from partbox.cli.shell.stopping import interruptible
+from partbox.codecs import Codecs
 from partbox.errors import PartboxError, SettingsError
+from partbox.handlers import Handlers
 from partbox.outbox import Outbox
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _NOT_THEIRS = ("<frozen", str(Path(importlib.__file__).parent), str(Path(__file__).parents[2]))
 
 
-def load_target(target: str, flags: Mapping[str, Any] = NOTHING) -> Outbox:
-    """The outbox that `target` names, its settings under the `flags` of a command line; SettingsError, in one line.
-
-    Modules of the current folder count.
+def load_configured(target: str, flags: Mapping[str, Any]) -> tuple[Handlers, Codecs]:
+    """The handlers and codecs of the outbox that `target` names, in a worker process, where it is configured by the
+    `flags` of the command line: what its handlers publish goes where the node delivers.
     """
+    outbox = load_target(target)
+    outbox._configure(outbox._database.under(flags))
+    return outbox.handlers, outbox.codecs
+
+
+def load_target(target: str) -> Outbox:
+    """The outbox that `target` names; SettingsError, in one line. Modules of the current folder count."""
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
         raise SettingsError(f"target {target!r} must be MODULE:OUTBOX, such as shop:outbox for `outbox` in shop.py")
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise SettingsError(f"target {target!r} must name a module, not a file: write {dotted}:{attribute}")
-    return _outbox(_module(module_name), attribute).under(flags)
+    return _outbox(_module(module_name), attribute)
 
 
 def _module(name: str) -> ModuleType:
