@@ -13,7 +13,7 @@ row: a snapshot S, a last id L and a floor F.
 The order of records is that of their ids. Ids are drawn before their transaction commits, so a late record may lie
 anywhere below L; the snapshot finds it, without a status column and without waiting for the oldest transaction.
 
-**Pages** (`page`, `cursor`). A poll returns a page: the snapshot N at which it was read, all late records of each
+**Pages** (`horizon`, `cursor`). A poll returns a page: the snapshot N at which it was read, all late records of each
 partition, and as many new ones as there is room for. A partition just claimed is *fresh*: polled alone, from its own
 (S, L, F). After an uncut page it takes part in the shared poll from the page it has, and after that poll it is in
 *lockstep*: it has the page that all share. A page is *cut* when there are too many late records, or too long a range
@@ -22,10 +22,10 @@ them may be in the rest), and (S, L, F) stay. The snapshot T of the first piece 
 is visible in T, from where the last piece ended. When the range is through, T becomes S. So every poll is bounded,
 and each one makes progress.
 
-**The quick poll** (`quick`). A partition in lockstep that has all that the shared page S sees is *caught up*: what is
-unread of it is exactly what S does not see. One scan of a range of ids finds that for all that are caught up, however
-many they are, and S moves on for all of them without touching one of which nothing came. Who is behind keeps the page
-that it has, and is read in full.
+**The quick poll** (`quick_poll`). A partition in lockstep that has all that the shared page S sees is *caught up*: what
+is unread of it is exactly what S does not see. One scan of a range of ids finds that for all that are caught up,
+however many they are, and S moves on for all of them without touching one of which nothing came. Who is behind keeps
+the page that it has, and is read in full.
 
 **The sweep** (`sweep`). Partitions with a backlog at about the same place are not searched one by one in a full poll:
 one scan in the order of ids brings the next records of all of them. What comes of one is still the first of its records

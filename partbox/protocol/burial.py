@@ -72,3 +72,28 @@ def _wait(instance: Leaseholder, seen_since: float, now: float, steady_since: fl
     """Seconds until the instance may be buried; 0 or less: now."""
     since = seen_since if steady_since is None else max(seen_since, steady_since)
     return max(instance.left, instance.lease - (now - since))
+
+
+class Beat(NamedTuple):
+    """A heartbeat as the database has it; `left` of the `lease` by the database's clock (seconds)."""
+
+    instance_id: UUID
+    heartbeat_at: datetime
+    left: float
+    lease: float
+
+
+class Silence:
+    """Applies the rule for a watcher without heartbeats of its own, such as a command that waits for instances."""
+
+    def __init__(self) -> None:
+        self._seen: dict[UUID, SeenHeartbeat] = {}
+        self._looked: float | None = None
+
+    def over(self, beats: Iterable[Beat], now: float) -> list[UUID]:
+        """Note these beats, seen at `now` (seconds of a monotonic clock); the instances to bury."""
+        pause = 0.0 if self._looked is None else now - self._looked
+        self._looked = now
+        instances = list(beats)
+        self._seen = sightings(self._seen, instances, now, pause)
+        return burials(instances, self._seen, now).due

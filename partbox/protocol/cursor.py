@@ -5,14 +5,14 @@ bytes than there is room for: the piece ends with the last that has its payload.
 not its floor: the floor counts transactions that stay open, and would cut every next page again.
 
 A partition in lockstep is *caught up* when it has all that the shared page sees. What is unread of it is then what
-that page does not see, wherever it is: a quick poll (`quick`) finds it for all that are caught up at once.
+that page does not see, wherever it is: a quick poll (`quick_poll`) finds it for all that are caught up at once.
 """
 
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 
 CAP = 1_000
 STRETCH = 1_000_000

@@ -1,4 +1,4 @@
-"""Trust in a lease: a process's own, and a supervisor's in its children.
+"""Trust in a lease: a process's own, and a supervisor's in its children; and the ticks of a process.
 
 The database's clock decides who owns what; local clocks may only end trust early. Two of them: one that counts
 suspended time too, and the wall clock, because a paused virtual machine may stop the first.
@@ -93,3 +93,37 @@ class Steadiness:
     def lasted(self, now: float) -> float:
         """Seconds that it has lasted by `now`; 0.0 if the last tick was long ago: the supervisor itself was away."""
         return 0.0 if self._since is None or breaks(now - self._at, self._lease) else now - self._since
+
+
+# The time between two ticks of a process, by which it sees what is planned for it and what is due.
+TICK = 0.25  # seconds
+FEW = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
+LONGEST = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead,
+OF_LEASE = 1 / 3  # and as for `poll_idle`: who sleeps for longer looks dead
+SOON = 0.05  # at least, however soon a parked row is due
+AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
+PATIENT = 8
+
+
+def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
+    """Seconds between two ticks at most, and so between two looks that nobody has called for.
+
+    Who owns few partitions takes them more rarely. Otherwise hundreds of processes without work would cost the server
+    a third of a processor; so it is about the partitions that decide, from 16 processes on. Nothing waits for them but
+    what the bell tells anyway: events, plans, and what others do to parked rows. So only who hears it, and has nothing
+    in hand, is `calm`: a handler is looked after four times a second.
+    """
+    if not calm or not owned:
+        return TICK
+    return max(TICK, min(LONGEST, OF_LEASE * lease, TICK * FEW / owned))
+
+
+def until_next_tick(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
+    """Seconds until the next tick, `most` at most: the first row is due in `soonest`, and a partition is awaited for
+    `awaited` by now.
+
+    Nobody tells when another process has released it. One that was awaited for t seconds stays without an owner for
+    t / PATIENT at most, and who waits for a handler of hours asks no more often than anybody.
+    """
+    pause = most if soonest is None else min(most, max(soonest, SOON))
+    return pause if awaited is None else min(pause, max(AWAITING, awaited / PATIENT))

@@ -11,7 +11,7 @@ from itertools import takewhile
 from operator import itemgetter
 
 from partbox.protocol.dict_memory import give_back
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 
 MOST_LATE_PAGES = 64
 

@@ -12,7 +12,7 @@ A partition that does not take part, since it is behind, draining or just claime
 """
 
 from partbox.protocol import cursor
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 
 
 def ids(shared: Page) -> tuple[int, int]:

@@ -91,11 +91,11 @@ MUTATIONS = (
     Mutation(
         "a-long-nap-of-who-hears-nothing",
         "Where the bell is off nobody tells of a plan, and partitions wait for two seconds.",
-        "partbox/protocol/ticking.py",
+        "partbox/protocol/lease.py",
         "    if not calm or not owned:\n",
         "    if not owned:\n",
         (
-            "tests/protocol/test_ticking.py::test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody",
+            "tests/protocol/test_ticks.py::test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody",
         ),
     ),
     Mutation(

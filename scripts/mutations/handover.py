@@ -17,11 +17,11 @@ MUTATIONS = (
     Mutation(
         "impatient-for-ever",
         "Who waits for a handler of hours would ask the server a hundred times a second for as long.",
-        "partbox/protocol/ticking.py",
+        "partbox/protocol/lease.py",
         "max(AWAITING, awaited / PATIENT)",
         "AWAITING",
         (
-            "tests/protocol/test_ticking.py::test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody",
+            "tests/protocol/test_ticks.py::test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody",
         ),
     ),
     Mutation(

@@ -8,7 +8,7 @@ from ownership import SCHEMA, Conn
 
 from partbox.db.delivery import records
 from partbox.protocol.cursor import Ask
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.sweep import Sweep
 
 TOP = 2**62

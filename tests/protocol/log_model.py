@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol.cursor import Ask
-from partbox.protocol.horizon import Fence, Snapshot, fence
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Fence, Page, Snapshot, fence
 from partbox.protocol.sweep import Sweep
 
 

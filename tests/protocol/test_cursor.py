@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from partbox.protocol import cursor as rules
 from partbox.protocol.cursor import Ask, Cursor
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 
 SAVED = "5:5:"
 SHARED = Page("7:7:", 0)

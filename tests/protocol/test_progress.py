@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.protocol import progress as rules
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress
 
 P0, P1, P2, P3 = (Page(f"{n}:{n}:", n) for n in range(4))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from partbox.protocol import quick_poll as quick
 from partbox.protocol.cursor import CAP, STRETCH
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 
 Ids = st.integers(0, 1 << 62)
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.protocol.cursor import Ask
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.sweep import LEAST, STRETCH, Sweep, brief, sweep
 
 PAGE = Page("1:1:", 0)

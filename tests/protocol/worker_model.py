@@ -12,8 +12,7 @@ from log_model import Log, Record, Transaction, visible
 
 from partbox.protocol import quick_poll as quick
 from partbox.protocol.cursor import Cursor
-from partbox.protocol.horizon import Horizon, Snapshot
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.progress import Progress, Target
 from partbox.protocol.sweep import brief, sweep
 

@@ -12,8 +12,7 @@ from rig import PARTITION, SCHEMA, Rig, counted_polls, transaction, write
 from partbox.db.delivery import records
 from partbox.db.sql import query
 from partbox.protocol.cursor import Ask
-from partbox.protocol.horizon import Snapshot
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page, Snapshot
 from partbox.worker.reading import log_reader
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")

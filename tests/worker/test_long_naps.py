@@ -7,7 +7,7 @@ import pytest
 from desk import Desk
 
 from partbox import Fixed
-from partbox.protocol.ticking import TICK
+from partbox.protocol.lease import TICK
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.reading import poller
 
@@ -25,7 +25,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return last[-1]
 
     last: list[float] = []
-    monkeypatch.setattr(poller, "longest", longest)
+    monkeypatch.setattr(poller, "longest_tick", longest)
     monkeypatch.setattr(poller, "FEW", 257)
     monkeypatch.setattr(Ownership, "tick", lambda *args: (found.append(last[-1]), tick(*args))[1])
     return found

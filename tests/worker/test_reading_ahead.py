@@ -12,7 +12,7 @@ from rig import Rig, counted_polls, write
 from partbox import Outbox
 from partbox.db.delivery import records
 from partbox.protocol import sweep
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.worker.reading.meanwhile import Meanwhile
 
 Conn = psycopg.Connection[Any]

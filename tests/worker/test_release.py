@@ -10,7 +10,7 @@ import pytest
 from rig import PARTITION, Rig, write
 
 from partbox.platform import boottime
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.worker.delivering.lane_runner import LaneRunner
 from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.owning.slot import Slot

@@ -7,7 +7,7 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
 from partbox.db.delivery import cursors
 from partbox.db.delivery.parked import Stored
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.parking import ParkedRow
 from partbox.worker.saving.partition_save import gather
 from partbox.worker.state.partition import Partition

@@ -28,8 +28,7 @@ from partbox.events.record import (
 from partbox.protocol import cursor
 from partbox.protocol.bell import up_for
 from partbox.protocol.cursor import CAP, STRETCH, Ask
-from partbox.protocol.horizon import Fence, fence
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Fence, Page, fence
 from partbox.protocol.quick_poll import ids
 from partbox.protocol.sweep import Sweep
 

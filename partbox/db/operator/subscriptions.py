@@ -10,7 +10,7 @@ from psycopg import ClientCursor, Connection
 
 from partbox.db.sql import query
 from partbox.errors import SchemaError
-from partbox.protocol.silence import Beat
+from partbox.protocol.burial import Beat
 
 Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 

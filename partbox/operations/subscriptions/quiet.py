@@ -18,7 +18,7 @@ from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
-from partbox.protocol.silence import Silence
+from partbox.protocol.burial import Silence
 from partbox.text.wording import command, counted
 
 log = logging.getLogger("partbox.commands")

@@ -20,8 +20,7 @@ from partbox.db.delivery.records import Polled
 from partbox.events.record import PARTITION
 from partbox.observe import Observers
 from partbox.protocol.cursor import CAP, Ask
-from partbox.protocol.horizon import Horizon, Snapshot
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.sweep import Sweep, brief, sweep
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.intake import Arrived, Intake

@@ -13,7 +13,7 @@ from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, PARTITION, ROUTE, microseconds
 from partbox.handlers import Routes
 from partbox.protocol.cursor import Ask, Reading
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.parking import ParkedRow, Verdict
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind

@@ -15,8 +15,7 @@ from partbox.db.delivery import looks
 from partbox.db.delivery.looks import Look
 from partbox.observe import Observers
 from partbox.protocol.bell import Seen
-from partbox.protocol.horizon import Horizon
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Horizon, Page
 from partbox.settings import Settings
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.reading.company import Company

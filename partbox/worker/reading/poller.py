@@ -24,7 +24,7 @@ from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
-from partbox.protocol.ticking import FEW, SOON, longest, until_next
+from partbox.protocol.lease import FEW, SOON, longest_tick, until_next_tick
 from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
@@ -273,7 +273,7 @@ class Poller:
                 self._reader.rearrange()
             self._awaits_since = (self._awaits_since or now) if tick.awaits else None
             awaited = None if self._awaits_since is None else now - self._awaits_since
-            self._tick_at = min(self._tick_at, now + until_next(tick.soonest, awaited, most))
+            self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
             with self._holdings.lock:
                 self._holdings.take_turns()
             self._parts.brake.look()
@@ -291,7 +291,7 @@ class Poller:
         if calm:
             with self._holdings.lock:
                 calm = self._holdings.is_quiet()
-        return longest(owned, self._settings.lease, calm=calm)
+        return longest_tick(owned, self._settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
         most = self._longest()

@@ -18,7 +18,7 @@ from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import Row
 from partbox.protocol.cursor import Cursor
 from partbox.protocol.dict_memory import give_back
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target
 from partbox.worker.state.key import Key, key_of
 from partbox.worker.state.last_save import LastSave

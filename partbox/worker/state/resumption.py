@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress
 from partbox.worker.state.parked_rows import ParkedRows
 

@@ -14,7 +14,7 @@ from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.life import UNKNOWN, NewLifeError
 from partbox.db.delivery.parked import Park
 from partbox.protocol.cursor import Ask
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 
 NEW = "select setval('partbox.life', 77)"
 """As another worker does in the next life, while this one's connection lasts."""

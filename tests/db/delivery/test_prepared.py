@@ -14,7 +14,7 @@ from partbox.db.connect import connect
 from partbox.db.delivery import cursors, looks, records
 from partbox.db.sql import query
 from partbox.protocol.cursor import STRETCH
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 
 pytestmark = pytest.mark.every_version("plans")
 

@@ -24,7 +24,7 @@ from partbox.db.operator import archive, subscriptions
 from partbox.db.sql import query
 from partbox.observe import Observers
 from partbox.protocol.cursor import Ask
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.supervisor.planner import Planner
 
 START = Page("1:1:", 0)

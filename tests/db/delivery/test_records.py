@@ -10,8 +10,7 @@ from polling import TOP, ask, poll, write, write_at, writing
 
 from partbox.db.delivery import looks, records
 from partbox.protocol.cursor import CAP, STRETCH
-from partbox.protocol.horizon import Snapshot
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page, Snapshot
 from partbox.protocol.sweep import Sweep
 
 

@@ -13,7 +13,7 @@ from psycopg import sql
 from partbox.db.delivery import records
 from partbox.db.sql import query
 from partbox.protocol.cursor import STRETCH, Ask
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Page
 from partbox.protocol.sweep import sweep
 
 

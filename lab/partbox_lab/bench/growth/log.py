@@ -22,8 +22,7 @@ from partbox.db.schema.migrate import migrate
 from partbox.demo.workspace import drop
 from partbox.events.record import ID, PARTITION
 from partbox.protocol.cursor import Cursor
-from partbox.protocol.horizon import Horizon, Snapshot
-from partbox.protocol.page import Page
+from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.segments import AHEAD, Range
 from partbox.protocol.sweep import brief
 from partbox_lab.bench import statements

@@ -1,0 +1,44 @@
+"""The time between two ticks."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.protocol.lease import AWAITING, FEW, LONGEST, PATIENT, SOON, TICK, longest_tick, until_next_tick
+
+LEASE = 6.0
+SECONDS = st.floats(min_value=0, max_value=1e6)
+DUE = st.none() | SECONDS
+
+
+@given(DUE, st.none() | SECONDS)
+def test_a_tick_comes_four_times_a_second_at_least_and_never_at_once(soonest, awaited):
+    assert AWAITING <= until_next_tick(soonest, awaited) <= TICK
+
+
+@given(SECONDS)
+def test_what_is_due_soon_is_looked_for_soon(soonest):
+    assert until_next_tick(soonest, None) == min(TICK, max(SOON, soonest))
+
+
+@given(DUE, SECONDS)
+def test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody(soonest, awaited):
+    assert until_next_tick(soonest, awaited) <= max(AWAITING, awaited / PATIENT)
+    assert until_next_tick(soonest, PATIENT * TICK) == until_next_tick(soonest, None)
+
+
+def test_who_owns_few_partitions_ticks_more_rarely_and_who_owns_none_yet_does_not():
+    assert longest_tick(0, LEASE, calm=True) == TICK
+    assert {longest_tick(owned, LEASE, calm=True) for owned in range(FEW, 257)} == {TICK}
+    assert longest_tick(FEW // 2, LEASE, calm=True) == 2 * TICK
+    assert longest_tick(1, LEASE, calm=True) == LONGEST
+    assert until_next_tick(None, None, LONGEST) == LONGEST
+    assert until_next_tick(LONGEST + 1, None, LONGEST) == LONGEST
+
+
+def test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody():
+    assert {longest_tick(owned, LEASE, calm=False) for owned in range(257)} == {TICK}
+
+
+@given(st.integers(0, 256), st.floats(0.1, 60), st.booleans())
+def test_nobody_sleeps_for_so_long_that_it_looks_dead(owned, lease, calm):
+    assert TICK <= longest_tick(owned, lease, calm=calm) <= max(TICK, lease / 3)
