@@ -25,7 +25,7 @@ from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
-from partbox.supervisor.uninterrupted import uninterrupted
+from partbox.supervisor.signals import uninterrupted
 from partbox.terminal.interrupts import Interrupts
 from partbox.terminal.roster import Roster
 from partbox.terminal.streams import stderr_to

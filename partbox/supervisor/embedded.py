@@ -24,9 +24,8 @@ from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.platform import boottime
 from partbox.protocol.lease import IDLE, Steadiness
 from partbox.settings import Settings
-from partbox.supervisor.membership import Membership
+from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.purging import Purging
-from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import Slot
 from partbox.worker.worker import Worker
 
@@ -60,7 +59,7 @@ class EmbeddedWorker:
         observers = Observers([*handlers.observers, *recorders])
         self._slot = Slot.local()
         self._pid = os.getpid()
-        self._ward = Ward(self._slot, self._pid)
+        self._process = RegisteredProcess(self._slot, self._pid)
         self._membership = Membership(settings, subscription, dsn, observers)
         self._purging = Purging(settings, dsn, nodes=self._membership.nodes)
         self._worker = Worker(
@@ -101,7 +100,7 @@ class EmbeddedWorker:
             raise RegistrationError(self._lack)
         try:
             self._membership.open()
-            self._membership.tick([self._ward])
+            self._membership.tick([self._process])
         except BaseException:
             self._membership.close()
             raise
@@ -121,7 +120,7 @@ class EmbeddedWorker:
             self._state = "stopped"
             return
         self._state = "stopped"
-        self._ward.draining = True
+        self._process.draining = True
         self._again.set()
         self._worker.stop()
         self._purging.stop()
@@ -130,7 +129,7 @@ class EmbeddedWorker:
         self._thread.join()
         try:
             if self._slot.instance is not None:
-                self._membership.bury([self._ward])
+                self._membership.bury([self._process])
         except Error as error:
             log_event(
                 log, "not_buried", "could not leave the cluster, the lease will end by itself: %s", error, instances=1
@@ -173,7 +172,7 @@ class EmbeddedWorker:
         while not self._stopping.is_set():
             self._vouch(steadiness.lasted(boottime()))
             try:
-                pause = self._membership.tick([self._ward])
+                pause = self._membership.tick([self._process])
             except Error as error:
                 pause = 0.2
                 steadiness.note(boottime(), reached=self._membership.failed(error))
@@ -186,12 +185,12 @@ class EmbeddedWorker:
         """Renew the lease while the worker reads or saves, or a handler runs in it; one that has failed does not."""
         idle = min(steady, boottime() - self._slot.worked_at)
         failed = self._worker.failure is not None  # as it has said itself
-        works = self._ward.leaving or (idle < IDLE * self._settings.lease and not failed)
+        works = self._process.leaving or (idle < IDLE * self._settings.lease and not failed)
         vouched = works or bool(self._worker.dispatcher.note_running())
-        if self._ward.vouched and not vouched and not failed:
+        if self._process.vouched and not vouched and not failed:
             text = "the worker has neither read nor saved for %.1f s, though it could: its lease is left to end"
             log_event(log, "not_vouched", text, idle, subscription=self._membership.subscription, seconds=idle)
-        self._ward.vouched = vouched
+        self._process.vouched = vouched
 
     def __enter__(self) -> "EmbeddedWorker":
         self.start()

@@ -1,9 +1,13 @@
 """The loop of a node: watches its processes, renews their leases, buries and replaces those that end."""
 
 import logging
+import os
 import time
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 
+from multiprocess import connection
 from psycopg import Error
 
 from partbox.errors import PartboxError
@@ -11,13 +15,9 @@ from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
 from partbox.protocol.lease import Steadiness
 from partbox.supervisor.child import Job
+from partbox.supervisor.database_retry import DatabaseRetry
 from partbox.supervisor.exits import Exit, judge
-from partbox.supervisor.joining import Joining
-from partbox.supervisor.membership import Membership
-from partbox.supervisor.pulse import Pulse
-from partbox.supervisor.shutdown import Shutdown
-from partbox.supervisor.wake_pipe import WakePipe
-from partbox.supervisor.ward import Ward
+from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.workers import Workers
 from partbox.text.wording import counted
@@ -27,6 +27,97 @@ log = logging.getLogger("partbox.supervisor")
 STARTING = 0.02  # seconds between two turns of the loop while a process starts
 WATCH = 0.25  # and otherwise, at most
 RETRY = 0.2  # seconds until a heartbeat that failed is tried again
+GRACE = 2.0  # seconds beyond the drain timeout that processes have to end
+ENDING = 2.0  # seconds that the loop has to end when all processes are killed
+
+
+class LoopHeartbeat:
+    """The moment at which a loop last turned (monotonic seconds). The loop writes, any thread reads."""
+
+    def __init__(self) -> None:
+        self.turned_at = 0.0
+        self.asking = False  # the database, which may not answer
+
+    def turn(self) -> float:
+        """Note that the loop turns now; that moment."""
+        self.turned_at = time.monotonic()
+        return self.turned_at
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """In here the loop stands still for as long as the database likes: no restart would help."""
+        self.asking = True
+        try:
+            yield
+        finally:
+            self.turned_at = time.monotonic()
+            self.asking = False
+
+    def silent(self, now: float) -> float:
+        """Seconds since the loop has turned; 0.0 while it waits for the database."""
+        return 0.0 if self.asking else now - self.turned_at
+
+
+class Shutdown:
+    """Asked for once. Without a lock: a signal's handler may ask, and may have interrupted the holder of any lock."""
+
+    def __init__(self) -> None:
+        self._kill_at: float | None = None
+        self._killed_at: float | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self._kill_at is not None
+
+    def ask(self, drain_timeout: float) -> None:
+        """Let processes end by themselves for the drain timeout and a little more; a second call changes nothing."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + drain_timeout + GRACE
+
+    def ask_at_once(self) -> None:
+        """Let nothing end by itself any more."""
+        self._kill_at = 0.0
+
+    def note_killed(self) -> None:
+        """All processes are killed by now."""
+        self._killed_at = self._killed_at or time.monotonic()
+
+    def kills(self, now: float) -> bool:
+        """True if the processes that still run are to be killed."""
+        return self._kill_at is not None and now >= self._kill_at
+
+    @property
+    def overdue(self) -> bool:
+        """True if all is killed, and the loop has not ended since."""
+        return self._killed_at is not None and time.monotonic() - self._killed_at > ENDING
+
+
+class WakePipe:
+    """`wake` takes no lock, so that a signal's handler may call it. In a forked process it does nothing: the pipe is
+    the parent's."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        self._pid = os.getpid()
+
+    def wake(self) -> None:
+        """Any thread, also after `close`."""
+        if self._pid != os.getpid():
+            return
+        with suppress(OSError):
+            os.write(self._writer, b"x")
+
+    def wait(self, sentinels: Sequence[int], timeout: float) -> bool:
+        """Wait until one of the processes has ended, or `wake` was called, which is True."""
+        if self._reader not in connection.wait([*sentinels, self._reader], timeout):
+            return False
+        os.read(self._reader, 4096)
+        return True
+
+    def close(self) -> None:
+        reader, writer, self._writer = self._reader, self._writer, -1
+        os.close(reader)
+        os.close(writer)
 
 
 class NodeLoop:
@@ -37,19 +128,20 @@ class NodeLoop:
         job: Job,
         workers: Workers,
         membership: Membership,
-        joining: Joining,
+        database: DatabaseRetry,
         shutdown: Shutdown,
         wake: WakePipe,
     ) -> None:
         self._job = job
+        self._log = partial(log_event, log, subscription=job.subscription)
         self._workers = workers
         self._membership = membership
-        self._joining = joining
+        self._database = database
         self._shutdown = shutdown
         self._wake = wake
         self._tick_at = 0.0
         self._steadiness = Steadiness(job.settings.lease)
-        self.pulse = Pulse()
+        self.pulse = LoopHeartbeat()
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -69,13 +161,13 @@ class NodeLoop:
             if self._shutdown.kills(now):
                 self._workers.kill()
         else:
-            if not self._joining.joined:
+            if not self._database.joined:
                 self._join(now)
-            if self._joining.joined and self._workers.adjust(now):
+            if self._database.joined and self._workers.adjust(now):
                 self._tick_at = 0.0
         self._workers.watch(self._steadiness.lasted(boottime()))
-        if not self._joining.joined and not self._workers:
-            self._tick_at = self._joining.next_at
+        if not self._database.joined and not self._workers:
+            self._tick_at = self._database.next_at
         elif now >= self._tick_at:
             self._tick(now)
         self._wait(max(0.0, self._tick_at - time.monotonic()))
@@ -93,16 +185,16 @@ class NodeLoop:
     def _join(self, now: float) -> None:
         """Try whether the database can be worked for by now, once nothing runs that was begun when it could."""
         self._drain()
-        if not self._workers and now >= self._joining.next_at:
+        if not self._workers and now >= self._database.next_at:
             with self.pulse.waiting():
-                self._joining.attempt()
+                self._database.attempt()
             self._tick_at = 0.0
 
     def _tick(self, now: float) -> None:
-        wards = self._workers.living_wards()
+        processes = self._workers.living()
         try:
             with self.pulse.waiting():
-                self._tick_at = now + self._membership.tick(wards)
+                self._tick_at = now + self._membership.tick(processes)
         except Error as error:
             self._steadiness.note(boottime(), reached=self._membership.failed(error))
             self._tick_at = now + RETRY
@@ -112,39 +204,36 @@ class NodeLoop:
     def _reap(self) -> None:
         """Bury the processes that ended, at once, and plan their replacement."""
         ended = self._workers.ended()
-        victims = [handle.ward for handle in ended if handle.instance is not None]
+        victims = [handle.registered for handle in ended if handle.instance is not None]
         for handle in ended:
-            handle.ward.draining |= self._shutdown.asked  # `kill` asks none to drain
+            handle.registered.draining |= self._shutdown.asked  # `kill` asks none to drain
             self._judge(handle)
             self._workers.remove(handle)
         if victims:
             self._bury(victims)
 
     def _judge(self, handle: WorkerHandle) -> None:
-        drained, stopping = handle.ward.draining, self._shutdown.asked
+        drained, stopping = handle.registered.draining, self._shutdown.asked
         several = bool(self._job.database)
         code = 0 if handle.unborn else handle.exit_code
         match judge(code, drained=drained, stopping=stopping, killed=handle.killed, several=several):
             case Exit.DATABASE_UNFIT:
-                self._joining.leave()
+                self._database.leave()
             case Exit.CANNOT_WORK:
                 self.failure = PartboxError(f"worker process {handle.pid} cannot work; its log says why")
                 self._shutdown.ask(self._job.settings.drain_timeout)
                 self._wake.wake()
             case Exit.KILLED:
                 text = "process %d did not end in time and was killed: what ran may be delivered again"
-                self._tell("killed", text, handle.pid, worker_pid=handle.pid)
+                self._log("killed", text, handle.pid, worker_pid=handle.pid)
             case Exit.CRASHED:
                 self._workers.note_crash(handle)
 
-    def _bury(self, victims: list[Ward]) -> None:
+    def _bury(self, victims: list[RegisteredProcess]) -> None:
         try:
             with self.pulse.waiting():
-                self._membership.bury(victims, self._workers.living_wards())
+                self._membership.bury(victims, self._workers.living())
         except Error as error:
             text = "could not free the partitions of %s, which are free when the lease is over: %s"
             dead = counted(len(victims), "dead process")
-            self._tell("not_buried", text, dead, error, instances=len(victims))
-
-    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        log_event(log, name, text, *arguments, subscription=self._job.subscription, **fields)
+            self._log("not_buried", text, dead, error, instances=len(victims))

@@ -5,8 +5,8 @@ One tick a heartbeat, and whenever something changed:
 1. Renew the rows of all processes that this node vouches for, in one statement. What is renewed may be trusted until
    the time at which the statement was *sent*, plus the lease, less a margin. A row that is gone was buried: its process
    gets a new identity, and with it drops everything.
-2. Look at the others (see `watching`). Bury whose lease is over, by the rule of `rules/burial`; this node watches
-   without a break while its own heartbeats have none.
+2. Look at the others (see `peer_monitor`). Bury whose lease is over, by the rule of `protocol.burial`; this node
+   watches without a break while its own heartbeats have none.
 3. Plan (see `planner`), if something has changed.
 """
 
@@ -15,6 +15,8 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -34,11 +36,33 @@ from partbox.protocol.turn_taking import between_beats
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.parcel import VERSION
+from partbox.supervisor.peer_monitor import PeerMonitor
 from partbox.supervisor.planner import Planner
-from partbox.supervisor.ward import Ward
-from partbox.supervisor.watching import Watching
-from partbox.supervisor.wording import of_burial
-from partbox.worker.owning.slot import PLANS
+from partbox.text.wording import counted
+from partbox.worker.owning.slot import PLANS, STOPPING, Slot
+
+
+@dataclass(slots=True, eq=False)
+class RegisteredProcess:
+    """A process of this node. `vouched`: it works, so its row is to be renewed, or made; `row_leaves`: its row
+    says that it is leaving."""
+
+    slot: Slot
+    pid: int
+    draining: bool = False
+    vouched: bool = True
+    row_leaves: bool = False
+
+    @property
+    def leaving(self) -> bool:
+        """True if it was told to end, by its supervisor or by a signal of its own."""
+        return self.draining or self.slot[STOPPING] > 0
+
+    @property
+    def needs_identity(self) -> bool:
+        """True if it works and has no row: it is new, or was buried."""
+        return self.slot.instance is None and self.vouched and not self.leaving
+
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -70,6 +94,7 @@ class Membership:
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
+        self._log = partial(log_event, log, subscription=subscription)
         self._supervisor = uuid7()  # tells this start of a node from others of its name, in the order of their starts
         self._pool = MembershipPool(settings, subscription, dsn, database)
         self._planner = Planner(self._schema, subscription, self._observers)
@@ -77,7 +102,7 @@ class Membership:
         self._last_beat = 0.0
         self._renewed = False  # in the last tick
         self._beats: dict[UUID, Renewal] = {}  # the last ones that the database took
-        self._watching = Watching(settings, subscription)
+        self._peers = PeerMonitor(settings, subscription)
 
     def open(self) -> None:
         """Connect; check that schema, cluster and subscription are there. Raises SchemaError, psycopg.Error."""
@@ -101,44 +126,42 @@ class Membership:
 
     def nodes(self) -> int:
         """The number of nodes that the subscription had when this one looked last. Any thread."""
-        return self._watching.nodes
+        return self._peers.nodes
 
-    def tick(self, wards: Sequence[Ward]) -> float:
+    def tick(self, processes: Sequence[RegisteredProcess]) -> float:
         """One tick; the seconds until the next is due. psycopg.Error when the database cannot be reached."""
         self._renewed = False
         with self._pool.connection() as conn:
-            self._renew(conn, wards)
+            self._renew(conn, processes)
             self._renewed = True
-            self._leave(conn, wards)
-            self._register(
-                conn, [ward for ward in wards if ward.slot.instance is None and ward.vouched and not ward.leaving]
-            )
+            self._leave(conn, processes)
+            self._register(conn, [each for each in processes if each.needs_identity])
             due = self._attend(conn)
-            self._announce(wards)
+            self._announce(processes)
         return min(self._between_beats(), max(0.01, due))
 
     def failed(self, error: Error) -> bool:
         """Log the error of the last tick; True if its heartbeat came through all the same."""
         text = NOT_PLANNED if self._renewed else NO_HEARTBEAT
-        self._tell("not_planned" if self._renewed else "no_heartbeat", text, error)
+        self._log("not_planned" if self._renewed else "no_heartbeat", text, error)
         return self._renewed
 
-    def bury(self, wards: Sequence[Ward], others: Sequence[Ward] = ()) -> None:
+    def bury(self, processes: Sequence[RegisteredProcess], others: Sequence[RegisteredProcess] = ()) -> None:
         """Free at once the partitions of these processes, which have ended; the `others` of this node go on.
 
         Those that had been told to end have left; only the others count as buried.
         """
         with self._pool.connection() as conn:
-            self._leave(conn, wards)
-            ended = {ward.slot.instance: ward.leaving for ward in wards if ward.slot.instance}
+            self._leave(conn, processes)
+            ended = {process.slot.instance: process.leaving for process in processes if process.slot.instance}
             self._bury(conn, [*ended], known_dead=True, left={each for each, leaving in ended.items() if leaving})
             self._planner.plan(conn)
             self._announce(others)
 
-    def _announce(self, wards: Sequence[Ward]) -> None:
+    def _announce(self, processes: Sequence[RegisteredProcess]) -> None:
         """The processes of this node look at once after a plan that it has made; others see it at their next tick."""
-        for ward in wards:
-            ward.slot[PLANS] = self._planner.made
+        for process in processes:
+            process.slot[PLANS] = self._planner.made
 
     def empty(self) -> bool:
         """True if everything that is due is delivered; False while nobody knows, as the database cannot be reached."""
@@ -149,24 +172,24 @@ class Membership:
             log_event(log, "loop_error", UNKNOWN, error, subscription=self.subscription, loop="until-empty")
             return False
 
-    def _renew(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
-        named = {ward.slot.instance: ward for ward in wards if ward.vouched and ward.slot.instance is not None}
+    def _renew(self, conn: Connection[Any], processes: Sequence[RegisteredProcess]) -> None:
+        named = {each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None}
         boot, wall, now = boottime(), time.time(), time.monotonic()
-        leaving = {id: ward.leaving for id, ward in named.items() if id}
+        leaving = {id: process.leaving for id, process in named.items() if id}
         alive = instances.heartbeat(conn, self._schema, leaving)
         if len(alive) < len(named):
             proof.intact(conn, self._schema, self.subscription)  # in another table nobody is alive
         self._compare(alive)
         lease = self._settings.lease
-        for instance, ward in named.items():
+        for instance, process in named.items():
             if instance in alive:
-                if ward.left != leaving[instance]:
-                    self._watching.hurry()
-                ward.left = leaving[instance]
-                ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
+                if process.row_leaves != leaving[instance]:
+                    self._peers.hurry()
+                process.row_leaves = leaving[instance]
+                process.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             else:
-                self._tell("identity_lost", UNKNOWN_PROCESS, ward.pid, worker_pid=ward.pid)
-                ward.slot.instance = None
+                self._log("identity_lost", UNKNOWN_PROCESS, process.pid, worker_pid=process.pid)
+                process.slot.instance = None
         if self._steady_since is None or breaks(now - self._last_beat, lease):
             self._steady_since = now
         self._last_beat = now
@@ -176,21 +199,21 @@ class Membership:
         taken = {each: beat.at for each, beat in self._beats.items() if each in beats}
         forgotten = [(at, beats[each].before) for each, at in taken.items() if beats[each].before < at]
         if forgotten:
-            self._tell("history_went_back", WENT_BACK, *(at.isoformat(" ", "seconds") for at in max(forgotten)))
+            self._log("history_went_back", WENT_BACK, *(at.isoformat(" ", "seconds") for at in max(forgotten)))
         self._beats = beats
 
-    def _leave(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
+    def _leave(self, conn: Connection[Any], processes: Sequence[RegisteredProcess]) -> None:
         """Mark as leaving those that leave and are not renewed: they are silent, or have ended since."""
-        for ward in wards:
-            if ward.leaving and not ward.left and ward.slot.instance is not None:
-                instances.leave(conn, self._schema, ward.slot.instance)
-                ward.left = True
-                self._watching.hurry()
+        for process in processes:
+            if process.leaving and not process.row_leaves and process.slot.instance is not None:
+                instances.leave(conn, self._schema, process.slot.instance)
+                process.row_leaves = True
+                self._peers.hurry()
 
-    def _register(self, conn: Connection[Any], wards: Sequence[Ward]) -> None:
-        if not wards:
+    def _register(self, conn: Connection[Any], processes: Sequence[RegisteredProcess]) -> None:
+        if not processes:
             return
-        self._watching.hurry()
+        self._peers.hurry()
         boot, wall, lease = boottime(), time.time(), self._settings.lease
         by_pid = instances.register(
             conn,
@@ -198,18 +221,18 @@ class Membership:
             subscription=self.subscription,
             node=self._settings.node,
             hostname=socket.gethostname(),
-            pids=[ward.pid for ward in wards],
+            pids=[process.pid for process in processes],
             version=VERSION,
             lease=lease,
             supervisor=self._supervisor,
         )
-        for ward in wards:
-            ward.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
-            ward.slot.instance = by_pid[ward.pid]
+        for process in processes:
+            process.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
+            process.slot.instance = by_pid[process.pid]
 
     def _attend(self, conn: Connection[Any]) -> float:
         """Look at the others if it is time; seconds until the next lease may be over, or the next heartbeat is due."""
-        watch = self._watching.look(conn)
+        watch = self._peers.observe(conn)
         if watch is None:
             return self._between_beats()
         due = self._bury_expired(conn, watch)
@@ -220,25 +243,30 @@ class Membership:
         """Bury the instances whose lease is over; seconds until the next one's may be."""
         now = time.monotonic()
         steady_since = now if self._steady_since is None else self._steady_since
-        decided = burials(watch.late, self._watching.seen, now, steady_since)
+        decided = burials(watch.late, self._peers.seen, now, steady_since)
         if decided.due or watch.orphaned:
             self._bury(conn, decided.due, known_dead=False)
         return self._between_beats() if decided.next_in is None else decided.next_in
 
     def _between_beats(self) -> float:
-        return between_beats(self._watching.nodes, self._settings.heartbeat, self._settings.lease)
+        return between_beats(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
 
     def _bury(
         self, conn: Connection[Any], victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()
     ) -> None:
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
-        self._watching.hurry()
+        self._peers.hurry()
         self._planner.forget()
         dead = len([instance for instance in gone if instance not in left])
         if dead:
             self._observers.buried(dead)
         if freed and (dead or not gone):
-            self._tell("buried", "%s", of_burial(dead, freed), instances=dead, partitions=freed)
+            self._log("buried", "%s", of_burial(dead, freed), instances=dead, partitions=freed)
 
-    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        log_event(log, name, text, *arguments, subscription=self.subscription, **fields)
+
+def of_burial(buried: int, freed: int) -> str:
+    """The fate of the partitions of processes without a lease."""
+    what = counted(freed, "partition")
+    if not buried:
+        return f"{what} had no living owner, and may be claimed"
+    return f"{counted(buried, 'process')} died and left {what}, to be claimed by others"

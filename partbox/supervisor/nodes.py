@@ -17,10 +17,10 @@ from partbox.operations import arguments as asked
 from partbox.operations.subscriptions import Subscriptions
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.child import Job
-from partbox.supervisor.running import run
-from partbox.supervisor.service import unneeded
+from partbox.supervisor.foreground import run
 from partbox.supervisor.serving import Pages, served
 from partbox.supervisor.supervisor import Supervisor
+from partbox.supervisor.systemd import unneeded
 
 log = logging.getLogger("partbox")
 

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import partial
 from typing import Any
 
 from psycopg import Connection
@@ -13,7 +14,7 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.assignment import assign, needs_plan
 from partbox.protocol.turn_taking import share
-from partbox.supervisor.wording import of_plan
+from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -26,6 +27,7 @@ class Planner:
     def __init__(self, schema: str, subscription: str, observers: Observers) -> None:
         self._schema = schema
         self._subscription = subscription
+        self._log = partial(log_event, log, subscription=subscription)
         self._observers = observers
         self._still = False  # paused or dropped, which is logged once
         self.made = 0  # plans that were made here
@@ -59,7 +61,7 @@ class Planner:
             self.made += 1
             self._observers.planned(moved)
             text = of_plan(moved, len(members))
-            self._tell("planned", "%s", text, partitions=moved, instances=len(members))
+            self._log("planned", "%s", text, partitions=moved, instances=len(members))
         return False
 
     def _say(self, conn: Connection[Any], *, still: bool) -> None:
@@ -69,13 +71,20 @@ class Planner:
         paused = still and subscriptions.paused(conn, self._schema, self._subscription)
         if paused is None:
             text = "subscription %r no longer exists: stop this worker"
-            self._tell("subscription_gone", text, self._subscription)
+            self._log("subscription_gone", text, self._subscription)
         elif paused:
             text = "subscription %r is paused: nothing is delivered until `partbox subscription resume`"
-            self._tell("paused", text, self._subscription)
+            self._log("paused", text, self._subscription)
         elif not still:
-            self._tell("resumed", "subscription %r is delivered again", self._subscription)
+            self._log("resumed", "subscription %r is delivered again", self._subscription)
         self._still = paused is not False
 
-    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        log_event(log, name, text, *arguments, subscription=self._subscription, **fields)
+
+def of_plan(moved: int, members: int) -> str:
+    """The moves of a plan, and their reason."""
+    what = counted(moved, "partition")
+    if members == 0:
+        return f"no process is left that delivers: {what} wait for one"
+    if members == 1:
+        return f"assigned {what} to the only process"
+    return f"moving {what}, so that {counted(members, 'process')} have even shares"

@@ -1,6 +1,6 @@
 """One node: starts, stops and describes it.
 
-Its parts: the processes (`workers`), their rows and leases (`membership`), its database (`joining`), its end
+Its parts: the processes (`workers`), their rows and leases (`membership`), its database (`database_retry`), its end
 (`shutdown`), and the loop of its only thread, which acts on all of them (`loop`). `stop` and `kill` are for signal
 handlers too, so they take no lock.
 """
@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
@@ -21,13 +21,11 @@ from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.supervisor.child import Job
-from partbox.supervisor.joining import Joining
-from partbox.supervisor.loop import NodeLoop
+from partbox.supervisor.database_retry import DatabaseRetry
+from partbox.supervisor.loop import NodeLoop, Shutdown, WakePipe
 from partbox.supervisor.membership import Membership
 from partbox.supervisor.parcel import VERSION
 from partbox.supervisor.purging import Purging
-from partbox.supervisor.shutdown import Shutdown
-from partbox.supervisor.wake_pipe import WakePipe
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.workers import Workers
 from partbox.text.wording import counted
@@ -40,7 +38,7 @@ class Supervisor:
 
     `handlers` are those of this process; those of the worker processes are what `job.load` gives there. `prepare` is
     called before the database is looked at. `job.database` is its name where it is one of several: then a start does
-    not fail when it cannot be worked for, which is tried again (see Joining).
+    not fail when it cannot be worked for, which is tried again (see DatabaseRetry).
     """
 
     def __init__(
@@ -57,6 +55,7 @@ class Supervisor:
         self.settings = job.settings
         self.dsn = job.dsn
         self.subscription = job.subscription
+        self._log = partial(log_event, log, subscription=job.subscription)
         self.database = job.database
         self.meters = meters
         self._handlers = handlers
@@ -64,10 +63,10 @@ class Supervisor:
         self._membership = Membership(job.settings, job.subscription, job.dsn, Observers(observers), job.database)
         self._purging = Purging(job.settings, job.dsn, job.database, self._membership.nodes)
         self._prepare = prepare
-        self._joining = Joining(self._enter, job.subscription)
+        self._database = DatabaseRetry(self._enter, job.subscription)
         self._shutdown = Shutdown()
         self._wake = WakePipe()
-        self._loop = NodeLoop(job, self._workers, self._membership, self._joining, self._shutdown, self._wake)
+        self._loop = NodeLoop(job, self._workers, self._membership, self._database, self._shutdown, self._wake)
         self._thread = threading.Thread(target=self._run, name="partbox-supervisor", daemon=True)
         self._pid = os.getpid()
 
@@ -88,24 +87,24 @@ class Supervisor:
     @property
     def gone(self) -> bool:
         """Ended; or all is killed, or nothing runs, and its loop only waits for a database that does not answer."""
-        idle = self._shutdown.asked and self._joining.trying  # it tries only while there are no processes
+        idle = self._shutdown.asked and self._database.trying  # it tries only while there are no processes
         return self._shutdown.overdue or idle or not self.running
 
     @property
     def joined(self) -> bool:
         """Its database can be worked for; false only of one of several, or before the start."""
-        return self._joining.joined
+        return self._database.joined
 
     @property
     def never_joined(self) -> Exception | None:
         """The reason why its database could not be worked for, if it never could yet."""
-        return self._joining.error if self._joining.never else None
+        return self._database.error if self._database.never else None
 
     @property
     def hindrance(self) -> str | None:
         """The reason why its database cannot be worked for, for everybody to read; None if it can, or before that is
         known."""
-        return self._joining.hindrance()
+        return self._database.hindrance()
 
     def vitals(self) -> SupervisorVitals:
         """Its state, as far as it knows by itself. Any thread, never waits."""
@@ -132,7 +131,7 @@ class Supervisor:
         """
         self._check_handlers()
         if not self.database:
-            self._joining.join()
+            self._database.join()
         self._thread.start()
 
     def scale(self, processes: int) -> None:
@@ -176,7 +175,7 @@ class Supervisor:
         if self.settings.enabled:
             self._purging.start()
         node, processes, concurrency = self.settings.node, self._workers.wanted, self._job.concurrency
-        self._tell(
+        self._log(
             "node_started",
             "node %s starts in subscription %r: %s, up to %s at once in each",
             node,
@@ -188,9 +187,6 @@ class Supervisor:
             concurrency=concurrency,
             version=VERSION,
         )
-
-    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        log_event(log, name, text, *arguments, subscription=self.subscription, **fields)
 
     def _run(self) -> None:
         with about(self.database):
@@ -204,7 +200,7 @@ class Supervisor:
         self._purging.stop()
         self._membership.close()
         node = self.settings.node
-        self._tell("node_stopped", "node %s has stopped in subscription %r", node, self.subscription, node=node)
+        self._log("node_stopped", "node %s has stopped in subscription %r", node, self.subscription, node=node)
         self._wake.close()
         if self.meters is not None:
             self.meters.ended()

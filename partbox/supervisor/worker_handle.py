@@ -12,9 +12,9 @@ from partbox.observe.metrics.meter import Meter
 from partbox.platform import boottime
 from partbox.protocol.lease import Signs
 from partbox.supervisor.child import Job, main
+from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.parcel import Packing, Spawned
-from partbox.supervisor.uninterrupted import uninterrupted
-from partbox.supervisor.ward import Ward
+from partbox.supervisor.signals import uninterrupted
 from partbox.worker.owning.slot import (
     OWNED,
     POLL_TICK,
@@ -54,7 +54,7 @@ class WorkerHandle:
         self._remember(slot, self._process.pid)
 
     def _remember(self, slot: Slot, pid: int) -> None:
-        self.ward = Ward(slot, pid, vouched=False)  # until it has read
+        self.registered = RegisteredProcess(slot, pid, vouched=False)  # until it has read
         self.seen: Signs | None = None  # at the supervisor's last check
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self._held_at = 0.0  # when both of its threads were last seen silent for that reason
@@ -62,11 +62,11 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        return self.ward.pid
+        return self.registered.pid
 
     @property
     def instance(self) -> UUID | None:
-        return self.ward.slot.instance
+        return self.registered.slot.instance
 
     @property
     def sentinel(self) -> int:
@@ -80,16 +80,16 @@ class WorkerHandle:
     @property
     def handler_timeout(self) -> float:
         """The longest time that its handlers may run (seconds), 0.0 if some have no timeout."""
-        return self.ward.slot[TIMEOUT]
+        return self.registered.slot[TIMEOUT]
 
     @property
     def ready(self) -> bool:
         """True if it has begun to work, and may get partitions."""
-        return self.ward.slot[POLL_TICK] > 0 or self.ward.slot[SAVE_TICK] > 0
+        return self.registered.slot[POLL_TICK] > 0 or self.registered.slot[SAVE_TICK] > 0
 
     def signs(self) -> Signs:
         """Its signs of life. One that leaves is not idle: it ends by itself."""
-        slot, now = self.ward.slot, boottime()
+        slot, now = self.registered.slot, boottime()
         running, stopped = slot[RUNNING_SINCE], processes.stopped(self.pid)
         if running and not stopped:
             self._busy_at = now
@@ -102,7 +102,7 @@ class WorkerHandle:
         since = self._busy_at if not running else 0.0
         silent, half = now - max(*ticks, since), now - max(min(ticks), since)
         has_read = slot[READ_AT] > 0
-        idle = self._since(slot.worked_at) if has_read and not self.ward.leaving else 0.0
+        idle = self._since(slot.worked_at) if has_read and not self.registered.leaving else 0.0
         self.seen = Signs(silent, now - running if running else None, stopped, half, idle, has_read)
         return self.seen
 
@@ -112,7 +112,7 @@ class WorkerHandle:
 
     def process(self) -> ProcessVitals:
         """Its state at the supervisor's last check, a quarter of a second ago. Any thread."""
-        slot, seen = self.ward.slot, self.seen
+        slot, seen = self.registered.slot, self.seen
         return ProcessVitals(
             pid=self.pid,
             ready=self.ready,
@@ -120,7 +120,7 @@ class WorkerHandle:
             handler=seen.handler if seen is not None else None,
             unread=self._since(slot[READ_AT]) if seen is not None else 0.0,
             unsaved=self._since(slot[SAVED_AT]) if seen is not None else 0.0,
-            vouched=self.ward.vouched,
+            vouched=self.registered.vouched,
             trusted=slot.instance is not None and slot.trusted(),
             instance=slot.instance,
             partitions=int(slot[OWNED]),
@@ -128,8 +128,8 @@ class WorkerHandle:
 
     def drain(self) -> None:
         """Ask it to release everything and to end; kill it if it has not begun to work, and still loads handlers."""
-        self.ward.draining = True
-        self.ward.slot[STOPPING] = 1.0
+        self.registered.draining = True
+        self.registered.slot[STOPPING] = 1.0
         if not self.ready:  # it cannot own anything: it gets an identity when it has begun
             self.unborn = True
             self._process.kill()

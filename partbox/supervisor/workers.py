@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from multiprocess import get_context
 
@@ -16,8 +16,8 @@ from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
 from partbox.protocol.lease import Patience, Signs, gives_up, vouches
 from partbox.supervisor.child import Job
-from partbox.supervisor.deaths import CRASH_LOOP, RECENT, Deaths
-from partbox.supervisor.ward import Ward
+from partbox.supervisor.membership import RegisteredProcess
+from partbox.supervisor.restart_backoff import CRASH_LOOP, RECENT, RestartBackoff
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.text.wording import counted, ending
 from partbox.worker.owning.slot import shared
@@ -36,13 +36,14 @@ class Workers:
         self.scale(wanted)
         standard_streams.keep_open()
         self._job = job
+        self._log = partial(log_event, log, subscription=job.subscription)
         self._meters = meters
         self._context = get_context("spawn")
         self._memory = shared(self._context, MOST)
         self._handles: dict[int, WorkerHandle] = {}
         self._lock = threading.Lock()
         self._spawn_at = 0.0
-        self.deaths = Deaths()
+        self.deaths = RestartBackoff()
 
     def scale(self, wanted: int) -> None:
         """The number of processes from the next `adjust` on."""
@@ -71,11 +72,11 @@ class Workers:
     @property
     def arriving(self) -> bool:
         """True if one of them waits for its identity."""
-        return any(handle.instance is None and handle.ward.vouched for handle in self._handles.values())
+        return any(handle.instance is None and handle.registered.vouched for handle in self._handles.values())
 
-    def living_wards(self) -> list[Ward]:
+    def living(self) -> list[RegisteredProcess]:
         """Those that have begun to work and have not ended."""
-        return [handle.ward for handle in self._handles.values() if handle.ready and handle.exit_code is None]
+        return [handle.registered for handle in self._handles.values() if handle.ready and handle.exit_code is None]
 
     def ended(self) -> list[WorkerHandle]:
         """Those that have ended, and are not removed yet."""
@@ -83,7 +84,7 @@ class Workers:
 
     def adjust(self, now: float) -> bool:
         """Spawn the missing ones; let the youngest go if there are too many, which is True."""
-        staying = [handle for handle in self._handles.values() if not handle.ward.draining]
+        staying = [handle for handle in self._handles.values() if not handle.registered.draining]
         if len(staying) < self.wanted and now >= self._spawn_at:
             self._spawn(now, self.wanted - len(staying))
         staying.sort(key=lambda handle: handle.started_at)
@@ -94,7 +95,7 @@ class Workers:
         return self._drain(list(self._handles.values()))
 
     def _drain(self, handles: Sequence[WorkerHandle]) -> bool:
-        untold = [handle for handle in handles if not handle.ward.draining]
+        untold = [handle for handle in handles if not handle.registered.draining]
         for handle in untold:
             handle.drain()
         return bool(untold)
@@ -109,7 +110,7 @@ class Workers:
             pause = self.deaths.pause()
             self._spawn_at = now + pause
             text = "cannot start a process, which is retried in %.1f s; meanwhile %d run: %s"
-            self._tell("not_spawned", text, pause, len(self._handles), error, seconds=pause)
+            self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
     def _add(self, handle: WorkerHandle) -> None:
         with self._lock:
@@ -125,7 +126,7 @@ class Workers:
             signs = handle.signs()
             signs = replace(signs, idle=min(signs.idle, steady))
             patience = Patience(settings.lease, handle.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
-            handle.ward.vouched = vouches(signs, patience)
+            handle.registered.vouched = vouches(signs, patience)
             if gives_up(signs, patience) and not handle.killed:
                 self._tell_killed(handle, signs)
                 handle.kill()
@@ -137,20 +138,20 @@ class Workers:
         else:
             name, seconds = "silent", signs.silent
             text = "process %d shows no life for %.1f s and is killed and replaced"
-        self._tell(name, text, handle.pid, seconds, worker_pid=handle.pid, seconds=seconds)
+        self._log(name, text, handle.pid, seconds, worker_pid=handle.pid, seconds=seconds)
 
     def note_crash(self, handle: WorkerHandle) -> None:
         """Log and count an unexpected death, and plan the replacement."""
         code, now = handle.exit_code, time.monotonic()
         text = "process %d %s; its partitions go to others and it is replaced"
-        self._tell("crash", text, handle.pid, ending(code), worker_pid=handle.pid, exit_code=code)
+        self._log("crash", text, handle.pid, ending(code), worker_pid=handle.pid, exit_code=code)
         if self._meters is not None:
             self._meters.own.add("process_restarts_total")
         self._spawn_at = now + self.deaths.note(now, now - handle.started_at)
         if (deaths := self.deaths.lately(now)) >= CRASH_LOOP:
             text = "%s died within %g s: look at the first of their errors"
             died = counted(deaths, "process")
-            self._tell("crash_loop", text, died, RECENT, deaths=deaths, seconds=RECENT)
+            self._log("crash_loop", text, died, RECENT, deaths=deaths, seconds=RECENT)
 
     def remove(self, handle: WorkerHandle) -> None:
         """Forget a process that has ended; what it has counted stays."""
@@ -174,6 +175,3 @@ class Workers:
         handle.close()
         if self._meters is not None and handle.meter is not None:
             self._meters.retire(handle.meter)
-
-    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        log_event(log, name, text, *arguments, subscription=self._job.subscription, **fields)

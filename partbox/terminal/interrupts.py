@@ -6,8 +6,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from partbox.platform import HANGUP, STOP_SIGNALS
-from partbox.supervisor.flag import Flag
-from partbox.supervisor.running import hangup_is_ignored
+from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 
 
 class Interrupts:
@@ -17,8 +16,8 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.asked = Flag()
-        self.at_once = Flag()
+        self.asked = SignalFlag()
+        self.at_once = SignalFlag()
         self._told = False  # by another signal than a hangup
 
     def __enter__(self) -> "Interrupts":

@@ -43,7 +43,7 @@ MUTATIONS = (
     Mutation(
         "late-as-it-has-not-beaten-since-the-last-look",
         "Of hundreds of nodes one always beats just after a look, and everybody looks at each heartbeat.",
-        "partbox/supervisor/watching.py",
+        "partbox/supervisor/peer_monitor.py",
         "since if self.nodes <= AT_ONCE else None",
         "since",
         (

@@ -59,7 +59,7 @@ def test_ctrl_c_while_processes_start_ends_them_at_once(cluster):
 
 BORN = """
 import os, signal, subprocess, sys
-from partbox.supervisor.uninterrupted import uninterrupted
+from partbox.supervisor.signals import uninterrupted
 from multiprocess import resource_tracker
 
 def bits(pid, line):

@@ -10,9 +10,8 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.platform import boottime
 from partbox.settings import load
-from partbox.supervisor.membership import Membership
+from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.supervisor import Supervisor
-from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import DEADLINE, Slot
 
 OUT_OF_ORDER = """
@@ -64,7 +63,7 @@ def test_a_worker_whose_plan_fails_says_so_and_keeps_its_lease(dsn, conn, caplog
 
 
 def test_a_node_whose_plan_fails_has_reached_its_database(node, membership, conn, caplog):
-    ward = Ward(Slot.local(), os.getpid())
+    ward = RegisteredProcess(Slot.local(), os.getpid())
     membership.tick([ward])
     unplanned(conn)
     membership._planner.forget()
@@ -75,7 +74,7 @@ def test_a_node_whose_plan_fails_has_reached_its_database(node, membership, conn
 
 
 def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(node, membership, conn, caplog):
-    membership.tick([Ward(Slot.local(), os.getpid())])
+    membership.tick([RegisteredProcess(Slot.local(), os.getpid())])
     unplanned(conn)
     node._loop._tick(0.0)
     conn.execute("alter table partbox.instance rename to elsewhere")

@@ -5,15 +5,14 @@ import os
 import pytest
 
 from partbox.settings import load
-from partbox.supervisor.membership import Membership
-from partbox.supervisor.ward import Ward
+from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.worker.owning.slot import Slot
 
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_a_heartbeat_that_the_database_has_forgotten_is_told_once(dsn, conn, caplog, processes):
     membership = Membership(load(dsn=dsn), "default", lambda: dsn)
-    wards = [Ward(Slot.local(), os.getpid() + number) for number in range(processes)]
+    wards = [RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(processes)]
     membership.open()
     try:
         for _ in range(3):

@@ -12,8 +12,8 @@ from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.observe.health.health import deadly
 from partbox.protocol.lease import Signs
-from partbox.supervisor import shutdown, workers
-from partbox.supervisor.running import run
+from partbox.supervisor import loop, workers
+from partbox.supervisor.foreground import run
 from partbox.supervisor.supervisor import Supervisor
 
 
@@ -26,13 +26,13 @@ class Process:
         self.killed = self.ready = self.unborn = False
         self.pid, self.started_at, self.handler_timeout = 4711, time.monotonic(), 1.0
         self.sentinel, self._other_end = socketpair()
-        self.ward = SimpleNamespace(draining=False, vouched=True)
+        self.registered = SimpleNamespace(draining=False, vouched=True)
 
     def kill(self) -> None:
         self.killed = True
 
     def drain(self) -> None:
-        self.ward.draining = True
+        self.registered.draining = True
 
     def signs(self) -> Signs:
         return Signs(0.0, None, False)
@@ -106,7 +106,7 @@ def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypat
 def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, monkeypatch):
     monkeypatch.setattr(Supervisor, "running", True)
     process = Process()
-    process.instance, process.exit_code, process.ward.draining = "its id", 0, True
+    process.instance, process.exit_code, process.registered.draining = "its id", 0, True
     node._workers._handles[0] = process
     process.close()
     thread = asking(node, frozen, node._loop._reap)
@@ -116,7 +116,7 @@ def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, mon
 
 
 def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monkeypatch):
-    monkeypatch.setattr(shutdown, "ENDING", 0.05)
+    monkeypatch.setattr(loop, "ENDING", 0.05)
     monkeypatch.setattr(workers, "WorkerHandle", lambda *_: Process(_[-1]))
     ended = []
     running = threading.Thread(target=lambda: ended.append(run([node])))

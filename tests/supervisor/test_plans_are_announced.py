@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from partbox.settings import load
-from partbox.supervisor.membership import Membership
-from partbox.supervisor.ward import Ward
+from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.worker.owning.slot import PLANS, Slot
 
 
@@ -20,7 +19,7 @@ def membership(dsn) -> Iterator[Membership]:
 
 
 def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membership):
-    first, second = (Ward(Slot.local(), os.getpid() + number) for number in range(2))
+    first, second = (RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(2))
     membership.tick([first])
     assert first.slot[PLANS] == 1
     membership.tick([first])
@@ -30,7 +29,7 @@ def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membershi
 
 
 def test_those_that_stay_hear_of_the_plan_that_follows_a_death(membership):
-    first, second = (Ward(Slot.local(), os.getpid() + number) for number in range(2))
+    first, second = (RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(2))
     membership.tick([first, second])
     before = first.slot[PLANS]
     membership.bury([second], [first])

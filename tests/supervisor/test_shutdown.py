@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from partbox.supervisor import shutdown
-from partbox.supervisor.shutdown import GRACE, Shutdown
-from partbox.supervisor.wake_pipe import WakePipe
+from partbox.supervisor import loop
+from partbox.supervisor.loop import GRACE, Shutdown, WakePipe
 
 
 @pytest.fixture
@@ -15,7 +14,7 @@ def clock(monkeypatch):
     class Clock:
         now = 100.0
 
-    monkeypatch.setattr(shutdown, "time", SimpleNamespace(monotonic=lambda: Clock.now))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: Clock.now))
     return Clock
 
 
@@ -45,7 +44,7 @@ def test_it_is_overdue_only_when_all_was_killed_and_the_loop_runs_on(clock):
     end.ask_at_once()
     assert not end.overdue
     end.note_killed()
-    clock.now += shutdown.ENDING
+    clock.now += loop.ENDING
     end.note_killed()
     assert not end.overdue
     clock.now += 0.1

@@ -11,9 +11,8 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.settings import load
-from partbox.supervisor.membership import Membership
+from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.supervisor import Supervisor
-from partbox.supervisor.ward import Ward
 from partbox.worker.owning.slot import STOPPING, Slot
 
 SETTINGS = {"drain_timeout": 0.2, "handler_timeout": None, "lease": 20, "heartbeat": 0.1}
@@ -83,9 +82,9 @@ def membership(dsn) -> Iterator[Membership]:
 
 
 @pytest.fixture
-def owner(membership, conn) -> Ward:
+def owner(membership, conn) -> RegisteredProcess:
     """A process that owns every partition."""
-    ward = Ward(Slot.local(), os.getpid())
+    ward = RegisteredProcess(Slot.local(), os.getpid())
     membership.tick([ward])
     conn.execute("update partbox.partition set owner = %s", [ward.slot.instance])
     return ward

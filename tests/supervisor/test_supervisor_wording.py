@@ -2,7 +2,8 @@
 
 import pytest
 
-from partbox.supervisor.wording import of_burial, of_plan
+from partbox.supervisor.membership import of_burial
+from partbox.supervisor.planner import of_plan
 from partbox.text.wording import counted, ending
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from multiprocess import get_context
 
-from partbox.supervisor.uninterrupted import uninterrupted
+from partbox.supervisor.signals import uninterrupted
 
 TO_END: Final = 30.0
 

@@ -7,7 +7,7 @@ import psutil
 
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
-from partbox.supervisor.uninterrupted import uninterrupted
+from partbox.supervisor.signals import uninterrupted
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BEGINNING, BenchDatabase
 from partbox_lab.bench.cpu import total

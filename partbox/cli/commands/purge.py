@@ -27,7 +27,7 @@ from partbox.operations.purge import purge as run
 from partbox.protocol.segments import past
 from partbox.segments.wording import told
 from partbox.settings import Settings
-from partbox.supervisor.flag import Flag
+from partbox.supervisor.signals import SignalFlag
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Count what would be deleted, say what holds back the rest, delete nothing.")
@@ -103,7 +103,7 @@ def _interval(every: str, dry_run: bool) -> float:
     return interval
 
 
-def _once(settings: Settings, dry_run: bool, json: bool, stopped: Flag) -> int:
+def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) -> int:
     """Purge once and print the result; return the exit code."""
     verb = "would purge" if dry_run else "purged"
     with _progressing(verb) as progress:
@@ -147,7 +147,7 @@ def _nothing(purged: Purged, dry_run: bool, past_due: Mapping[str, object]) -> s
     return "would purge nothing" if dry_run else "nothing was purged"
 
 
-def _again(settings: Settings, interval: float, json: bool, stopped: Flag) -> None:
+def _again(settings: Settings, interval: float, json: bool, stopped: SignalFlag) -> None:
     """Purge at once and after each interval until stopped. An error of the first ends it; later ones are printed."""
     once = partial(run, lambda: database(settings), settings, patient=True, stopped=stopped.is_set)
     _line(once(), json)

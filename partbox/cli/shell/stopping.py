@@ -9,15 +9,15 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from partbox.supervisor.flag import Flag
+from partbox.supervisor.signals import SignalFlag
 
 AGAIN = 0.05  # seconds until a signal that Python has dropped comes again
 
 
 @contextmanager
-def stoppable() -> Iterator[Flag]:
+def stoppable() -> Iterator[SignalFlag]:
     """A flag that SIGINT or SIGTERM sets; a second signal has its usual effect."""
-    flag = Flag()
+    flag = SignalFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return

@@ -7,8 +7,8 @@ from partbox.db.delivery import instances
 from partbox.protocol.burial import SeenHeartbeat
 from partbox.protocol.turn_taking import AT_ONCE, SLOWEST
 from partbox.settings import Settings
-from partbox.supervisor import watching
-from partbox.supervisor.watching import Watching
+from partbox.supervisor import peer_monitor
+from partbox.supervisor.peer_monitor import PeerMonitor
 
 
 def look(conn, since=None):
@@ -78,13 +78,13 @@ def test_of_another_subscription_it_says_nothing(conn):
 def now(monkeypatch):
     """The monotonic clock of the watch."""
     clock = [1000.0]
-    monkeypatch.setattr(watching, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
+    monkeypatch.setattr(peer_monitor, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
     return clock
 
 
 @pytest.fixture
 def watch():
-    return Watching(Settings(schema=SCHEMA, heartbeat=1, lease=20), DEFAULT)
+    return PeerMonitor(Settings(schema=SCHEMA, heartbeat=1, lease=20), DEFAULT)
 
 
 def crowd(conn, nodes):
@@ -97,59 +97,59 @@ def crowd(conn, nodes):
 
 def test_a_few_nodes_look_at_every_heartbeat(conn, now, watch):
     crowd(conn, AT_ONCE)
-    assert watch.look(conn) is not None
+    assert watch.observe(conn) is not None
     now[0] += 0.9
-    assert watch.look(conn) is not None
+    assert watch.observe(conn) is not None
 
 
 def test_many_take_turns_and_who_changes_something_looks_at_once(conn, now, watch):
     crowd(conn, 3 * AT_ONCE)
-    assert watch.look(conn) is not None
+    assert watch.observe(conn) is not None
     assert watch.nodes == 3 * AT_ONCE
     now[0] += 2
-    assert watch.look(conn) is None
+    assert watch.observe(conn) is None
     watch.hurry()
-    assert watch.look(conn) is not None
+    assert watch.observe(conn) is not None
     now[0] += 4
-    assert watch.look(conn) is not None
+    assert watch.observe(conn) is not None
 
 
 def test_whoever_finds_somebody_late_looks_at_every_heartbeat(conn, now, watch):
     last = crowd(conn, 3 * AT_ONCE)
     age(conn, last, 7)
-    assert watch.look(conn) is not None
+    assert watch.observe(conn) is not None
     now[0] += 1
-    assert watch.look(conn) is not None
+    assert watch.observe(conn) is not None
 
 
 def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(conn, now, watch):
     crowd(conn, 3 * AT_ONCE)
-    watch.look(conn)
+    watch.observe(conn)
     watch.hurry()
-    assert watch.look(conn).late == []
+    assert watch.observe(conn).late == []
 
 
 def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(conn, now, watch):
     last = crowd(conn, 3 * AT_ONCE)
     age(conn, last, 4)
-    watch.look(conn)
+    watch.observe(conn)
     assert watch.seen == {}
     began, now[0] = now[0], now[0] + 2
     conn.execute("update partbox.instance set lease = lease / 2 where instance_id = %s", [last])  # late by now
     watch.hurry()
-    watch.look(conn)
+    watch.observe(conn)
     assert watch.seen[last].since == began
 
 
 def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(conn, now, watch):
     (a,) = join(conn)
     seize(conn, a)
-    watch.look(conn)
+    watch.observe(conn)
     assert watch.seen == {}
     began, now[0] = now[0], now[0] + 1
-    found = watch.look(conn)
+    found = watch.observe(conn)
     assert watch.seen == {a: SeenHeartbeat(found.late[0].heartbeat_at, began)}
     now[0] += 1
-    watch.look(conn)
+    watch.observe(conn)
     assert watch.seen[a].since == began
     age(conn, a, 6)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from partbox.db.delivery.instances import Watch
 from partbox.protocol.turn_taking import AT_ONCE, between_beats
 from partbox.settings import Settings
-from partbox.supervisor.watching import RARELY, TURN, Watching, longest_turn
+from partbox.supervisor.peer_monitor import RARELY, TURN, PeerMonitor, longest_turn
 
 SETTINGS = Settings()
 
@@ -19,12 +19,12 @@ def calm(nodes: int) -> Watch:
 
 @given(st.integers(AT_ONCE + 1, 1_000))
 def test_one_of_many_nodes_looks_again_within_the_longest_turn_and_at_the_heartbeat_after_it(nodes: int) -> None:
-    watching, longest = Watching(SETTINGS, "default"), longest_turn(nodes, SETTINGS)
+    watching, longest = PeerMonitor(SETTINGS, "default"), longest_turn(nodes, SETTINGS)
     assert 0 < watching._pause(calm(nodes)) <= longest - between_beats(nodes, SETTINGS.heartbeat, SETTINGS.lease)
     assert longest <= longest_turn(1_000, SETTINGS) < (TURN[1] * RARELY + 1) * SETTINGS.lease
 
 
 @given(st.integers(1, AT_ONCE))
 def test_one_of_few_nodes_looks_every_heartbeat(nodes: int) -> None:
-    assert Watching(SETTINGS, "default")._pause(calm(nodes)) == 0.0
+    assert PeerMonitor(SETTINGS, "default")._pause(calm(nodes)) == 0.0
     assert longest_turn(nodes, SETTINGS) == SETTINGS.heartbeat

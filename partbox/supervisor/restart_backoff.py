@@ -1,4 +1,4 @@
-"""Deaths of this node's processes: the pause before a replacement, and crash loops."""
+"""RestartBackoff of this node's processes: the pause before a replacement, and crash loops."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ CRASH_LOOP = 5  # deaths within RECENT
 RECENT = 60.0  # seconds
 
 
-class Deaths:
+class RestartBackoff:
     """One thread notes, any thread asks. Times are monotonic seconds."""
 
     def __init__(self) -> None:

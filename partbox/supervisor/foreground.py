@@ -1,4 +1,4 @@
-"""Runs supervisors in the foreground: signals, notices to a service manager, `--until-empty`, the exit code.
+"""Runs nodes in the foreground: signals, notices to a service manager, `--until-empty`, the exit code.
 
 Of several databases those that can be worked for at the start are. If that is none of them it is an error, as it is
 with one alone: nothing would be done, and the user sees at once that the DSNs are wrong.
@@ -15,9 +15,9 @@ from typing import Any
 from partbox.errors import PartboxError
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
-from partbox.supervisor.flag import Flag
-from partbox.supervisor.service import Service, service
+from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 from partbox.supervisor.supervisor import Supervisor
+from partbox.supervisor.systemd import Service, service
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -33,14 +33,14 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     left running.
     """
     done = True
-    with _signals(supervisors) as signalled, service(supervisors) as told:
-        told.look()
+    with _signals(supervisors) as signalled, service(supervisors) as systemd:
+        systemd.notify()
         started = []
         try:
             for supervisor in supervisors:
                 supervisor.start()
                 started.append(supervisor)
-            done = _wait(supervisors, until_empty, signalled, told)
+            done = _wait(supervisors, until_empty, signalled, systemd)
         except BaseException:
             for supervisor in started:
                 supervisor.stop()
@@ -48,16 +48,16 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
         finally:
             for supervisor in started:
                 while not supervisor.gone:
-                    told.look()
+                    systemd.notify()
                     supervisor.join(LOOK)
     return 1 if not done or any(supervisor.failure for supervisor in supervisors) else 0
 
 
-def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag, told: Service) -> bool:
+def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: Service) -> bool:
     """Wait until they end, or are told to; True if everything that was asked for is done."""
     empty = 0
     while not all(supervisor.gone for supervisor in supervisors):
-        told.look()
+        systemd.notify()
         if signalled.wait(LOOK):
             return True
         if any(supervisor.failure for supervisor in supervisors):
@@ -65,12 +65,12 @@ def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Flag,
         elif all(supervisor.never_joined for supervisor in supervisors):
             raise _none(supervisors)
         elif until_empty:
-            left = _left(supervisors)
-            empty = 0 if left is None else empty + 1
-            if left is not None and empty >= EMPTY_LOOKS:
-                _say_empty(left)
+            unusable = _unusable(supervisors)
+            empty = 0 if unusable is None else empty + 1
+            if unusable is not None and empty >= EMPTY_LOOKS:
+                _log_end(unusable)
                 _stop(supervisors)
-                return not left
+                return not unusable
     return True
 
 
@@ -84,16 +84,16 @@ def _none(supervisors: Sequence[Supervisor]) -> PartboxError:
     return PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
 
 
-def _left(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]] | None:
+def _unusable(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]] | None:
     """None until everything deliverable is delivered; then the nodes whose databases cannot be worked for, and why."""
-    left = []
+    unusable = []
     for each in supervisors:
         hindrance = each.hindrance
         if hindrance is not None:
-            left.append((each, hindrance))
+            unusable.append((each, hindrance))
         elif not (each.joined and _empty(each)):
             return None
-    return left
+    return unusable
 
 
 def _empty(supervisor: Supervisor) -> bool:
@@ -101,20 +101,20 @@ def _empty(supervisor: Supervisor) -> bool:
         return supervisor.empty()
 
 
-def _say_empty(left: Sequence[tuple[Supervisor, str]]) -> None:
-    if not left:
+def _log_end(unusable: Sequence[tuple[Supervisor, str]]) -> None:
+    if not unusable:
         log_event(log, "all_delivered", "everything that is due is delivered")
-    for each, hindrance in left:
+    for each, hindrance in unusable:
         with about(each.database):
             text = "what is due in the other databases is delivered, and nothing of this one: %s"
             log_event(log, "not_delivered", text, hindrance, subscription=each.subscription)
 
 
 @contextmanager
-def _signals(supervisors: Sequence[Supervisor]) -> Iterator[Flag]:
+def _signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
     """SIGTERM and SIGINT stop softly, a second one at once; so does SIGHUP, but always softly: a terminal that closes
     sends it twice. Outside the main thread there are none to handle."""
-    signalled = Flag()
+    signalled = SignalFlag()
     told: set[int] = set()
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -142,8 +142,3 @@ def _signals(supervisors: Sequence[Supervisor]) -> Iterator[Flag]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def hangup_is_ignored() -> bool:
-    """True under `nohup`: the process is to outlive its terminal."""
-    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -4,9 +4,9 @@ from forked import shared
 
 PROGRAM = """
 import os, signal, threading, time
-from partbox.supervisor.flag import Flag
+from partbox.supervisor.signals import SignalFlag
 
-flag, enough = Flag(), Flag()
+flag, enough = SignalFlag(), SignalFlag()
 signal.signal(signal.SIGUSR1, lambda *_: enough.is_set() or None)
 signal.signal(signal.SIGUSR2, lambda *_: flag.set())
 

@@ -1,4 +1,4 @@
-"""Joining of a node and its database: at the start or, for one of several, as soon as it is possible.
+"""DatabaseRetry of a node and its database: at the start or, for one of several, as soon as it is possible.
 
 Alone, a node does not start without its database: nothing can be done, and most likely the DSN is wrong. Among several
 the others must not wait, so one that cannot be worked for is tried again for as long as the node runs: a server that is
@@ -15,14 +15,14 @@ from partbox.errors import PartboxError
 from partbox.observe.health.database_probe import shown
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.retry import Exponential, Jittered
-from partbox.supervisor.deaths import FIRST_PAUSE, LONGEST_PAUSE
+from partbox.supervisor.restart_backoff import FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger("partbox.supervisor")
 
 STEADY = 10.0  # seconds; a shorter join does not reset the pause before the next try
 
 
-class Joining:
+class DatabaseRetry:
     """`enter` connects, checks and raises. One thread tries, any thread asks."""
 
     def __init__(self, enter: Callable[[], None], subscription: str) -> None:

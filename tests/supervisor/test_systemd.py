@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 from waiting import eventually
 
-from partbox.supervisor.notify_socket import NotifySocket, taken
-from partbox.supervisor.running import run
-from partbox.supervisor.service import Service, lives, service, states, status
+from partbox.supervisor.foreground import run
+from partbox.supervisor.systemd import NotifySocket, Service, lives, service, states, status, taken
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "observe"))
 
@@ -37,7 +36,7 @@ def looked(told: Told, *nodes) -> Service:
     made = Service(
         [SimpleNamespace(database=f"db{n}", vitals=lambda its=its: its) for n, its in enumerate(nodes)], told
     )
-    made.look()
+    made.notify()
     return made
 
 
@@ -105,8 +104,8 @@ def test_what_was_not_taken_is_said_again():
     made = looked(told, vitals())
     assert told.said == []
     told.full = False
-    made.look()
-    made.look()
+    made.notify()
+    made.notify()
     assert [sorted(each) for each in told.said] == [["READY", "STATUS", "WATCHDOG"]]
 
 

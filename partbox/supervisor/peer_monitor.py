@@ -28,7 +28,7 @@ RARELY = 4  # leases
 TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
 
 
-class Watching:
+class PeerMonitor:
     """`seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged. `nodes`: how
     many there were at the last look."""
 
@@ -44,8 +44,8 @@ class Watching:
         """Look at the next heartbeat: something changes."""
         self._next_at = 0.0
 
-    def look(self, conn: Connection[Any]) -> Watch | None:
-        """Look if it is this node's turn; None if not."""
+    def observe(self, conn: Connection[Any]) -> Watch | None:
+        """Look at them if it is this node's turn; None if not."""
         now = time.monotonic()
         if now < self._next_at:
             return None

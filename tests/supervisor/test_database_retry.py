@@ -7,8 +7,8 @@ import pytest
 
 from partbox import Outbox
 from partbox.errors import SchemaError
-from partbox.supervisor import joining as room
-from partbox.supervisor.joining import Joining
+from partbox.supervisor import database_retry
+from partbox.supervisor.database_retry import DatabaseRetry
 
 AWAY = psycopg.OperationalError("connection to ada:s3cret@db refused")
 BARE = SchemaError("there is no schema: run `partbox init`")
@@ -18,11 +18,11 @@ BARE = SchemaError("there is no schema: run `partbox init`")
 def clock(monkeypatch) -> list[float]:
     """The time in seconds, to be set."""
     now = [100.0]
-    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(database_retry, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
-def entering(*answers: Exception | None) -> Joining:
+def entering(*answers: Exception | None) -> DatabaseRetry:
     """Each try gets the next answer."""
     rest = iter(answers)
 
@@ -30,7 +30,7 @@ def entering(*answers: Exception | None) -> Joining:
         if (answer := next(rest)) is not None:
             raise answer
 
-    return Joining(enter, "default")
+    return DatabaseRetry(enter, "default")
 
 
 def test_alone_it_raises_what_stands_in_the_way():
@@ -89,13 +89,13 @@ def test_one_that_joins_for_moments_only_is_tried_ever_more_rarely_as_well(clock
 
 def test_a_fault_of_ours_ends_it_loudly():
     with pytest.raises(ZeroDivisionError):
-        Joining(lambda: 1 / 0, "default").attempt()
+        DatabaseRetry(lambda: 1 / 0, "default").attempt()
 
 
 def test_a_node_of_one_of_several_that_was_told_to_stop_does_not_wait_for_its_database(monkeypatch):
     node = Outbox("postgresql://nowhere")._nodes(processes=1).supervisor(name="shop")
     monkeypatch.setattr(type(node), "running", True)
-    node._joining.trying = True
+    node._database.trying = True
     assert not node.gone
     node.stop()
     assert node.gone

@@ -6,20 +6,57 @@ as a restart would not help it.
 """
 
 import os
+import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 
 from partbox.observe.health.health import deadly, hindering
 from partbox.observe.health.vitals import SupervisorVitals
-from partbox.supervisor.notify_socket import NotifySocket, taken
 from partbox.supervisor.supervisor import Supervisor
 from partbox.text.wording import counted
 
+MOST = 1_000  # characters of a value
 PAUSE = 1.0  # seconds between two lines on how it is
 READY, STOPPING = "READY", "STOPPING"
 ALIVE = 2  # signs of life within the time that the watchdog allows for one
+
+
+class NotifySocket:
+    """The socket for notices to a service manager: the protocol of sd_notify(3), one datagram a message.
+
+    Our own, because it is a dozen lines, and the libraries for it are either unmaintained or bind libsystemd in C.
+    `address` is a path, or "@name" of the abstract namespace; a sign of life is due every `watchdog` seconds.
+    """
+
+    def __init__(self, address: str, watchdog: float | None = None) -> None:
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self.watchdog = watchdog
+
+    def send(self, **said: str) -> bool:
+        """True if it was taken. Never waits, and the same can be said again. A value is one line."""
+        lines = [f"{name}={' '.join(value.split())[:MOST]}" for name, value in said.items()]
+        try:
+            self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)
+        except OSError:  # it is full, or its reader is away for a moment
+            return False
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def taken(environ: MutableMapping[str, str]) -> NotifySocket | None:
+    """The socket that this process was given, if any. What names it is removed, so that no process that is started from
+    here, nor a handler in one, speaks for the service."""
+    address, within, of = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
+    if not address.startswith(("/", "@")):
+        return None
+    mine = not of or of == str(os.getpid())
+    return NotifySocket(address, int(within) / 1e6 if mine and within.isdecimal() and int(within) else None)
 
 
 class Service:
@@ -33,12 +70,12 @@ class Service:
         self._status_at = 0.0
         self._alive_at = 0.0
 
-    def look(self) -> None:
+    def notify(self) -> None:
         """Send their news and their sign of life, if it is time to. Never waits."""
         if self._socket is not None:
-            self._tell(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
+            self._send(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
 
-    def _tell(self, to: NotifySocket, nodes: Sequence[tuple[str, SupervisorVitals]], now: float) -> None:
+    def _send(self, to: NotifySocket, nodes: Sequence[tuple[str, SupervisorVitals]], now: float) -> None:
         said = dict.fromkeys({*states([its for _, its in nodes])} - self._once, "1")
         if (text := status(nodes)) != self._status and (said or now >= self._status_at):
             said["STATUS"] = text
