@@ -7,10 +7,10 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from partbox.dashboard.access import Access, access
-from partbox.dashboard.desk import Desk
 from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.faces import Faces, from_roster, own
 from partbox.dashboard.feed import Feed, OverviewSource
+from partbox.dashboard.operator_actions import OperatorActions
+from partbox.dashboard.process_labels import ProcessLabels, from_roster, own
 from partbox.dashboard.routes import PageRoutes
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.doctor.doctor import examine
@@ -28,7 +28,7 @@ def routes(
     dsn: Callable[[], str],
     settings: Settings,
     access: Access,
-    faces: Callable[[], Faces] = own,
+    labels: Callable[[], ProcessLabels] = own,
     siblings: Siblings = tuple,
 ) -> list[BaseRoute]:
     """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others,
@@ -37,8 +37,8 @@ def routes(
     Data is read through `glance` while the page is watched; lists, actions and doctor open connections to `dsn()`.
     """
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
-    feed = Feed(glance, settings.schema_name, faces, diagnosis=diagnosis, siblings=siblings)
-    return PageRoutes(feed, Desk(dsn, settings), access).routes()
+    feed = Feed(glance, settings.schema_name, labels, diagnosis=diagnosis, siblings=siblings)
+    return PageRoutes(feed, OperatorActions(dsn, settings), access).routes()
 
 
 def pages(
@@ -50,7 +50,11 @@ def pages(
 
 @contextmanager
 def standalone(
-    settings: Settings, dsn: Callable[[], str], where: Address, token: str | None, faces: Callable[[], Faces] = own
+    settings: Settings,
+    dsn: Callable[[], str],
+    where: Address,
+    token: str | None,
+    labels: Callable[[], ProcessLabels] = own,
 ) -> Iterator[str]:
     """Serve the page by itself; its URL, which carries the token (None: a new one): whoever has it may act.
 
@@ -58,7 +62,7 @@ def standalone(
     """
     allowed = access(where, token, new=True)
     with closing(CachedOverview(settings, dsn)) as glance:
-        server = HttpServer(Starlette(routes=routes(glance, dsn, settings, allowed, faces)), *where)
+        server = HttpServer(Starlette(routes=routes(glance, dsn, settings, allowed, labels)), *where)
         server.start()
         try:
             yield f"{server.address}/#token={allowed.token}"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from shlex import quote
 
-from partbox.dashboard.texts import cut
-from partbox.dashboard.trouble import BAD, WARN, Trouble
+from partbox.dashboard.page_text import cut
+from partbox.dashboard.problems import BAD, WARN, Problem
 from partbox.db.inspect.stats import Cluster
 
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
@@ -15,11 +15,11 @@ CAUSES = frozenset({"no-workers", "paused", "unowned"})
 """Doctor's names for them."""
 
 
-def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Trouble]:
+def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
     """`unowned_for`: seconds since every partition had an owner; `at` is now."""
     living = [instance for instance in cluster.instances if not instance.expired]
     if cluster.paused:
-        yield Trouble(
+        yield Problem(
             WARN,
             "paused",
             f"Subscription {cut(cluster.subscription)} has been paused{_since(cluster, at)}: nothing is delivered, "
@@ -30,14 +30,14 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Troub
         )
     if not living:
         silent = " Those that were there are silent." if cluster.instances else ""
-        yield Trouble(
+        yield Problem(
             BAD,
             "no-workers",
             f"No worker process runs: nothing is delivered, {_about(cluster)}{_events(cluster.pending)}.{silent}",
             (_start(cluster.subscription),),
         )
     elif cluster.unowned and not cluster.paused and unowned_for > LEAD_TIME * max(each.lease for each in living):
-        yield Trouble(
+        yield Problem(
             WARN,
             "unowned",
             f"{cluster.unowned} of {cluster.sums.partitions} partitions have had no owner for {unowned_for:.0f} s: "
@@ -46,14 +46,14 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Troub
         )
 
 
-def afar(cluster: Cluster, found: Iterable[Trouble]) -> Iterator[Trouble]:
+def afar(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
     """Shorten the troubles of a subscription for the page of another one; none unless events wait."""
     if not cluster.pending and not sum(cluster.waiting.values()):
         return
     for each in found:
         text = each.text if each.name == "paused" else f"Subscription {cut(cluster.subscription)}: {each.text}"
         actions = (*each.actions, "choose")
-        yield Trouble(each.level, f"{each.name}-{cluster.subscription}", text, (), (), actions, cluster.subscription)
+        yield Problem(each.level, f"{each.name}-{cluster.subscription}", text, (), (), actions, cluster.subscription)
 
 
 def _since(cluster: Cluster, at: datetime) -> str:

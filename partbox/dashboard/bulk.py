@@ -8,11 +8,10 @@ from typing import Any
 import orjson
 import psycopg
 
-from partbox.dashboard.aside import aside
-from partbox.dashboard.texts import LONG, cut
+from partbox.dashboard.background_calls import in_background
+from partbox.dashboard.page_text import LONG, error_text
 from partbox.errors import PartboxError
 from partbox.operations.dead import Progress
-from partbox.text.secrets import masked
 
 
 class Stopped(PartboxError):
@@ -20,7 +19,7 @@ class Stopped(PartboxError):
 
 
 class Bulk:
-    """`work(progress)` runs aside; `after()` is called at its end, failed or not."""
+    """`work(progress)` runs in the background; `after()` is called at its end, failed or not."""
 
     def __init__(self, work: Callable[[Progress], int], after: Callable[[], None]) -> None:
         self._work = work
@@ -47,10 +46,10 @@ class Bulk:
             loop.call_soon_threadsafe(self._said.put_nowait, {"done": done, "total": total})
 
         try:
-            done = await aside(lambda: self._work(progress))
+            done = await in_background(lambda: self._work(progress))
             self._said.put_nowait({"finished": done})
         except (PartboxError, psycopg.Error) as error:
-            self._said.put_nowait({"error": cut(masked(str(error).partition("\n")[0]), 2 * LONG)})
+            self._said.put_nowait({"error": error_text(error, 2 * LONG)})
         finally:
             self._after()
             self._said.put_nowait(None)

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import psycopg
 
-from partbox.dashboard.aside import aside
-from partbox.dashboard.texts import LONG, cut
+from partbox.dashboard.background_calls import in_background
+from partbox.dashboard.page_text import error_text
 from partbox.doctor.doctor import Report
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
-from partbox.text.secrets import masked
 
 log = logging.getLogger("partbox.http")
 
@@ -39,10 +38,9 @@ class Diagnosis:
     async def _run(self) -> None:
         began = self._clock()
         try:
-            self.report, self.error = await aside(self._examine), None
-        except (psycopg.Error, PartboxError) as error:
-            self.error = cut(masked(str(error).partition("\n")[0]), LONG) or type(error).__name__
-        except Exception as error:  # a fault in a check must not take the page with it
-            log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
-            self.error = cut(masked(str(error)), LONG) or type(error).__name__
+            self.report, self.error = await in_background(self._examine), None
+        except Exception as error:
+            if not isinstance(error, psycopg.Error | PartboxError):  # a fault in a check must not take the page with it
+                log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
+            self.error = error_text(error)
         self._next = self._clock() + max(EVERY, SHARE * (self._clock() - began))

@@ -17,19 +17,17 @@ import psycopg
 import partbox
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import CAUSES, afar, alarms
-from partbox.dashboard.aside import aside
+from partbox.dashboard.background_calls import in_background
 from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.faces import Faces, own
-from partbox.dashboard.history import History
-from partbox.dashboard.news import PageNews
-from partbox.dashboard.texts import LONG, cut
-from partbox.dashboard.trouble import Trouble, crowds, told
+from partbox.dashboard.history import History, PageNews
+from partbox.dashboard.page_text import cut, error_text
+from partbox.dashboard.problems import Problem, merged_alike, shown_problems
+from partbox.dashboard.process_labels import ProcessLabels, own
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
 from partbox.observe.health.siblings import Siblings
 from partbox.observe.logs.log_event import log_event
 from partbox.operations.stats.rates import Pace, Rates
-from partbox.text.secrets import masked
 
 log = logging.getLogger("partbox.http")
 
@@ -47,28 +45,28 @@ class OverviewSource(Protocol):
 
 
 @dataclass(slots=True)
-class _Story:
+class _SubscriptionView:
     """The memory of one subscription."""
 
-    faces: Faces
+    labels: ProcessLabels
     news: PageNews = field(default_factory=PageNews)
     history: History = field(default_factory=History)
     owned_at: datetime | None = None
-    alarms: list[Trouble] = field(default_factory=list)
-    afar: list[Trouble] = field(default_factory=list)
+    alarms: list[Problem] = field(default_factory=list)
+    afar: list[Problem] = field(default_factory=list)
     picture: Plain = field(default_factory=dict)
     listed: bool = True
 
-    def tell(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
-        faces = self.faces(cluster.instances)
-        self.news.watch(cluster, faces, at)
+    def update(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
+        labels = self.labels(cluster.instances)
+        self.news.watch(cluster, labels, at)
         if not cluster.unowned or self.owned_at is None:
             self.owned_at = at
         point = self.history.add(at, cluster, rates)
         self.alarms = list(alarms(cluster, (at - self.owned_at).total_seconds(), at))
         self.afar = list(afar(cluster, self.alarms))
         self.listed = cluster.unlisted is None
-        self.picture = frame.subscription(cluster, faces, point, self.news.happenings)
+        self.picture = frame.subscription(cluster, labels, point, self.news.happenings)
 
 
 class Feed:
@@ -78,7 +76,7 @@ class Feed:
         self,
         glance: OverviewSource,
         schema: str,
-        faces: Callable[[], Faces] = own,
+        labels: Callable[[], ProcessLabels] = own,
         clock: Callable[[], float] = time.monotonic,
         diagnosis: Diagnosis | None = None,
         siblings: Siblings = tuple,
@@ -87,10 +85,10 @@ class Feed:
         self._siblings = siblings
         self._schema = schema
         self._diagnosis = diagnosis
-        self._faces = faces
+        self._labels = labels
         self._clock = clock
         self._pace = Pace()
-        self._stories: dict[str, _Story] = {}
+        self._views: dict[str, _SubscriptionView] = {}
         self._overview: Overview | None = None
         self._looked_at: float | None = None
         self._error: str | None = None
@@ -133,25 +131,25 @@ class Feed:
         if self._overview is None:
             return shown
         shown |= {"database": cut(self._overview.database), "at": self._overview.at.isoformat()}
-        names = list(self._stories)
+        names = list(self._views)
         name = subscription or ("default" if "default" in names or not names else names[0])
-        story = self._stories.get(name)
+        view = self._views.get(name)
         shown |= frame.choice(self._overview, name)
-        shown |= {"troubles": self._troubles(name, story.alarms if story else [])}
-        if story is None:
+        shown |= {"troubles": self._troubles(name, view.alarms if view else [])}
+        if view is None:
             return shown
-        if not story.listed:
+        if not view.listed:
             self._glance.list_partitions(name)
-        past = [tuple(point) for point in story.history.points] if history else []
-        return shown | {"subscription": story.picture} | ({"history": past} if history else {})
+        past = [tuple(point) for point in view.history.points] if history else []
+        return shown | {"subscription": view.picture} | ({"history": past} if history else {})
 
-    def _troubles(self, subscription: str, alarms: list[Trouble]) -> list[Plain]:
+    def _troubles(self, subscription: str, alarms: list[Problem]) -> list[Plain]:
         report = self._diagnosis.report if self._diagnosis else None
         findings = report.findings if report else ()
-        others = {name: story for name, story in self._stories.items() if name != subscription}
-        most = {name: story.history.points[-1].open for name, story in others.items()}
-        far = crowds((each for story in others.values() for each in story.afar), most)
-        return [each.plain() for each in told(alarms, findings, subscription, CAUSES, far)]
+        others = {name: view for name, view in self._views.items() if name != subscription}
+        most = {name: view.history.points[-1].open for name, view in others.items()}
+        far = merged_alike((each for view in others.values() for each in view.afar), most)
+        return [each.plain() for each in shown_problems(alarms, findings, subscription, CAUSES, far)]
 
     async def _read(self) -> None:
         """Look again and again until the last watcher has gone."""
@@ -165,15 +163,14 @@ class Feed:
 
     async def _look(self) -> None:
         try:
-            overview = await aside(self._glance.look)
+            overview = await in_background(self._glance.look)
             if overview is not self._overview:
                 self._note(overview)
             self._error = None
-        except (psycopg.Error, PartboxError) as error:
-            self._error = _said(error)
-        except Exception as error:  # a fault of ours must not leave every viewer waiting
-            log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
-            self._error = _said(error)
+        except Exception as error:
+            if not isinstance(error, psycopg.Error | PartboxError):  # our fault: no viewer waits for ever
+                log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
+            self._error = error_text(error)
         self._looked_at = self._clock()
 
     def _note(self, overview: Overview) -> None:
@@ -181,12 +178,7 @@ class Feed:
         self._pace.add(overview)
         for cluster in overview.clusters:
             name = cluster.subscription
-            story = self._stories.setdefault(name, _Story(self._faces()))
-            story.tell(overview.at, cluster, self._pace.rates(name))
-        for gone in self._stories.keys() - {cluster.subscription for cluster in overview.clusters}:
-            del self._stories[gone]
-
-
-def _said(error: Exception) -> str:
-    text = str(error) if isinstance(error, PartboxError) else str(error).partition("\n")[0]
-    return cut(masked(text), LONG) or type(error).__name__
+            view = self._views.setdefault(name, _SubscriptionView(self._labels()))
+            view.update(overview.at, cluster, self._pace.rates(name))
+        for gone in self._views.keys() - {cluster.subscription for cluster in overview.clusters}:
+            del self._views[gone]

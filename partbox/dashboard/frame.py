@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID
 
 from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.faces import PageFace
 from partbox.dashboard.history import ChartPoint
-from partbox.dashboard.texts import cut
+from partbox.dashboard.page_text import cut
+from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats, Running
 from partbox.operations.stats.happenings import Happening
@@ -55,7 +55,7 @@ def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
 
 def subscription(
     cluster: Cluster,
-    faces: Mapping[UUID, PageFace],
+    labels: Mapping[UUID, ProcessLabel],
     point: ChartPoint,
     happenings: Iterable[Happening],
 ) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def subscription(
     return {
         "name": cluster.subscription,
         "paused": cluster.paused,
-        "instances": [_instance(each, names, faces) for each in cluster.instances],
+        "instances": [_instance(each, names, labels) for each in cluster.instances],
         "nodes": len(set(names.values())),
         "running": _running(cluster.instances),
         "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
@@ -137,12 +137,12 @@ def _run(place: int, run: Running) -> dict[str, Any]:
     }
 
 
-def _instance(each: Instance, names: Mapping[UUID, str], faces: Mapping[UUID, PageFace]) -> dict[str, Any]:
-    face = faces[each.instance_id]
+def _instance(each: Instance, names: Mapping[UUID, str], labels: Mapping[UUID, ProcessLabel]) -> dict[str, Any]:
+    label = labels[each.instance_id]
     return {
         "id": str(each.instance_id),
-        "letter": face.letter,
-        "slot": face.slot,
+        "letter": label.letter,
+        "slot": label.slot,
         "node": cut(names[each.instance_id], 60),
         "hostname": cut(each.hostname, 60),
         "pid": each.pid,

@@ -15,23 +15,21 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from partbox.dashboard import files, orders
+from partbox.dashboard import files, request_params
 from partbox.dashboard.access import Access
-from partbox.dashboard.aside import aside
+from partbox.dashboard.background_calls import SingleFlight, in_background
 from partbox.dashboard.bulk import Bulk
-from partbox.dashboard.desk import PAGE, Desk
 from partbox.dashboard.feed import Feed
-from partbox.dashboard.orders import Order
-from partbox.dashboard.shared import Shared
-from partbox.dashboard.texts import LONG, cut
+from partbox.dashboard.operator_actions import PAGE, OperatorActions
+from partbox.dashboard.page_text import LONG, error_text
+from partbox.dashboard.request_params import ActionParams
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
-from partbox.text.secrets import masked
 
 log = logging.getLogger("partbox.http")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Act = Callable[[Order], Any]
+Act = Callable[[ActionParams], Any]
 
 MOST_STREAMS = 50
 """Simultaneous viewers. A stream is a connection for as long as its page is open, and probes need some, too."""
@@ -45,22 +43,22 @@ DATA = files.HEADERS | {"cache-control": "no-store"}
 class PageRoutes:
     """Makes the routes, guarded by `access`."""
 
-    def __init__(self, feed: Feed, desk: Desk, access: Access) -> None:
+    def __init__(self, feed: Feed, operator: OperatorActions, access: Access) -> None:
         self._feed = feed
-        self._desk = desk
+        self._operator = operator
         self._access = access
-        self._shared = Shared()
+        self._single_flight = SingleFlight()
         self._streams = 0
 
     def routes(self) -> list[BaseRoute]:
-        desk = self._desk
+        operator = self._operator
         actions: dict[str, Act] = {
-            "dead/replay": lambda order: desk.replay(order.subscription, order.records),
-            "dead/discard": lambda order: desk.discard(order.subscription, order.records),
-            "blocked/retry": lambda order: desk.retry(order.subscription, order.records),
-            "blocked/skip": lambda order: desk.skip(order.subscription, order.records, order.reason),
-            "subscription/pause": lambda order: desk.pause(order.subscription),
-            "subscription/resume": lambda order: desk.resume(order.subscription),
+            "dead/replay": lambda params: operator.replay(params.subscription, params.records),
+            "dead/discard": lambda params: operator.discard(params.subscription, params.records),
+            "blocked/retry": lambda params: operator.retry(params.subscription, params.records),
+            "blocked/skip": lambda params: operator.skip(params.subscription, params.records, params.reason),
+            "subscription/pause": lambda params: operator.pause(params.subscription),
+            "subscription/resume": lambda params: operator.resume(params.subscription),
         }
         return [
             *files.routes(),
@@ -71,8 +69,8 @@ class PageRoutes:
             self._route("/api/dead/{record}", self._show),
             self._route("/api/blocked", self._blocked),
             *(self._route(f"/api/{path}", self._acting(path, act), "POST") for path, act in actions.items()),
-            self._route("/api/dead/replay-all", self._bulk(desk.replay_all), "POST"),
-            self._route("/api/dead/discard-all", self._bulk(desk.discard_all), "POST"),
+            self._route("/api/dead/replay-all", self._bulk(operator.replay_all), "POST"),
+            self._route("/api/dead/discard-all", self._bulk(operator.discard_all), "POST"),
         ]
 
     def _route(self, path: str, endpoint: Endpoint, method: str = "GET") -> Route:
@@ -85,10 +83,9 @@ class PageRoutes:
             try:
                 return await endpoint(request)
             except PartboxError as error:
-                return _plain({"error": cut(masked(str(error)), 2 * LONG)}, 400)
+                return _plain({"error": error_text(error, 2 * LONG)}, 400)
             except psycopg.Error as error:
-                said = cut(masked(str(error).partition("\n")[0]), 2 * LONG)
-                return _plain({"error": f"the database: {said}"}, 503)
+                return _plain({"error": f"the database: {error_text(error, 2 * LONG)}"}, 503)
 
         return Route(path, guarded, methods=[method], name=path)
 
@@ -117,46 +114,40 @@ class PageRoutes:
 
     async def _unlock(self, request: Request) -> Response:
         """Confirm a token: a wrong one is refused before this answers."""
-        await _order(request)
+        await _body(request)
         return _plain({"may_act": True})
 
     async def _dead_groups(self, request: Request) -> Response:
-        subscription, filters = (
-            request.query_params.get("subscription", "default"),
-            orders.filters(request.query_params),
-        )
-        question = ("dead-groups", subscription, tuple(filters.items()))
-        return _plain(await self._shared.ask(question, lambda: self._desk.dead_groups(subscription, filters)))
+        return await self._answer(self._operator.dead_groups, request, request_params.filters(request.query_params))
 
     async def _dead(self, request: Request) -> Response:
-        query = request.query_params
-        subscription, filters = query.get("subscription", "default"), orders.filters(query)
-        after = orders.number(query, "after")
-        question = ("dead", subscription, tuple(filters.items()), after)
-        return _plain(await self._shared.ask(question, lambda: self._desk.dead(subscription, filters, after)))
+        filters = request_params.filters(request.query_params)
+        after = request_params.number(request.query_params, "after")
+        return await self._answer(self._operator.dead, request, filters, after)
 
     async def _show(self, request: Request) -> Response:
-        subscription = request.query_params.get("subscription", "default")
-        record = orders.number(request.path_params, "record")  # as text: a convertor fails at what is no record's id
-        return _plain(await aside(lambda: self._desk.show(subscription, record)))
+        # As text: a convertor fails at what is no record's id.
+        record = request_params.number(request.path_params, "record")
+        return _plain(await in_background(lambda: self._operator.show(_subscription(request), record)))
 
     async def _blocked(self, request: Request) -> Response:
-        query = request.query_params
-        subscription, limit = query.get("subscription", "default"), orders.number(query, "limit", PAGE) or PAGE
-        question = ("blocked", subscription, limit)
-        return _plain(await self._shared.ask(question, lambda: self._desk.blocked(subscription, limit)))
+        limit = request_params.number(request.query_params, "limit", PAGE) or PAGE
+        return await self._answer(self._operator.blocked, request, limit)
+
+    async def _answer(self, work: Callable[..., Any], request: Request, *arguments: object) -> Response:
+        """The answer of `work` about the request's subscription, shared with those who ask the same meanwhile."""
+        return _plain(await self._single_flight.ask(work, _subscription(request), *arguments))
 
     def _acting(self, name: str, act: Act) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            order = await _order(request)
+            params = await _body(request)
             try:
-                result = await aside(lambda: act(order))
+                result = await in_background(lambda: act(params))
             finally:
-                self._shared.forget()
-            text, within = "page: %s of %s in subscription %r: %s", order.subscription
-            log_event(
-                log, "command", text, name, order.records, within, result, command=f"page {name}", subscription=within
-            )
+                self._single_flight.forget()
+            text, within = "page: %s of %s in subscription %r: %s", params.subscription
+            values = name, params.records, within, result
+            log_event(log, "command", text, *values, command=f"page {name}", subscription=within)
             return _plain(result)
 
         return endpoint
@@ -165,10 +156,10 @@ class PageRoutes:
         """Lines of JSON: the progress, and at the end the total. A closed connection ends it between two chunks."""
 
         async def endpoint(request: Request) -> Response:
-            order = await _order(request)
-            if order.records:
+            params = await _body(request)
+            if params.records:
                 raise PartboxError("records: this order is for all that match its filters: leave them out")
-            bulk = Bulk(lambda progress: act(order.subscription, order.filters, progress), self._shared.forget)
+            bulk = Bulk(lambda progress: act(params.subscription, params.filters, progress), self._single_flight.forget)
             return StreamingResponse(bulk.lines(), headers=DATA | LINES)
 
         return endpoint
@@ -188,16 +179,20 @@ class _Stream(StreamingResponse):
             self._ended()
 
 
-async def _order(request: Request) -> Order:
+async def _body(request: Request) -> ActionParams:
     """The body of a POST, which must be JSON: no form of another site can send that."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise PartboxError("the request must be of content type application/json")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > orders.LARGEST_ORDER:
-            raise PartboxError(f"the request is larger than {orders.LARGEST_ORDER} bytes")
-    return orders.order(bytes(body))
+        if len(body) > request_params.LARGEST_BODY:
+            raise PartboxError(f"the request is larger than {request_params.LARGEST_BODY} bytes")
+    return request_params.action_params(bytes(body))
+
+
+def _subscription(request: Request) -> str:
+    return request.query_params.get("subscription", "default")
 
 
 def _plain(value: Any, status: int = 200) -> Response:

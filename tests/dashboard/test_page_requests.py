@@ -7,7 +7,7 @@ import pytest
 from live import TOKEN, Live
 from waiting import eventually
 
-from partbox.dashboard import desk
+from partbox.dashboard import operator_actions
 from partbox.errors import SettingsError
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egpj.exe\x00".replace("\x00", "\x9b") + "x" * 8_000
@@ -191,7 +191,7 @@ def test_dead_records_come_by_type_and_error_and_a_group_is_replayed_alone(live,
 
 
 def test_more_kinds_of_dead_records_than_are_shown_are_said(live, plant, monkeypatch):
-    monkeypatch.setattr(desk, "MOST_GROUPS", 2)
+    monkeypatch.setattr(operator_actions, "MOST_GROUPS", 2)
     for event_type in ("Placed", "Paid", "Shipped"):
         plant.park("a", event_type=event_type)
     told = live.get("/api/dead-groups").plain
@@ -251,7 +251,7 @@ def test_an_order_for_all_that_names_records_is_refused(live, plant, verb):
 
 
 def test_more_blocked_aggregates_than_are_ever_shown_are_said(live, plant, monkeypatch):
-    monkeypatch.setattr(desk, "MOST_KEYS", 3)
+    monkeypatch.setattr(operator_actions, "MOST_KEYS", 3)
     records = [plant.park(name, "retrying", blocks=True) for name in "abcd"]
     shown = live.get("/api/blocked", limit=10).plain
     assert (len(shown["keys"]), shown["more"]) == (3, True)

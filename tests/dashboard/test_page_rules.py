@@ -11,10 +11,9 @@ from sights import ADA, BEGAN, BOB, EVE, cluster, instance, partition
 
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
-from partbox.dashboard.faces import PageFace, from_roster, own
-from partbox.dashboard.history import ChartPoint, History
-from partbox.dashboard.news import PageNews
-from partbox.dashboard.texts import cut, visible
+from partbox.dashboard.history import ChartPoint, History, PageNews
+from partbox.dashboard.page_text import cut, visible
+from partbox.dashboard.process_labels import ProcessLabel, from_roster, own
 from partbox.db.inspect.stats import Running
 from partbox.errors import PartboxError
 from partbox.http.address import Address, address
@@ -170,7 +169,7 @@ def test_the_page_calls_processes_as_a_terminal_does():
     roster = Roster()
     roster.meet([UUID(int=7), ADA])
     faces = from_roster(roster)([instance(ADA), instance(BOB)])
-    assert (faces[ADA], faces[BOB].letter) == (PageFace("B", 1), "·")
+    assert (faces[ADA], faces[BOB].letter) == (ProcessLabel("B", 1), "·")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.dashboard.alarms import CAUSES
-from partbox.dashboard.trouble import BAD, WARN, Trouble, pieces, told
+from partbox.dashboard.problems import BAD, WARN, Problem, pieces, shown_problems
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.finding import Finding, Severity
 from partbox.text.wording import command
@@ -19,7 +19,7 @@ def finding(severity, cause, subscription="default", **fields):
 
 
 def listed(alarms, findings):
-    return [(each.level, each.name) for each in told(alarms, findings, "default", CAUSES)]
+    return [(each.level, each.name) for each in shown_problems(alarms, findings, "default", CAUSES)]
 
 
 def test_alarms_are_called_as_doctor_calls_their_causes():
@@ -28,13 +28,13 @@ def test_alarms_are_called_as_doctor_calls_their_causes():
 
 def test_the_worst_comes_first_and_what_concerns_all_subscriptions_is_told_in_each():
     findings = [finding(NOTE, "durability", None), finding(WARNING, "dead"), finding(PROBLEM, "braked")]
-    alarms = [Trouble(WARN, "paused", "It is paused.")]
+    alarms = [Problem(WARN, "paused", "It is paused.")]
     assert listed(alarms, findings) == [("bad", "braked"), ("warn", "paused"), ("warn", "dead"), ("note", "durability")]
 
 
 def test_of_a_cause_that_a_look_shows_doctor_tells_what_shows_it_and_what_to_do():
     doctors = finding(PROBLEM, "no-workers", evidence=("12 records pending",), remedy=("start `partbox worker`",))
-    (trouble,) = told([Trouble(BAD, "no-workers", "No worker process runs.")], [doctors], "default", CAUSES)
+    (trouble,) = shown_problems([Problem(BAD, "no-workers", "No worker process runs.")], [doctors], "default", CAUSES)
     assert (trouble.text, trouble.evidence, trouble.remedy) == (
         "No worker process runs.",
         ("12 records pending",),
@@ -46,7 +46,7 @@ def test_of_a_cause_that_a_look_shows_doctor_tells_what_shows_it_and_what_to_do(
 
 def test_problems_of_other_subscriptions_are_one_line_each_that_leads_there():
     findings = [finding(PROBLEM, "braked", "audit"), finding(PROBLEM, "dead-flood", "audit"), finding(NOTE, "x", "b")]
-    (trouble,) = told([], findings, "default", CAUSES)
+    (trouble,) = shown_problems([], findings, "default", CAUSES)
     assert (trouble.text, trouble.actions, trouble.subscription) == (
         "Subscription audit has 2 problems.",
         ("choose",),
@@ -56,7 +56,7 @@ def test_problems_of_other_subscriptions_are_one_line_each_that_leads_there():
 
 def test_what_is_told_is_short_and_harmless_and_commands_stay_as_they_are():
     long = Finding(PROBLEM, "x" * 9_000 + "\u202e", ("postgresql://shop:hunter2@db \x1b[2J",), ("do `a  'b  c'`",))
-    plain = told([], [long], "default", CAUSES)[0].plain()
+    plain = shown_problems([], [long], "default", CAUSES)[0].plain()
     assert len(plain["text"]) == 500
     assert plain["evidence"] == [r"postgresql://shop:***@db \x1b[2J"]
     assert plain["remedy"] == [[("do ", False), ("a  'b  c'", True)]]
@@ -75,5 +75,5 @@ def test_a_remedy_is_split_into_words_and_commands():
 
 @given(st.text(alphabet="a `'\"$;", max_size=12))
 def test_no_name_of_an_aggregate_makes_a_command_of_its_own(name):
-    told = list(pieces(f"at once: {command('blocked retry', 'partbox', None, 'Order', name)}"))
-    assert [code for code, is_code in told if is_code] == [shlex.join(["partbox", "blocked", "retry", "Order", name])]
+    found = list(pieces(f"at once: {command('blocked retry', 'partbox', None, 'Order', name)}"))
+    assert [code for code, is_code in found if is_code] == [shlex.join(["partbox", "blocked", "retry", "Order", name])]

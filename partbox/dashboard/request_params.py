@@ -10,14 +10,14 @@ from partbox.errors import PartboxError
 from partbox.operations.arguments import LARGEST
 
 FILTERS = ("event_type", "aggregate_type", "aggregate_id", "older_than", "group")
-MOST = 500  # records of one order
-LARGEST_ORDER = 64 * 1024  # bytes
+MOST = 500  # records of one action
+LARGEST_BODY = 64 * 1024  # bytes
 
 Id = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 
 
-class Order(BaseModel):
+class ActionParams(BaseModel):
     """The body of a POST; each action uses the fields that it needs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -28,10 +28,10 @@ class Order(BaseModel):
     reason: Text | None = None
 
 
-def order(body: bytes) -> Order:
-    """Parse the JSON `body` of an order."""
+def action_params(body: bytes) -> ActionParams:
+    """Parse the JSON `body` of an action."""
     try:
-        made = Order.model_validate(orjson.loads(body))
+        made = ActionParams.model_validate(orjson.loads(body))
     except orjson.JSONDecodeError:
         raise PartboxError("the request is not JSON") from None
     except ValidationError as error:
@@ -48,7 +48,7 @@ def filters(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check(given: Mapping[str, str]) -> None:
-    """Refuse unknown filters: an ignored one would make an order larger than intended."""
+    """Refuse unknown filters: an ignored one would make an action larger than intended."""
     for name, value in given.items():
         if name not in FILTERS:
             raise PartboxError(f"filters: {name[:40]!r} is none of {', '.join(FILTERS)}")

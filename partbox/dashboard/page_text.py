@@ -1,6 +1,10 @@
-"""Makes texts of events, errors and nodes fit to show: short, without invisible or direction-changing characters."""
+"""Texts of events, errors and nodes fit to show: short, without invisible or direction-changing characters."""
 
 import unicodedata
+
+import psycopg
+
+from partbox.text.secrets import masked
 
 SHORT = 80
 LONG = 200
@@ -24,6 +28,12 @@ def cut(text: str | None, most: int = SHORT) -> str | None:
         return None
     line = visible(" ".join(text[: 8 * most].split()))
     return line if len(line) <= most and len(text) <= 8 * most else f"{line[: most - 1]}…"
+
+
+def error_text(error: Exception, most: int = LONG) -> str:
+    """The text of an error without passwords, of the database's the first line, which quotes no row; never empty."""
+    text = str(error).partition("\n")[0] if isinstance(error, psycopg.Error) else str(error)
+    return cut(masked(text), most) or type(error).__name__
 
 
 def _acts(character: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from partbox.dashboard.texts import LONG, cut, visible
+from partbox.dashboard.page_text import LONG, cut, visible
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.operator.dead import DeadGroup, DeadRecord
 from partbox.errors import PartboxError
@@ -25,7 +25,7 @@ Plain = dict[str, Any]
 Filters = dict[str, str]
 
 
-class Desk:
+class OperatorActions:
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
         self._dead = DeadRecords(dsn, settings)
         self._blocked = BlockedKeys(dsn, settings)

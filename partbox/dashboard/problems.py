@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from partbox.dashboard.texts import cut, visible
+from partbox.dashboard.page_text import cut, visible
 from partbox.doctor.finding import Finding, Severity
 from partbox.text.secrets import masked
 from partbox.text.wording import counted
@@ -30,7 +30,7 @@ _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """`level` is bad if events wait until an operator acts, else warn or note. `name` is doctor's for the cause.
 
     Commands in `remedy` stand in backticks. `actions` are what the page can do about it: "choose" the `subscription`;
@@ -48,34 +48,34 @@ class Trouble:
     def plain(self) -> dict[str, Any]:
         """The trouble as plain data: short, and commands apart from the words around them."""
         return asdict(self) | {
-            "text": _said(self.text),
-            "evidence": [_said(each) for each in self.evidence],
+            "text": _line(self.text),
+            "evidence": [_line(each) for each in self.evidence],
             "remedy": [list(pieces(visible(each)[:LONGEST])) for each in self.remedy],
         }
 
 
-def crowds(far: Iterable[Trouble], most: Mapping[str, int]) -> list[Trouble]:
+def merged_alike(far: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
     """The troubles of other subscriptions; one that more than a few have as the worst of them, for which most waits."""
-    kinds: dict[str, list[Trouble]] = {}
+    kinds: dict[str, list[Problem]] = {}
     for each in far:
         kinds.setdefault(each.name.removesuffix(f"-{each.subscription}"), []).append(each)
-    return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_crowd(alike, most)])]
+    return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
 
 
-def _crowd(alike: Sequence[Trouble], most: Mapping[str, int]) -> Trouble:
+def _merge(alike: Sequence[Problem], most: Mapping[str, int]) -> Problem:
     worst, *others = sorted(alike, key=lambda each: -most.get(each.subscription or "", 0))
     names = ", ".join(cut(each.subscription) or "" for each in others[: FEW - 1])
     more = f"{names} and {len(alike) - FEW:,} more"
     return replace(worst, text=f"{worst.text} The same is true of {len(others):,} others: {more}.")
 
 
-def told(
-    alarms: Iterable[Trouble],
+def shown_problems(
+    alarms: Iterable[Problem],
     findings: Sequence[Finding],
     subscription: str,
     live: Iterable[str],
-    afar: Sequence[Trouble] = (),
-) -> list[Trouble]:
+    afar: Sequence[Problem] = (),
+) -> list[Problem]:
     """The troubles to show a viewer of `subscription`, the worst first.
 
     They are alarms, also those of other subscriptions (`afar`), what doctor found there and everywhere, and one line
@@ -108,22 +108,22 @@ def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
         yield remedy[end:], False
 
 
-def _with(alarm: Trouble, finding: Finding | None) -> Trouble:
+def _with(alarm: Problem, finding: Finding | None) -> Problem:
     return alarm if finding is None else replace(alarm, evidence=finding.evidence, remedy=finding.remedy)
 
 
-def _trouble(finding: Finding) -> Trouble:
+def _trouble(finding: Finding) -> Problem:
     text = finding.summary[:1].upper() + finding.summary[1:]
     ways = _ACTIONS.get(finding.cause, ()) if finding.subscription is not None else ()
-    return Trouble(_LEVEL[finding.severity], finding.cause, text, finding.remedy, finding.evidence, ways)
+    return Problem(_LEVEL[finding.severity], finding.cause, text, finding.remedy, finding.evidence, ways)
 
 
-def _elsewhere(findings: Sequence[Finding], subscription: str) -> Iterator[Trouble]:
+def _elsewhere(findings: Sequence[Finding], subscription: str) -> Iterator[Problem]:
     problems = [each.subscription for each in findings if each.severity is Severity.PROBLEM and each.subscription]
     for name in sorted(set(problems) - {subscription}):
         text = f"Subscription {cut(name)} has {counted(problems.count(name), 'problem')}."
-        yield Trouble(BAD, f"elsewhere-{name}", text, actions=("choose",), subscription=name)
+        yield Problem(BAD, f"elsewhere-{name}", text, actions=("choose",), subscription=name)
 
 
-def _said(text: str) -> str:
+def _line(text: str) -> str:
     return cut(masked(text), LINE) or ""

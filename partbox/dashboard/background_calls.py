@@ -1,0 +1,61 @@
+"""Blocking calls to the database, off the event loop: in daemon threads, which do not delay the end of the process."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+FRESH = 1.5  # seconds
+
+
+async def in_background(work: Callable[[], T]) -> T:
+    """Return or raise the result of `work()`; a cancelled call is not waited for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # raised where it is awaited
+            complete(future.set_exception, error)
+        else:
+            complete(future.set_result, result)
+
+    def complete(set_outcome: Callable[[Any], None], outcome: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(lambda: None if future.done() else set_outcome(outcome))
+
+    threading.Thread(target=run, name="page", daemon=True).start()
+    return await future
+
+
+class SingleFlight:
+    """Asks the database once for an answer that many viewers want at the same time.
+
+    Keeps answers by their question; lives in one event loop. Failures are not kept.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+
+    async def ask(self, work: Callable[..., Any], *arguments: object) -> Any:
+        """The result of `work(*arguments)` in the background, or that of a call under way or younger than FRESH."""
+        question, now = (work, repr(arguments)), self._clock()
+        self._asked = {key: kept for key, kept in self._asked.items() if now - kept[0] < FRESH or not kept[1].done()}
+        if question not in self._asked:
+            self._asked[question] = (now, asyncio.create_task(in_background(lambda: work(*arguments))))
+        task = self._asked[question][1]
+        try:
+            return await asyncio.shield(task)
+        except Exception:
+            self._asked.pop(question, None)
+            raise
+
+    def forget(self) -> None:
+        """Drop all answers, after a change."""
+        self._asked = {}
