@@ -100,7 +100,7 @@ asyncio.run(check())
 
 def needs(*modules: str) -> Any:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    return pytest.mark.skipif(bool(missing), reason="pip install 'partbox[test-frameworks]' brings the frameworks")
+    return pytest.mark.skipif(bool(missing), reason="scripts/venv test-frameworks installs them")
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ AGAIN = "run scripts/lock"
 
 def asked() -> list[Requirement]:
     """The requirements of pyproject.toml, without partbox and partbox-lab themselves."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"].values()
-    every = [Requirement(each) for group in [project["dependencies"], *extras] for each in group]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras, groups = project["project"]["optional-dependencies"], project["dependency-groups"]
+    named = [project["project"]["dependencies"], *extras.values(), *groups.values()]
+    every = [Requirement(each) for group in named for each in group if isinstance(each, str)]
     return [each for each in every if each.name not in ("partbox", "partbox-lab")]
 
 
