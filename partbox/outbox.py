@@ -284,7 +284,6 @@ class Outbox(Registrar, Operations):
         handler. A parameter annotated with `DeliveredEvent` gets the event. RegistrationError for a second task of
         that name.
         """
-
         from partbox.tasks import task
 
         def decorate(function: Callable[P, R]) -> "Task[P, R]":

@@ -278,6 +278,7 @@ def test_a_test_that_leaves_a_process_or_a_thread_behind_fails_and_a_slow_one_is
         cwd=tmp_path,
         capture_output=True,
         text=True,
+        check=False,
     )
     errors = [line.split(" - ")[0] for line in result.stdout.splitlines() if line.startswith("ERROR")]
     assert errors == ["ERROR test_leaky.py::test_a_process", "ERROR test_leaky.py::test_a_thread"], result.stdout

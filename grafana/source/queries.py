@@ -48,7 +48,7 @@ def quantile(share: float, metric: str, by: tuple[str, ...] = BY, **labels: str)
 def quantiles(
     metric: str, legend: str, by: tuple[str, ...] = BY, shares: tuple[float, ...] = (0.5, 0.95, 0.99), **labels: str
 ) -> list[tuple[str, str]]:
-    """Several quantiles, each with its legend: p50 …"""
+    """Several quantiles, each with its legend, such as p50."""
     return [(quantile(share, metric, by, **labels), f"p{share * 100:g} {legend}") for share in shares]
 
 

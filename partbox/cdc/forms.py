@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"
+CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"  # noqa: S105  the name of a variable
 """A placeholder that Kafka Connect replaces by a variable of its worker's environment."""
 
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

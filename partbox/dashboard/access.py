@@ -19,7 +19,7 @@ from partbox.errors import SettingsError
 from partbox.http.address import Address
 
 LEAST = 16  # characters of a chosen token
-NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"
+NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"  # noqa: S105
 ELSEWHERE = "this page is served to 127.0.0.1 and localhost: use one of these names, or bring the token"
 FIT = re.compile(rf"[A-Za-z0-9_-]{{{LEAST},}}")
 

@@ -16,7 +16,7 @@ _TRICKS = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff") | {
 
 
 def visible(text: str, keep: str = "") -> str:
-    """The text with control characters (but those of `keep`) and tricks of writing spelt out, as `\\u202e`."""
+    r"""The text with control characters (but those of `keep`) and tricks of writing spelt out, as `\\u202e`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(each if each in keep or not _acts(each) else _spelt(each) for each in text)

@@ -143,7 +143,7 @@ _watchdog = _Watchdog()
 
 def _renew() -> None:
     """Start afresh in a forked child: its threads are gone, a lock may be held for ever, and it must keep no socket."""
-    global _watchdog
+    global _watchdog  # noqa: PLW0603  one a process
     for deadline in list(_watchdog.watched):
         deadline.let_go()
     _watchdog = _Watchdog()

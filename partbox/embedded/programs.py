@@ -39,6 +39,7 @@ class Programs:
                 user=user and user.pw_uid,
                 group=user and user.pw_gid,
                 extra_groups=user and [],
+                check=False,
             )
         except OSError as error:
             raise SettingsError(f"cannot run {self.binaries / program}: {error.strerror}") from None

@@ -50,7 +50,9 @@ def _add_user() -> "pwd.struct_passwd":
     if program is None:
         raise SettingsError(f"the system user {NAME!r} is missing and so is useradd: {remedy}")
     command = [program, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
-    result = subprocess.run([*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True)
+    result = subprocess.run(
+        [*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True, check=False
+    )
     if result.returncode != 0:
         raise SettingsError(f"cannot create the system user {NAME!r} ({' '.join(result.stderr.split())}): {remedy}")
     if (made := _find_user()) is None:

@@ -60,7 +60,7 @@ def _of_machine() -> Iterator[Path]:
 def _version(program: Path) -> tuple[int, ...]:
     """Such as (18, 6); nothing if it does not run."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return ()
     return tuple(map(int, re.findall(r"\d+", said.partition(")")[2])[:2]))

@@ -46,7 +46,7 @@ class Event:
     _without_id: bool = field(repr=False, compare=False)
     """The aggregate id was left out: `dataclasses.replace` gives it as None."""
 
-    def __init__(  # public API: one keyword argument a field
+    def __init__(  # noqa: PLR0913  public API: one keyword argument a field
         self,
         event_type: str | Enum,
         payload: Any,

@@ -77,7 +77,7 @@ class Restored:
     complete: bool = False
 
 
-def restore(  # as `import_rows`, and the name
+def restore(  # noqa: PLR0913  as `import_rows`, and the name
     dsn: Callable[[], str],
     settings: Settings,
     source: Source,

@@ -142,8 +142,8 @@ async def _end_async(hooks: InterceptorMethods, begun: list[Any], outcome: Any, 
             await _awaited(after())
         except GeneratorExit:
             raise
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _cancelled():  # not of its making
+        except BaseException as its_own:
+            if isinstance(its_own, asyncio.CancelledError) and _cancelled():  # not of its making
                 raise
             hooks.failed(events)
 

@@ -105,7 +105,7 @@ def purge(
     return replace(sofar, complete=True)
 
 
-def _whole(  # those of `purge`, and what went so far
+def _whole(  # noqa: PLR0917  those of `purge`, and what went so far
     conn: Connection[Any],
     dsn: Callable[[], str],
     settings: Settings,

@@ -48,7 +48,9 @@ _LONGEST = 63  # bytes of a channel
 def channel(schema: str) -> str:
     """The channel of the rings of a schema."""
     name = f"partbox:{schema}"
-    return name if len(name.encode()) <= _LONGEST else f"partbox:{md5(schema.encode()).hexdigest()}"
+    return (
+        name if len(name.encode()) <= _LONGEST else f"partbox:{md5(schema.encode(), usedforsecurity=False).hexdigest()}"
+    )
 
 
 def why_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:

@@ -83,7 +83,7 @@ def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fi
     done: list[Fields] = []
     try:
         for event in events:
-            done.append(fields_of(event, codecs, max_payload))
+            done.append(fields_of(event, codecs, max_payload))  # noqa: PERF401  as many as were taken, if one is refused
     except PublishError as error:
         raise PublishError(f"event {len(done)} of the list: {error}") from error
     return done

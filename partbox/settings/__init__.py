@@ -191,7 +191,7 @@ class Settings(BaseModel):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The place of each setting's value, by its external name: "default", "keyword", "PARTBOX_LEASE" …"""
+        """The place of each setting's value, by its external name: "default", "keyword", "PARTBOX_LEASE" and such."""
         return {name: self._origins.get(name, "default") for name in names()}
 
     @property

@@ -26,7 +26,7 @@ NOT_HERE: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
 
 
 class NatsSink(Sink):
-    """Sends to JetStream; `servers` as URLs. CloudEvents attributes are headers, as the NATS binding says: `ce-id` …"""
+    """Sends to JetStream; `servers` as URLs. CloudEvents attributes are headers (`ce-id` …), as NATS's binding says."""
 
     def __init__(self, servers: str | Sequence[str], topic: str = DEFAULT, **options: Any) -> None:
         super().__init__(topic, **options)

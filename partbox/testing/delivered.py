@@ -15,7 +15,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_PAYLOAD = 1 << 30
 
 
-def delivered(  # public API: keyword arguments
+def delivered(  # noqa: PLR0913  public API: keyword arguments
     event: Event | str | Enum,
     payload: Any = NOT_GIVEN,
     *,

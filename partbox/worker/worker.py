@@ -55,8 +55,7 @@ class Worker:
 
     dispatchers: ClassVar[type[Dispatcher]] = Dispatcher
 
-    # More than seven parameters: each comes from elsewhere, and none belongs to another.
-    def __init__(
+    def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
         settings: Settings,
         handlers: Handlers,

@@ -153,6 +153,7 @@ def _upgrade(old: Server, new: Server) -> None:
         user=user and user.pw_uid,
         group=user and user.pw_gid,
         extra_groups=user and [],
+        check=False,
     )
     logs = "".join(
         each.read_text(errors="replace") for each in new._pgdata.glob("pg_upgrade_output.d/*/log/*_dump_*.log")

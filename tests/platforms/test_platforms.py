@@ -73,7 +73,9 @@ def run_on(platform: str, *command: str | Path, folder: Path = ROOT, **environme
     """Run a program of this Python where only what `platform` has is there."""
     surroundings = os.environ | {"PARTBOX_TEST_PLATFORM": platform, "PYTHONPATH": f"{HERE}:{folder}"} | environment
     program = [sys.executable, *command]
-    return subprocess.run(program, env=surroundings, cwd=folder, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        program, env=surroundings, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def linux_alone() -> set[str]:

@@ -350,8 +350,7 @@ def test_a_key_s_rows_end_in_id_order_whatever_fails_on_the_way(count, random, m
         if not run:
             now = chain.wakes_at()
             continue
-        for row in _until_failure(chain, run, random, handler, now):
-            ended.append(row.id)
+        ended.extend(row.id for row in _until_failure(chain, run, random, handler, now))
     assert ended == list(range(count))
 
 

@@ -246,7 +246,7 @@ class WorkerModel:
             late, new = found[held.number]
             new = new[: ask.room]
             if held.number in cut:
-                ask = ask._replace(room=len(new))
+                ask = ask._replace(room=len(new))  # noqa: PLW2901
             records = {record.id: record for record in (*late, *new)}
             ids = [r.id for r in late], [r.id for r in new]
             reading = held.cursor.read(ask, page, floor, *ids, together=not alone)

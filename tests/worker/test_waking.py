@@ -266,8 +266,7 @@ def test_where_it_is_off_nobody_listens_and_arms(dsn: str, conn: Conn, off: dict
     with bedroom(dsn, **off) as awake:
         pauses = [awake.look() for _ in range(5)]
         awake.pacer._came_at -= pace.LINGER
-        for _ in range(20):
-            pauses.append(awake.look())
+        pauses.extend(awake.look() for _ in range(20))
         assert pauses[-1] == awake.settings.poll_idle
         assert awake.listener._thread is None
         assert awake.conn.bell is None

@@ -185,7 +185,7 @@ async def insert_async(conn: AsyncConnection[Any], schema: str, values: dict[str
 
 
 def open_accounts(conn: Conn, schema: str, accounts: int) -> None:
-    """Have a table of an application, with so many rows: 0, 1 …"""
+    """Have a table of an application, with so many rows, numbered from 0."""
     conn.execute(query("bench_accounts", schema), {})
     conn.execute(query("bench_accounts_fill", schema), {"accounts": accounts})
 

@@ -81,7 +81,7 @@ def lacking(folder: Path) -> str | None:
 def _probed(clock: Clock) -> list[float]:
     command = [sys.executable, "-c", PROBE]
     found = subprocess.run(
-        command, env={**os.environ, **clock.surroundings}, capture_output=True, text=True, timeout=TIMEOUT
+        command, env={**os.environ, **clock.surroundings}, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     return [float(word) for word in found.stdout.split()]
 

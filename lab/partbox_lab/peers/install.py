@@ -77,7 +77,7 @@ def node_versions(home: Path, *packages: str) -> str:
 def _run(command: list[str], folder: Path | None = None) -> str:
     """The output of a command; InstallError with its last line when it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode:
         lines = (ran.stderr.strip() or ran.stdout.strip() or "no reason given").splitlines()
         telling = next((line for line in lines if "rror" in line), lines[-1])

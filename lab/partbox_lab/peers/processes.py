@@ -135,7 +135,9 @@ def working(peer: Peer, database: Database, run: PeerRun) -> Iterator[PeerProces
 def prepare(command: list[str], database: Database, peer: Peer, run: PeerRun) -> None:
     """Run a program of the peer's that makes its schema."""
     environment = _environment(peer, database, run, 0)
-    ran = subprocess.run([*command, "install"], env=environment, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [*command, "install"], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     if ran.returncode:
         lines = (ran.stderr.strip() or "no reason given").splitlines()
         raise PeerError(next((line for line in lines if "rror" in line), lines[-1]).strip()[:200])

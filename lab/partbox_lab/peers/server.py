@@ -86,7 +86,7 @@ def installed_binaries(major: int) -> Path | None:
     candidates = [Path(named)] if named else [*Path("/usr/lib/postgresql").glob(f"{major}/bin")]
     for folder in candidates:
         if (folder / "initdb").exists():
-            said = subprocess.run([folder / "initdb", "--version"], capture_output=True, text=True).stdout
+            said = subprocess.run([folder / "initdb", "--version"], capture_output=True, text=True, check=False).stdout
             if re.search(rf"\b{major}\b", said):
                 return folder
     return None

@@ -72,7 +72,7 @@ def moment(when: datetime | None) -> str:
     return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def in_one_line(error: PartboxError | psycopg.Error) -> str:
+def in_one_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind
     """The error and its remedy, without secrets."""
     said = masked(" ".join(str(error).split("\n")[0].split()))
     match error:

@@ -53,7 +53,7 @@ def _module(name: str) -> ModuleType:
 
 def _why(name: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-        home = f"the folder that holds {name.split('.')[0]}"
+        home = f"the folder that holds {name.split('.', maxsplit=1)[0]}"
         return f"there is no module {error.name!r}: check the name, or run the command in {home}"
     said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     what = said if isinstance(error, PartboxError) else f"{type(error).__name__}: {said}; correct that line"

@@ -28,5 +28,5 @@ def about(name: str) -> Iterator[None]:
 
 def work_for(name: str) -> None:
     """Set the database of this process's log lines."""
-    global _of_process
+    global _of_process  # noqa: PLW0603  one a process
     _of_process = name

@@ -52,12 +52,12 @@ def log_event(
     if log.isEnabledFor(level):
         where = {"database": current()} if current() else {}
         named = {"event": PREFIX + name, **where, **(_of(about) if about is not None else {}), **fields}
-        said = [_shown(each) for each in arguments]
+        message, said = text + more, [_shown(each) for each in arguments]
         # Ever less, until it works: a record factory may use one of these names, a filter may fail, an error may raise
         # when it is formatted. No worker ends of it.
         for options in ({"extra": named, "exc_info": _traced(trace)}, {"exc_info": _traced(trace)}, {}):
             try:
-                return log.log(level, text + more, *said, stacklevel=2, **options)
+                return log.log(level, message, *said, stacklevel=2, **options)
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise

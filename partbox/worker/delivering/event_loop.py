@@ -46,7 +46,7 @@ class EventLoop:
         self._loop.call_soon_threadsafe(self._begin, walk)
 
     @staticmethod
-    async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:
+    async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
         """Return what the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
         task, limit = asyncio.current_task(), asyncio.timeout(timeout)
         result: object

@@ -126,7 +126,7 @@ def test_it_waits_for_an_open_publisher_says_so_and_lets_others_publish_between_
     monkeypatch.setattr(rebase, "LOCK", "50ms")
     said: list[str] = []
     with background() as go:
-        with psycopg.connect(dsn, application_name="evil\n[bold]‮shop") as slow:
+        with psycopg.connect(dsn, application_name="evil\n[bold]\u202eshop") as slow:
             publish(slow, 3)
             pid = slow.info.backend_pid
             done = go(rebasing, said)

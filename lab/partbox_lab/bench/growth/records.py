@@ -46,7 +46,7 @@ def _compared(database: BenchDatabase, grown_log: str) -> tuple[list[Costs], lis
             first, second = (partial(_costs, database, OwnedLog(database, schema, stack)) for schema, _ in sides)
             found = in_turn(min(SITTING, left), first, second)
         for (_, costs), new in zip(sides, found, strict=True):
-            costs += new
+            costs.extend(new)
         sides.reverse()  # whose sessions come first
         left -= SITTING
     return above, beside
