@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from partbox.db import statements
-from partbox.db.kinds import AnyAsync, AnySync
+from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PartboxError, PublishError, SchemaError
 from partbox.events import DeliveredEvent, Event
 from partbox.publish import integrations

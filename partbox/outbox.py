@@ -12,13 +12,13 @@ from uuid import UUID
 from psycopg import AsyncConnection, Connection
 
 from partbox.codecs import Codec, Codecs
-from partbox.db.kinds import AnyAsync, AnySync, AsyncpgConnection
 from partbox.db.schema.outbox_database import OutboxDatabase
+from partbox.db.statements import AnyAsync, AnySync, AsyncpgConnection
 from partbox.errors import RegistrationError
 from partbox.events import Event
-from partbox.events.fields import EventFields
+from partbox.events.event import EventFields
 from partbox.handlers import Options
-from partbox.handlers.registrar import Registrar
+from partbox.handlers.registry import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from partbox.embedded import wheel
+from partbox.embedded import programs
 from partbox.embedded.server import Server
 from partbox.testing.servers import OPTIONS, Originals, copy, execute, free_path, new_folder
 
@@ -28,7 +28,7 @@ KEPT = "PARTBOX_TEST_KEPT"
 
 def binaries() -> Path:
     named = os.environ.get("PARTBOX_TEST_BINARIES")
-    return Path(named) if named else wheel.binaries()
+    return Path(named) if named else programs.binaries()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import BinaryIO, Final, cast
 
-from partbox.archive.told import PROBE, told
+from partbox.archive.errors import PROBE, place_errors
 
 UNFINISHED: Final = (".record-", ".part")
 """The beginning and the end of the name of a file that is being written."""
@@ -27,7 +27,7 @@ class Directory:
     def writing(self) -> Iterator[BinaryIO]:
         """A file in the directory, which is made if it is missing. Not its parents: a mount may be what is missing."""
         begin, end = UNFINISHED
-        with told(self.shown):
+        with place_errors(self.shown):
             self._path.mkdir(exist_ok=True)
             self._tidy()
             with NamedTemporaryFile("w+b", prefix=begin, suffix=end, dir=self._path, delete=False) as file:
@@ -39,7 +39,7 @@ class Directory:
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Sync, rename, and sync the name."""
-        with told(self.shown):
+        with place_errors(self.shown):
             file.flush()
             os.fsync(file.fileno())
             os.rename(file.name, self._path / name)
@@ -47,7 +47,7 @@ class Directory:
 
     def probe(self) -> None:
         is_new = not self._path.exists()
-        with self.writing() as file, told(self.shown):
+        with self.writing() as file, place_errors(self.shown):
             file.write(PROBE)
             file.flush()
         if is_new:
@@ -55,12 +55,12 @@ class Directory:
                 self._path.rmdir()
 
     def names(self) -> list[str]:
-        with told(self.shown):
+        with place_errors(self.shown):
             return [each.name for each in self._path.iterdir() if each.is_file()]
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        with told(str(self._path / name)), open(self._path / name, "rb") as file:
+        with place_errors(str(self._path / name)), open(self._path / name, "rb") as file:
             yield file
 
     def _sync(self) -> None:

@@ -1,16 +1,41 @@
 """The files: lines of JSON, compressed by zstd. Each is one frame with a checksum, so one that is cut short is told."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from partbox.archive.library import ZSTD, library
 from partbox.archive.lines import line_of
-from partbox.archive.named import DIGEST, ENDING, Named
 from partbox.archive.place import Place
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
+
+ENDING = ".jsonl.zst"
+DIGITS = 19
+"""Of an id, with zeros in front: so texts sort as numbers do."""
+DIGEST = 12
+
+_NAME = re.compile(r"record-([0-9]{1,19})-([0-9]{1,19})-([0-9a-f]{12})\.jsonl\.zst")
+
+
+class FileName(NamedTuple):
+    """A file of an archive, by its name: the ids of its first and last record, and the digest of its lines."""
+
+    first: int
+    last: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"record-{self.first:0{DIGITS}}-{self.last:0{DIGITS}}-{self.digest}{ENDING}"
+
+
+def file_name(name: str) -> FileName | None:
+    """The parts of a file's name; None if it is not one of ours."""
+    found = _NAME.fullmatch(name)
+    return FileName(int(found[1]), int(found[2]), found[3]) if found else None
+
 
 LEVEL: Final = 3
 PIECE: Final = 64 << 10
@@ -48,7 +73,7 @@ class Part:
             return 0
         self._compress()
         self._file.write(self._frame.flush())
-        self._place.keep(self._file, str(Named(self._first, self.last, self._digest.hexdigest()[:DIGEST])))
+        self._place.keep(self._file, str(FileName(self._first, self.last, self._digest.hexdigest()[:DIGEST])))
         return self._file.tell()
 
     def _compress(self) -> None:

@@ -6,8 +6,8 @@ from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, Final, cast
 from uuid import uuid4
 
+from partbox.archive.errors import PROBE, PROBED, place_errors
 from partbox.archive.library import library
-from partbox.archive.told import PROBE, PROBED, told
 from partbox.errors import PartboxError, SettingsError
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of
@@ -29,7 +29,7 @@ class Remote:
     def _opened(self, url: str) -> tuple[Any, str]:
         opened = library("fsspec").core.url_to_fs
         try:
-            with told(self.shown):
+            with place_errors(self.shown):
                 fs, root = opened(url)
         except PartboxError as error:
             raise SettingsError(self._remedied(error)) from None
@@ -45,13 +45,13 @@ class Remote:
 
     @contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        with told("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
+        with place_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
             yield cast(BinaryIO, file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Upload it."""
         path = f"{self._root}/{name}"
-        with told(self.shown):
+        with place_errors(self.shown):
             file.flush()
             if self._scheme in WHOLE:
                 self._fs.put_file(file.name, path)
@@ -69,12 +69,12 @@ class Remote:
             self._fs.rm_file(f"{self._root}/{PROBED}")
 
     def names(self) -> list[str]:
-        with told(self.shown):
+        with place_errors(self.shown):
             self._fs.invalidate_cache()
             found = self._fs.ls(self._root, detail=True)
             return [each["name"].rpartition("/")[2] for each in found if each["type"] == "file"]
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        with told(f"{self.shown}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
+        with place_errors(f"{self.shown}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
             yield file

@@ -10,8 +10,8 @@ from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
+from partbox.archive.errors import PROBE, PROBED, place_errors
 from partbox.archive.library import library
-from partbox.archive.told import PROBE, PROBED, told
 from partbox.errors import SettingsError
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of
@@ -28,29 +28,29 @@ class S3:
         if not self._bucket or "@" in self._bucket:
             raise SettingsError(f"archive {self.shown!r} names no bucket: write s3://BUCKET/PREFIX")
         endpoint = query_of(url, ("endpoint",)).get("endpoint")
-        with told(self.shown):
+        with place_errors(self.shown):
             self._client: Any = library("boto3", "s3").client("s3", endpoint_url=endpoint)
 
     @contextmanager
     def writing(self) -> Iterator[BinaryIO]:
         """A file of this machine, in its temporary folder."""
-        with told("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
+        with place_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
             yield cast(BinaryIO, file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Upload it."""
-        with told(self.shown):
+        with place_errors(self.shown):
             file.flush()
             self._client.upload_file(file.name, self._bucket, self._key(name))
 
     def probe(self) -> None:
-        with told(self.shown):
+        with place_errors(self.shown):
             self._client.put_object(Bucket=self._bucket, Key=self._key(PROBED), Body=PROBE)
         with suppress(Exception):  # DeleteObject is nothing that an archive needs
             self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBED))
 
     def names(self) -> list[str]:
-        with told(self.shown):
+        with place_errors(self.shown):
             found = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._key(""), Delimiter="/"
             )
@@ -58,7 +58,7 @@ class S3:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        with told(f"{self.shown}/{name}"):
+        with place_errors(f"{self.shown}/{name}"):
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
             with closing(answer["Body"]) as body:
                 yield cast(BinaryIO, body)

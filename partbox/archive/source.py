@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from partbox.archive import files
+from partbox.archive.files import ENDING, file_name
 from partbox.archive.lines import row_of
-from partbox.archive.named import ENDING, named
 from partbox.archive.place import Place, place_of
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 
 ENDINGS: Final = (ENDING, ".jsonl")
-"""Of a file that is named itself: one of an archive, or what somebody took out of it."""
+"""Of a file that is file_name itself: one of an archive, or what somebody took out of it."""
 
 
 class Entry(NamedTuple):
@@ -29,7 +29,7 @@ class Source:
     def __init__(self, place: Place, names: list[str]) -> None:
         self.shown = place.shown if len(names) != 1 else f"{place.shown}/{names[0]}"
         self.names = names
-        known = [found for name in names if (found := named(name))]
+        known = [found for name in names if (found := file_name(name))]
         self.total = sum(each.last - each.first + 1 for each in known) if len(known) == len(names) else 0
         self._place = place
 
@@ -52,7 +52,7 @@ def source_of(text: str) -> Source:
         if "://" in text or not Path(text).is_dir():
             return Source(place_of(folder), [name])
     place = place_of(text)
-    found = sorted((parts, name) for name in place.names() if (parts := named(name)))
+    found = sorted((parts, name) for name in place.names() if (parts := file_name(name)))
     if not found:
         raise PartboxError(f"archive {place.shown!r} holds no file record-*{ENDING}: name another place, or a file")
     return Source(place, [name for _, name in found])

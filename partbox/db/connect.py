@@ -1,23 +1,24 @@
 """Connections of worker processes and supervisors, and what is checked on each new one."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
-from psycopg import Connection, Cursor, errors
+from psycopg import Connection, Cursor, Error, errors
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from partbox.db.adapters import DEFAULTS
 from partbox.db.deadline import WatchedConnection, allowed
-from partbox.db.inherited import not_inherited
 from partbox.db.sql import query
 from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.interceptors.signature import name_of, place_of
-from partbox.platform import refuse_on_windows
+from partbox.platform import in_forked_children, refuse_on_windows
 from partbox.text.dsn import parts, share
 from partbox.text.printing import printable_line, text_of
 from partbox.text.secrets import masked
@@ -50,6 +51,8 @@ switch it off for themselves.
 """
 
 Dsn = str | Callable[[], str]
+
+_open: WeakSet[Connection[Any]] = WeakSet()  # what a forked process would inherit
 
 otherwise: Callable[[], str] | None = None
 """Gives the DSN where nobody names one: that of the framework that this process belongs to."""
@@ -202,7 +205,7 @@ def connect(
     if not (lent or instrumented):
         conn.cursor_factory = factory
     conn.lent = lent
-    not_inherited(conn)
+    _open.add(conn)
     conn.pooled = pooler
     conn.watch(allowed(lease) if limit is None else limit)
     try:
@@ -267,3 +270,20 @@ def check(conn: Connection[Any], schema: str) -> None:
     if any(worn) and conn.info.transaction_status == TransactionStatus.IDLE:
         with suppress(errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction):  # another session may do it
             conn.execute(query("mark", schema), {})
+
+
+def _let_go() -> None:
+    """Replace each inherited socket by /dev/null: its number stays taken, since libpq may still write to it.
+
+    A forked process must neither use nor close its parent's connections. What it writes reaches the parent's session,
+    and libpq writes even when a connection is merely garbage-collected: it sends Terminate.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for conn in list(_open):
+        with suppress(Error, OSError):
+            os.dup2(nothing, conn.fileno(), inheritable=False)
+    os.close(nothing)
+    _open.clear()
+
+
+in_forked_children(_let_go)

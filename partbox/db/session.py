@@ -9,7 +9,7 @@ from psycopg.errors import ConnectionTimeout
 
 from partbox.db.connect import PoolerRefused, connect, is_standby
 from partbox.db.schema import migrate
-from partbox.db.schema.contents import subscriptions
+from partbox.db.schema.migrate import subscriptions
 from partbox.errors import SchemaError
 from partbox.settings import Settings
 from partbox.text.suggestions import no_subscription

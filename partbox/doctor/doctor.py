@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.connect import connect
-from partbox.db.inspect.evidence import Evidence, Thresholds, gather, look_again
+from partbox.db.inspect.evidence import Evidence, Thresholds, gather, gather_again
 from partbox.db.inspect.stats import Overview
 from partbox.doctor.case import Case, living, ownerless, standing
 from partbox.doctor.checks import CHECKS
@@ -74,7 +74,7 @@ def _case(
     if first is None or not _doubtful(first):
         return case
     wait(LOOK_AGAIN)
-    return replace(case, before=first, evidence=look_again(conn, schema, evidence))
+    return replace(case, before=first, evidence=gather_again(conn, schema, evidence))
 
 
 def _doubtful(seen: Overview) -> bool:

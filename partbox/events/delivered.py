@@ -27,7 +27,7 @@ from partbox.events.record import (
     microseconds,
 )
 from partbox.events.reserved import FAILED, IDEMPOTENCY_KEY, PREFIX, RAW
-from partbox.events.shown import MAX_SHOWN, visible
+from partbox.text.printing import MAX_SHOWN, visible
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 

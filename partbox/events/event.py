@@ -5,15 +5,36 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Never
+from typing import Any, Final, Never, TypedDict
 from uuid import UUID
 
 from partbox.errors import PublishError
 from partbox.events import checks
 from partbox.events.copying import copied
-from partbox.events.fields import EventFields
 from partbox.events.reserved import GLOBAL
 from partbox.platform import uuid7
+from partbox.text.suggestions import hint
+
+
+class TaskFields(TypedDict, total=False):
+    """Fields that a task's event may have (see `Event`)."""
+
+    aggregate_id: str | int | UUID | None
+    tenant_id: str | None
+    headers: Mapping[str, str] | None
+    event_id: UUID | str | None
+    occurred_at: datetime | None
+    available_at: datetime | None
+    deliver_after: timedelta | float | str | None
+    idempotency_key: str | None
+
+
+class EventFields(TaskFields, total=False):
+    """Fields that an event may have beside its type and its payload."""
+
+    aggregate_type: str | Enum
+    content_type: str | None
+
 
 NOT_GIVEN: Final[Any] = ...
 
@@ -106,9 +127,7 @@ class Event:
 def _without_id(unknown: Mapping[str, Any]) -> bool:
     """True if `dataclasses.replace` copies an event whose id was left out; PublishError for any other keyword."""
     for name in unknown.keys() - {"_without_id"}:
-        raise PublishError(
-            f"an event has no field {checks.quoted(name)}: {checks.hint(name, EventFields.__annotations__)}"
-        )
+        raise PublishError(f"an event has no field {checks.quoted(name)}: {hint(name, EventFields.__annotations__)}")
     return bool(unknown["_without_id"])
 
 

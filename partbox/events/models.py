@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from partbox.errors import PayloadError
-from partbox.events.shown import visible
+from partbox.text.printing import visible
 
 T = TypeVar("T")
 

@@ -1,7 +1,6 @@
 """The options of a handler, and their checks."""
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from partbox.duration import seconds
@@ -9,6 +8,7 @@ from partbox.errors import RegistrationError
 from partbox.outcomes import Advice
 from partbox.protocol import outage
 from partbox.protocol.retry import RetryPolicy, policy_of
+from partbox.text.suggestions import hint
 
 Blocking = Literal["block", "continue"]
 OnError = Callable[[Any, BaseException, int], Advice]
@@ -40,9 +40,8 @@ def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     found = {}
     for option, value in options.items():
         if option not in Options.__annotations__:
-            close = get_close_matches(option, Options.__annotations__, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(Options.__annotations__)}"
-            raise RegistrationError(f"{where} has an unknown option {option!r}: {hint}")
+            meant = hint(option, Options.__annotations__)
+            raise RegistrationError(f"{where} has an unknown option {option!r}: {meant}")
         if option != "name" and (value is not None or option in ("max_attempts", "timeout")):
             found[option] = _option(option, value, where)
     return found

@@ -15,7 +15,7 @@ from psycopg import Connection
 from partbox.db.adapters import OwnCursor
 from partbox.db.operator import imports as steps
 from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
-from partbox.db.schema.contents import subscriptions
+from partbox.db.schema.migrate import subscriptions
 from partbox.db.session import session
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan

@@ -21,7 +21,6 @@ The first registered is the outermost: `before` runs in the order of registratio
 - `async def` methods and async context managers go around `async def` handlers only, plain ones around both kinds.
 """
 
-from partbox.interceptors.check import check
-from partbox.interceptors.wrap import must_be_awaited, wrap
+from partbox.interceptors.wrap import check, must_be_awaited, wrap
 
 __all__ = ["check", "must_be_awaited", "wrap"]

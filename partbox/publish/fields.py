@@ -12,7 +12,7 @@ from partbox.codecs import JSON, Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.checks import quoted
-from partbox.events.path import ROOT, culprit
+from partbox.events.copying import ROOT, culprit
 from partbox.events.reserved import IDEMPOTENCY_KEY, RAW
 from partbox.protocol.hashing import partition_of
 

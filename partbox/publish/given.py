@@ -5,8 +5,7 @@ from typing import Any
 
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.event import NOT_GIVEN
-from partbox.events.fields import EventFields
+from partbox.events.event import NOT_GIVEN, EventFields
 
 __all__ = ["NOT_GIVEN", "event_of"]
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from partbox.codecs import Codecs
 from partbox.db import statements
 from partbox.db.adapters import AsyncOwnCursor, OwnCursor
-from partbox.db.kinds import AnyAsync, AnySync
+from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.observe import Observers

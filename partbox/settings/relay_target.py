@@ -11,13 +11,13 @@ As a text, for an environment, the setting is JSON: a list of objects with the s
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator, model_validator
 
 from partbox.text.printing import printable_line
 from partbox.text.secrets import MASK, masked_url
+from partbox.text.suggestions import hint
 
 ANY: Final = "*"
 WEBHOOKS: Final = ("http", "https")
@@ -130,9 +130,7 @@ def _fault(error: Mapping[str, Any]) -> str:
         case "missing":
             return 'says not where to send: add such as to = "kafka://broker:9092"'
         case "extra_forbidden":
-            close = get_close_matches(key, RelayTarget.model_fields, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(RelayTarget.model_fields)}"
-            return f"has an unknown key {printable_line(key, 60)!r}: {hint}"
+            return f"has an unknown key {printable_line(key, 60)!r}: {hint(key, RelayTarget.model_fields)}"
         case _:
             form = 'a list of texts, such as ["OrderPlaced"]' if key == "types" else "a text"
             return f"has {key} in another form than {form}: write it so"

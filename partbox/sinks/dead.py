@@ -1,15 +1,18 @@
 """The sink of dead events: from its URL to a function that sends one."""
 
+import base64
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
+
+import orjson
 
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
 from partbox.sinks.appending import append, to_stdout
-from partbox.sinks.document import document
 from partbox.text.secrets import masked
 
 Letterbox = Callable[[DeliveredEvent, str], None]
@@ -51,3 +54,33 @@ def idempotency_key(event: DeliveredEvent) -> str:
     """The event's own key where it has one that a header can hold (visible ASCII, single spaces), else its id."""
     key = event.idempotency_key
     return key if key is not None and _HEADER.fullmatch(key) else str(event.event_id)
+
+
+def document(event: DeliveredEvent, error: str) -> bytes:
+    """Everything that is known of a dead event, in one line; a payload that is not JSON as `payload_base64`."""
+    return orjson.dumps(
+        {
+            "record_id": event.id,
+            "event_id": event.event_id,
+            "event_type": event.event_type,
+            "aggregate_type": event.aggregate_type,
+            "aggregate_id": event.aggregate_id,
+            "tenant_id": event.tenant_id,
+            "idempotency_key": event.idempotency_key,
+            "headers": event.headers,
+            "content_type": event.content_type,
+            **_payload(event),
+            "occurred_at": event.occurred_at,
+            "created_at": event.created_at,
+            "subscription": event.subscription,
+            "attempts": event.attempt,
+            "error": error,
+        }
+    )
+
+
+def _payload(event: DeliveredEvent) -> dict[str, Any]:
+    if event.content_type is None:
+        # Stored verbatim: a line break can only stand between two tokens of it.
+        return {"payload": orjson.Fragment(event.raw.replace(b"\n", b" ").replace(b"\r", b" "))}
+    return {"payload_base64": base64.b64encode(event.raw).decode()}

@@ -1,9 +1,11 @@
 """Libraries of brokers, which come with extras."""
 
+import asyncio
 import logging
+from collections.abc import Coroutine
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from partbox.errors import SettingsError
 
@@ -35,3 +37,18 @@ def _quiet(extra: str) -> None:
     for log in map(logging.getLogger, LOGGERS.get(extra, ())):
         if log.level == logging.NOTSET:
             log.setLevel(logging.WARNING)
+
+
+PATIENCE: Final = 5.0  # seconds
+
+T = TypeVar("T")
+
+
+def answer(question: Coroutine[Any, Any, T]) -> T | None:
+    """The answer of the broker, or None if there is none now; raises SettingsError."""
+    try:
+        return asyncio.run(asyncio.wait_for(question, PATIENCE))
+    except SettingsError:
+        raise
+    except Exception:
+        return None

@@ -12,11 +12,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import SettingsError, UnrecoverableError
-from partbox.sinks.extra import library
+from partbox.sinks.extra import PATIENCE, library
 from partbox.sinks.kafka_producer import REMEDY, Producer, Refused
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
-from partbox.sinks.starting import PATIENCE
 from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of

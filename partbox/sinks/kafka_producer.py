@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any, Final
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import library
+from partbox.sinks.extra import PATIENCE, library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result
-from partbox.sinks.starting import PATIENCE
 
 USED: Final = (
     "acks", "batch.num.messages", "batch.size", "broker.address.family", "client.id", "client.rack",

@@ -5,9 +5,13 @@ binary mode: each sink puts them where the binding of its protocol says, beside 
 among them the W3C `traceparent` of the publish.
 """
 
+import re
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import lru_cache
+from string import ascii_letters, digits, printable
 from typing import Final
+from urllib.parse import quote
 
 from partbox.codecs import JSON
 from partbox.events import DeliveredEvent
@@ -153,3 +157,17 @@ def _form(
 def _second(since: int) -> str:
     """A second as text, without a time zone; `since` 2000. Events that are sent together are mostly of the same few."""
     return (EPOCH + timedelta(0, since)).replace(tzinfo=None).isoformat()
+
+
+_TOKEN = "!#$&'*+-.^_`|~" + ascii_letters + digits
+_VALUE = "".join(each for each in printable if each not in ' "%\t\n\r\x0b\x0c')
+
+_TOKENS = re.compile(f"[{re.escape(_TOKEN)}]*")
+_VALUES = re.compile(f"[{re.escape(_VALUE)}]*")
+
+
+def ascii_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers as such a protocol takes them."""
+    if _TOKENS.fullmatch("".join(headers)) and _VALUES.fullmatch("".join(headers.values())):  # as mostly
+        return dict(headers)
+    return {quote(name, safe=_TOKEN): quote(value, safe=_VALUE) for name, value in headers.items()}

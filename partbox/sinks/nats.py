@@ -10,11 +10,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import library
-from partbox.sinks.headers import ascii_headers
-from partbox.sinks.message import Message
+from partbox.sinks.extra import answer, library
+from partbox.sinks.message import Message, ascii_headers
 from partbox.sinks.sink import Result, Sink
-from partbox.sinks.starting import answer
 from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of

@@ -15,7 +15,8 @@ from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result, Sink
 from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url
-from partbox.text.url_query import hint, query_of, shown
+from partbox.text.suggestions import hint
+from partbox.text.url_query import query_of, shown
 
 SMALL: Final = 1 << 20
 """Bytes of a value that every Redis accepts: the least `proto-max-bulk-len`."""
@@ -58,7 +59,9 @@ class RedisSink(Sink):
         except TypeError as error:
             known = {"maxlen", *_options(pool.connection_class)}
             unknown = next((name for name in query_of(self._url) if name not in known), None)
-            problem = str(error) if unknown is None else f"unknown option {shown(unknown)!r}: {hint(unknown, known)}"
+            problem = (
+                str(error) if unknown is None else f"unknown option {shown(unknown)!r}: {hint(unknown, sorted(known))}"
+            )
             raise SettingsError(f"{masked_url(self._url)!r}: {problem}") from None
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:

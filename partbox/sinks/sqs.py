@@ -19,10 +19,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import library
+from partbox.sinks.extra import PATIENCE, answer, library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import Result, Sink
-from partbox.sinks.starting import PATIENCE, answer
 from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of

@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, RetryAfterError, SettingsError, UnrecoverableError
 from partbox.sinks.extra import library
-from partbox.sinks.headers import ascii_headers
-from partbox.sinks.message import Message
+from partbox.sinks.message import Message, ascii_headers
 from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 from uuid import UUID
 
-from partbox.db.kinds import AnyAsync, AnySync
+from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PublishError, RegistrationError
-from partbox.events import Event, checks
-from partbox.events.fields import TaskFields
+from partbox.events import Event
+from partbox.events.event import TaskFields
 from partbox.events.reserved import TASK
 from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
 from partbox.tasks.runner import TaskRunner, runner
+from partbox.text.suggestions import hint
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,8 +70,8 @@ class Task(Generic[P, R]):
         Events of one aggregate type and `aggregate_id`, of whatever tasks, run one at a time and in order.
         """
         for field in fields.keys() - TaskFields.__annotations__.keys():
-            hint = checks.hint(field, TaskFields.__annotations__)
-            raise PublishError(f"task {self.name!r} has no option {field!r}: {hint}")
+            meant = hint(field, TaskFields.__annotations__)
+            raise PublishError(f"task {self.name!r} has no option {field!r}: {meant}")
         return Task(self._outbox, self.runner, self._aggregate_type, {**self._fields, **fields})
 
     def __repr__(self) -> str:

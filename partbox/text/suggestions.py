@@ -1,10 +1,19 @@
-"""Errors about an unknown name: they list the known ones, and the one that was perhaps meant."""
+"""Hints about an unknown name: the known one that was perhaps meant, or all of them."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 MOST = 8  # names that are listed
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """The known name that a wrong one resembles, or all of them; to follow a colon."""
+    names = [*known]
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there are {', '.join(names)}" if names else "leave it out"
 
 
 def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:

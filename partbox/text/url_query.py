@@ -1,12 +1,12 @@
 """The options behind the ? of a URL: none is ignored, for a misspelt one would be, or fail at every event."""
 
 import re
-from collections.abc import Collection, Iterable
-from difflib import get_close_matches
+from collections.abc import Collection
 from urllib.parse import parse_qsl, urlsplit
 
 from partbox.errors import SettingsError
 from partbox.text.secrets import MASK, masked_url
+from partbox.text.suggestions import hint
 
 _NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)
 
@@ -24,7 +24,7 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if known is not None and name not in known:
-            raise SettingsError(f"{where!r} has the unknown option {shown(name)!r}: {hint(name, known)}")
+            raise SettingsError(f"{where!r} has the unknown option {shown(name)!r}: {hint(name, sorted(known))}")
         if name in found or not value:
             problem = "twice" if name in found else "without a value"
             raise SettingsError(f"{where!r} has the option {shown(name)!r} {problem}: give it once, with its value")
@@ -35,12 +35,3 @@ def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
 def shown(name: str) -> str:
     """The name of an option, if it looks like one: what does not may be a part of a password."""
     return name if _NAME.fullmatch(name) else MASK
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """The option that was meant, or those that there are."""
-    names = sorted(known)
-    close = get_close_matches(name, names, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"there are {', '.join(names)}" if names else "leave it out"

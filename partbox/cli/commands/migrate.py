@@ -11,8 +11,8 @@ from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.views.granted import print_granted
 from partbox.db.adapters import DEFAULTS
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema.contents import is_there
 from partbox.db.schema.grants import Roles
+from partbox.db.schema.migrate import is_there
 from partbox.db.schema.scripts import script
 from partbox.errors import PartboxError, SchemaError
 

@@ -23,7 +23,7 @@ from partbox.cli.views import long_runs, sinks
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
 from partbox.db.schema import migrate
-from partbox.db.schema.contents import subscriptions
+from partbox.db.schema.migrate import subscriptions
 from partbox.doctor.words import WORKER
 from partbox.settings import Settings
 from partbox.text.nodes import named

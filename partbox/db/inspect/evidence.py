@@ -4,15 +4,17 @@ Each part is read by one statement in its own transaction, with a short lock_tim
 read is left out and named: a diagnosis must not fail because the database is sick.
 """
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import Connection, errors
+from psycopg.errors import Diagnostic, ProgramLimitExceeded
 from psycopg.rows import tuple_row
 
-from partbox.db.inspect import notification_queue
 from partbox.db.inspect.facts import (
     Accused,
     ArchiveFacts,
@@ -34,7 +36,6 @@ from partbox.db.inspect.facts import (
     Wait,
     WorkerAccess,
 )
-from partbox.db.inspect.notification_queue import NotificationQueue
 from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
@@ -51,6 +52,18 @@ KEYS = 100  # blocked keys of a subscription that are looked at, the longest blo
 
 # What a part may fail of, when everything else may still be read.
 UNREADABLE = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.QueryCanceled, errors.UndefinedTable)
+
+
+HALF = 0.5
+"""The part of the queue from which on the server names the holder, and nobody rings: see `sql/queries/bell.sql`."""
+
+
+class NotificationQueue(NamedTuple):
+    """The server's queue of notifications, which is one for all its databases: the part that is in use, and the pid of
+    the session that keeps it from being emptied, None unless the server has named it."""
+
+    usage: float
+    holder: int | None = None
 
 
 class UnreadPart(NamedTuple):
@@ -106,49 +119,49 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
 
 def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
     """Gather all evidence through an autocommit connection; SchemaError if the schema is not of this version."""
-    look = _Look(conn, schema)
-    look.part("the version of the schema", lambda: migrate.check(conn, schema))
+    reader = _PartReader(conn, schema)
+    reader.part("the version of the schema", lambda: migrate.check(conn, schema))
     retain = {"retain": ask.retain}
-    seen = look.part("the subscriptions", lambda: overview(conn, schema, working=True))
+    seen = reader.part("the subscriptions", lambda: overview(conn, schema, working=True))
     return Evidence(
-        server=look.one(ServerFacts, "doctor_server"),
-        sessions=look.all(OpenSession, "doctor_sessions"),
-        queue=notification_queue.look(conn, schema),
-        keepers=look.all(Keeper, "doctor_keepers"),
-        waits=look.all(Wait, "doctor_waits"),
-        prepared=look.all(PreparedTransaction, "doctor_prepared"),
-        slots=look.all(ReplicationSlot, "doctor_slots"),
-        tables=look.all(TableFacts, "doctor_tables"),
-        reach=dict(look.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
-        sequence=look.one(SequenceFacts, "doctor_sequence"),
+        server=reader.one(ServerFacts, "doctor_server"),
+        sessions=reader.all(OpenSession, "doctor_sessions"),
+        queue=_notification_queue(conn, schema),
+        keepers=reader.all(Keeper, "doctor_keepers"),
+        waits=reader.all(Wait, "doctor_waits"),
+        prepared=reader.all(PreparedTransaction, "doctor_prepared"),
+        slots=reader.all(ReplicationSlot, "doctor_slots"),
+        tables=reader.all(TableFacts, "doctor_tables"),
+        reach=dict(reader.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
+        sequence=reader.one(SequenceFacts, "doctor_sequence"),
         unreadable=_unreadable(conn, schema),
-        access=look.all(WorkerAccess, "doctor_access"),
-        displaced=look.part("the tables", lambda: _displaced(conn, schema)),
-        triggers=look.all(ForeignTrigger, "doctor_triggers"),
-        original=look.part("the marker", lambda: _original(conn, schema)) is not False,
+        access=reader.all(WorkerAccess, "doctor_access"),
+        displaced=reader.part("the tables", lambda: _displaced(conn, schema)),
+        triggers=reader.all(ForeignTrigger, "doctor_triggers"),
+        original=reader.part("the marker", lambda: _original(conn, schema)) is not False,
         overview=seen,
-        keys=look.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
-        open=look.all(Open, "doctor_open"),
-        deferred=look.all(DeferredRows, "doctor_deferred"),
-        dead=look.all(DeadRows, "doctor_dead", lately=ask.lately),
-        accused=look.all(Accused, "doctor_accused"),
-        segments=look.one(Segments, "doctor_segments"),
-        event_triggers=look.all(EventTrigger, "event_triggers"),
-        archive=next(iter(look.all(ArchiveFacts, "doctor_archive")), None),
-        held=look.all(RetentionHold, "doctor_held", **retain),
-        expired=look.one(Expired, "doctor_expired", **retain),
-        unread=tuple(look.unread),
+        keys=reader.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
+        open=reader.all(Open, "doctor_open"),
+        deferred=reader.all(DeferredRows, "doctor_deferred"),
+        dead=reader.all(DeadRows, "doctor_dead", lately=ask.lately),
+        accused=reader.all(Accused, "doctor_accused"),
+        segments=reader.one(Segments, "doctor_segments"),
+        event_triggers=reader.all(EventTrigger, "event_triggers"),
+        archive=next(iter(reader.all(ArchiveFacts, "doctor_archive")), None),
+        held=reader.all(RetentionHold, "doctor_held", **retain),
+        expired=reader.one(Expired, "doctor_expired", **retain),
+        unread=tuple(reader.unread),
     )
 
 
-def look_again(conn: Connection[Any], schema: str, before: Evidence) -> Evidence:
+def gather_again(conn: Connection[Any], schema: str, before: Evidence) -> Evidence:
     """The same evidence with the subscriptions read again; unchanged, and noted as unread, if they cannot be."""
-    look = _Look(conn, schema)
-    seen = look.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
-    return replace(before, overview=seen or before.overview, unread=(*before.unread, *look.unread))
+    reader = _PartReader(conn, schema)
+    seen = reader.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
+    return replace(before, overview=seen or before.overview, unread=(*before.unread, *reader.unread))
 
 
-class _Look:
+class _PartReader:
     """Reads part by part, and remembers what it could not read."""
 
     def __init__(self, conn: Connection[Any], schema: str) -> None:
@@ -183,6 +196,29 @@ class _Look:
                 self._patience = ONCE_LOCKED
             self.unread.append(UnreadPart(name, _reason(error), isinstance(error, errors.InsufficientPrivilege)))
             return None
+
+
+def _notification_queue(conn: Connection[Any], schema: str) -> NotificationQueue:
+    """Read it through an autocommit connection."""
+    row = conn.execute(query("queue_usage", schema), {}).fetchone()
+    usage = row[0] if row else 0.0
+    return NotificationQueue(usage, _holder(conn, schema) if usage >= HALF else None)
+
+
+def _holder(conn: Connection[Any], schema: str) -> int | None:
+    """The pid in the warning that a notification brings: the only number there, for its language is the server's."""
+    pids: list[int] = []
+
+    def note(said: Diagnostic) -> None:
+        pids.extend(map(int, re.findall(r"\d+", said.message_detail or "")))
+
+    conn.add_notice_handler(note)
+    try:
+        with suppress(ProgramLimitExceeded):
+            conn.execute(query("queue_holder", schema), {})
+    finally:
+        conn.remove_notice_handler(note)
+    return pids[0] if pids else None
 
 
 def _original(conn: Connection[Any], schema: str) -> bool:

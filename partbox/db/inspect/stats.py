@@ -13,12 +13,14 @@ from partbox.db.delivery.running import Running as Running  # what an instance h
 from partbox.db.delivery.running import noted as running_noted
 from partbox.db.delivery.traffic import Traffic, together
 from partbox.db.delivery.traffic import noted as sinks_noted
-from partbox.db.schema.contents import subscriptions
+from partbox.db.operator.subscriptions import Subscription
+from partbox.db.schema.migrate import subscriptions
 from partbox.db.sql import query
 from partbox.errors import SchemaError
 from partbox.text.suggestions import no_subscription
 
-EXACT_UP_TO: Final = 10_000
+EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; beyond them they are estimated
+EXACT_OF_LIST: Final = 100
 STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
 LISTED: Final = 50  # subscriptions whose partitions an overview lists
 THROUGH: Final = ("dead", "discarded")  # nobody tries them any more
@@ -288,3 +290,24 @@ def _past(row: dict[str, Any]) -> dict[str, Any]:
 
 def _longest(*ages: float | None) -> float | None:
     return max((age for age in ages if age is not None), default=None)
+
+
+def subscription_list(conn: Connection[Any], schema: str) -> list[Subscription]:
+    """All subscriptions by name, with what each has to do."""
+    types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
+    found = overview(conn, schema, exact_up_to=EXACT_OF_LIST).clusters
+    return [_listed(each, types.get(each.subscription)) for each in found]
+
+
+def _listed(cluster: Cluster, types: list[str] | None) -> Subscription:
+    return Subscription(
+        cluster.subscription,
+        cluster.created,
+        cluster.paused_at,
+        None if types is None else tuple(types),
+        len(cluster.instances),
+        cluster.pending,
+        cluster.exact,
+        sum(cluster.waiting.values()),
+        cluster.parked.get("dead", 0),
+    )

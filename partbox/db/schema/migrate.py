@@ -31,7 +31,6 @@ from psycopg.errors import (
 from partbox.db.adapters import DEFAULTS, OwnCursor
 from partbox.db.connect import PassingSchemaError
 from partbox.db.schema import grants
-from partbox.db.schema.contents import is_there, subscriptions
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.patience import patiently
 from partbox.db.sql import composed, folder, query
@@ -308,3 +307,15 @@ def check_name(schema: str) -> None:
     """SchemaError for a name that PostgreSQL would truncate silently, or with $$, which ends the text of a function."""
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
+
+
+def is_there(conn: psycopg.Connection[Any], schema: str) -> bool:
+    """True if `schema` has a table meta, of partbox or of somebody else."""
+    with OwnCursor(conn) as cursor:
+        return cursor.execute(query("migrate_found", schema), {}).fetchone() != (False,)
+
+
+def subscriptions(conn: psycopg.Connection[Any], schema: str) -> list[str]:
+    """The names of all subscriptions; none of a writer-only outbox."""
+    with OwnCursor(conn) as cursor:
+        return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]

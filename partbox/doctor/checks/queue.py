@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from partbox.db.inspect.evidence import HALF
 from partbox.db.inspect.facts import OpenSession
-from partbox.db.inspect.notification_queue import HALF
 from partbox.doctor.case import Case, check
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.words import ending, session

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from psycopg import Connection
 
 from partbox.db.connect import check
-from partbox.db.inspect.subscriptions import listed
+from partbox.db.inspect.stats import subscription_list
 from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Problem, Subscription
 from partbox.db.session import require, session
@@ -69,7 +69,7 @@ class Subscriptions:
     def list(self) -> Found:
         """All subscriptions, by name."""
         with self._session() as conn:
-            return listed(conn, self._schema)
+            return subscription_list(conn, self._schema)
 
     def pause(self, name: str) -> bool:
         """Deliver nothing more until it is resumed: workers end what runs, and release; False if it was paused.

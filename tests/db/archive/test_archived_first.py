@@ -11,8 +11,8 @@ import pytest
 from purgeable import OLD, YOUNG, Planted, many
 
 from partbox.archive import archiver
+from partbox.archive.files import file_name
 from partbox.archive.library import ZSTD, library
-from partbox.archive.named import named
 from partbox.db.operator import archive as steps
 from partbox.db.operator import segments
 from partbox.operations.purge import Purged, purge
@@ -26,7 +26,7 @@ Purge = Callable[..., Purged]
 def ids(place: Path) -> list[int]:
     """The ids in the files of an archive, in their order."""
     found = []
-    for path in sorted(each for each in place.iterdir() if named(each.name)):
+    for path in sorted(each for each in place.iterdir() if file_name(each.name)):
         with library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
             found += [orjson.loads(line)["id"] for line in lines]
     return found

@@ -9,14 +9,14 @@ import pytest
 from observing import publish
 from waiting import eventually
 
-from partbox.db.inspect import kept_connection, stats
+from partbox.db.inspect import cached_overview, stats
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import PartboxError, SchemaError
 from partbox.settings import load
 
 
 class Clock:
-    """Monotonic seconds that pass when they are told to."""
+    """Monotonic seconds that pass when they are place_errors to."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -140,7 +140,7 @@ def test_something_else_can_be_read_by_the_same_connection(conn, glance):
 
 
 def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkeypatch):
-    monkeypatch.setattr(kept_connection, "CLOSING", 0.05)
+    monkeypatch.setattr(cached_overview, "CLOSING", 0.05)
     begun, gate = threading.Event(), threading.Event()
 
     def stuck(own):
@@ -160,7 +160,7 @@ def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkey
 
 
 def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch):
-    monkeypatch.setattr(kept_connection, "CLOSING", 0.05)
+    monkeypatch.setattr(cached_overview, "CLOSING", 0.05)
     begun, gate = threading.Event(), threading.Event()
     look = stats.overview
 

@@ -9,7 +9,7 @@ import pytest
 from partbox.dashboard.feed import Feed
 from partbox.db.inspect import stats
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.db.inspect.subscriptions import listed
+from partbox.db.inspect.stats import listed
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import limits_of
 from partbox.settings import load

@@ -28,7 +28,7 @@ ELSE: Final = "see that it can be reached, and with which credentials"
 
 
 @contextmanager
-def told(place: str) -> Iterator[None]:
+def place_errors(place: str) -> Iterator[None]:
     """Raise any error of the block as a PartboxError about the place; those are left as they are."""
     try:
         yield
