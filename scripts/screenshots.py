@@ -116,7 +116,7 @@ def supervisors(dsn: str, stack: ExitStack) -> list[Supervisor]:
 def settle(dsn: str) -> None:
     """Wait until every partition has its owner."""
     glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)
-    while len((found := glance.look().clusters[0]).instances) < 4 or found.unowned:
+    while len((found := glance.overview().clusters[0]).instances) < 4 or found.unowned:
         time.sleep(0.5)
     glance.close()
 

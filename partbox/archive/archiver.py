@@ -142,7 +142,7 @@ class _Work:
             while part.records < FILE and part.size < FILE_BYTES and not self._over:
                 rows = self._next(after)
                 for row in rows:
-                    part.add(row)
+                    part.write(row)
                 after = rows[-1].id if rows else after
             if self._stopped() or not part.records:
                 self._over = True

@@ -58,7 +58,7 @@ class Part:
         self._frame: Any = zstd.ZstdCompressor(options={wanted.compression_level: LEVEL, wanted.checksum_flag: 1})
         self._pending = bytearray()
 
-    def add(self, row: ArchiveRow) -> None:
+    def write(self, row: ArchiveRow) -> None:
         line = line_of(row)
         self._pending += line
         if len(self._pending) >= PIECE:

@@ -39,7 +39,7 @@ Plain = dict[str, Any]
 class OverviewSource(Protocol):
     """Returns the newest overview, perhaps the same as just before; one of many lists the partitions of some."""
 
-    def look(self) -> Overview: ...
+    def overview(self) -> Overview: ...
 
     def list_partitions(self, subscription: str) -> None: ...
 
@@ -163,7 +163,7 @@ class Feed:
 
     async def _look(self) -> None:
         try:
-            overview = await in_background(self._glance.look)
+            overview = await in_background(self._glance.overview)
             if overview is not self._overview:
                 self._note(overview)
             self._error = None

@@ -59,7 +59,7 @@ class Deadline:
         if self._until < inf:  # a statement that ends just now has its socket shut down much later at the worst
             self._until = min(self._until, time.monotonic() + self.limit)
 
-    def look(self) -> None:
+    def cut_if_overdue(self) -> None:
         """Cut a statement that is overdue at two checks in a row.
 
         At the first the answer may have arrived: its thread may wait for a handler that holds the interpreter lock,
@@ -133,7 +133,7 @@ class _Watchdog:
                     self._thread = None
                     return
             for each in watched:
-                each.look()
+                each.cut_if_overdue()
             shortest = min(each.limit for each in watched)
             pause = min(max(LOOKS[0], shortest / 10), LOOKS[1])
 
@@ -157,7 +157,7 @@ class WatchedConnection(Connection[Any]):
 
     deadline: Deadline = NEVER
     lent: bool = False  # an application's code gets it too, and may change how it converts values
-    life: Any = None  # see db/delivery/life.py
+    incarnation: Any = None  # see db/delivery/server_incarnation.py
     basis: Any = None  # see db/delivery/proof.py
     pooled = False  # no session options were sent
     bell: int | None = None  # see db/delivery/bell.py

@@ -122,7 +122,7 @@ class Doze:
         self._up = False  # as far as it knows, from `_up_from` until `_until`
         self._up_from = self._until = 0.0
 
-    def look(self, now: float, seen: Seen | None, *, listens: bool, nap: float = NAP) -> Act:
+    def observe(self, now: float, seen: Seen | None, *, listens: bool, nap: float = NAP) -> Act:
         """Return the change to make after a look; `seen` None: not all was read, so the worker does not sleep.
 
         A worker that does not hear rings (`listens` False) stays awake too, but lowers the flag for publishers. `nap`:

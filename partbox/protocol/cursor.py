@@ -85,7 +85,7 @@ class Cursor:
         """The late search begins above this id, if no record at or below `floor` can have appeared."""
         return max(min(floor, self.last_id), self.after or 0)
 
-    def read(
+    def take(
         self,
         asked: Ask,
         page: Page,
@@ -111,7 +111,7 @@ class Cursor:
             return self._through(late)
         return self._whole(page, asked.room, together, late, new)
 
-    def read_quickly(self, page: Page, ids: list[int]) -> Reading:
+    def take_quick(self, page: Page, ids: list[int]) -> Reading:
         """Move to the page of a quick poll, of which these came, in order. It must be caught up."""
         late = bisect_right(ids, self.last_id)
         return self._moved(page, ids[:late], ids[late:])

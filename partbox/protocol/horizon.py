@@ -67,7 +67,7 @@ class Horizon:
         self.shared: Page | None = None  # the page that all partitions in lockstep were read from
         self._bounds: dict[int, int] = {}
 
-    def add(self, new: Fence) -> None:
+    def learn(self, new: Fence) -> None:
         """Remember a fence; one that knows no more ids than the newest says less and is dropped."""
         if not self.fences or new.drawn > self.fences[-1].drawn:
             self.fences.append(new)
@@ -76,7 +76,7 @@ class Horizon:
         """Remember the highest floor claimed: it holds for every transaction that is still open after the claim."""
         self.claimed_floor = max(self.claimed_floor, floor)
 
-    def read(self, snapshot: Snapshot, *, whole: bool = False) -> Page:
+    def page_of(self, snapshot: Snapshot, *, whole: bool = False) -> Page:
         """The page just read at `snapshot`; fixes the bounds of the transactions that it lists first.
 
         Call it at once: a bound taken later could rest on a floor claimed after the snapshot, which says nothing

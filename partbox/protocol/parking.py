@@ -210,7 +210,7 @@ class Chain:
     def __iter__(self) -> Iterator[ParkedRow]:
         return iter(self.rows)
 
-    def add(self, row: ParkedRow) -> None:
+    def insert(self, row: ParkedRow) -> None:
         if not self.rows or row.id > self.rows[-1].id:
             self.rows.append(row)
         else:

@@ -72,15 +72,15 @@ class Progress:
     _passed_late: list[int] = field(default_factory=list)
     _raises: deque[int] = field(default_factory=deque)
 
-    def read(self, page: Page, late: Iterable[int], new: list[int], raised: int = 0) -> None:
+    def take_page(self, page: Page, late: Iterable[int], new: list[int], raised: int = 0) -> None:
         """An uncut page came: late ids, new ids in order, and the id that L is raised to after it (0: not)."""
-        self.read_piece(page, late, last=True)
+        self.take_piece(page, late, last=True)
         self._unread.extend(new)
         self.read_new += len(new)
         if raised:
             self._raise(raised)
 
-    def read_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
+    def take_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
         """A piece of a cut page came; all pieces belong to the page of the first one."""
         ids = set(late)
         if self.late and self.late[-1].cut:

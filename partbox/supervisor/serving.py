@@ -90,6 +90,6 @@ def _watch(supervisor: Supervisor, glance: CachedOverview) -> MonitoredSuperviso
         supervisor.settings.node,
         supervisor.subscription,
         supervisor.meters if supervisor.meters is not None else Meters(()),
-        DatabaseProbe(glance.look, supervisor.database),
+        DatabaseProbe(glance.overview, supervisor.database),
         supervisor.vitals,
     )

@@ -36,7 +36,7 @@ class NotifySocket:
         self._socket.setblocking(False)
         self.watchdog = watchdog
 
-    def send(self, **said: str) -> bool:
+    def post(self, **said: str) -> bool:
         """True if it was taken. Never waits, and the same can be said again. A value is one line."""
         lines = [f"{name}={' '.join(value.split())[:MOST]}" for name, value in said.items()]
         try:
@@ -81,7 +81,7 @@ class Service:
             said["STATUS"] = text
         if to.watchdog is not None and now >= self._alive_at:
             said |= {"WATCHDOG": "1"} if all(lives(its, to.watchdog / ALIVE) for _, its in nodes) else {}
-        if said and to.send(**said):
+        if said and to.post(**said):
             self._sent(said, now, (to.watchdog or 0.0) / ALIVE)
 
     def _sent(self, said: dict[str, str], now: float, pause: float) -> None:
@@ -106,7 +106,7 @@ def service(supervisors: Sequence[Supervisor]) -> Iterator[Service]:
 def unneeded(why: str) -> None:
     """Report ready although there is nothing to do: a service that ends before it is ready counts as failed."""
     if (given := taken(os.environ)) is not None:
-        given.send(READY="1", STATUS=why)
+        given.post(READY="1", STATUS=why)
         given.close()
 
 

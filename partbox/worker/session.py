@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection, allowed
-from partbox.db.delivery import life, proof
+from partbox.db.delivery import proof, server_incarnation
 from partbox.platform import boottime
 from partbox.settings import Settings
 from partbox.worker.forks import leave
@@ -30,9 +30,9 @@ class Session(NamedTuple):
 
     def live(self, schema: str) -> None:
         """Begin in the life that the server is in now, on the tables that it has: before anything else is read."""
-        began, basis = life.begin(self.reading, schema), proof.begin(self.reading, schema)
+        began, basis = server_incarnation.begin(self.reading, schema), proof.begin(self.reading, schema)
         for conn in self.all:
-            life.live(conn, began)
+            server_incarnation.note(conn, began)
             conn.basis = basis
 
 

@@ -8,7 +8,7 @@ HANGING = "tests/worker/test_hanging_connections.py"
 UNKNOWN = "tests/publish/integrations/test_unknown_ends.py"
 INSTANCES = "sql/queries/instances.sql"
 MARKS = "tests/cluster/test_marks.py"
-LIFE = "tests/db/delivery/test_life.py"
+LIFE = "tests/db/delivery/test_server_incarnation.py"
 
 MUTATIONS = (
     Mutation(
@@ -46,8 +46,8 @@ MUTATIONS = (
     Mutation(
         "look-in-another-life",
         "Behind a pooler ids that a crash has lost, and that come again, would be taken for consumed.",
-        "partbox/db/delivery/looks.py",
-        "    life.check(conn, alive == value)\n",
+        "partbox/db/delivery/idle_check.py",
+        "    server_incarnation.check(conn, alive == value)\n",
         "",
         (f"{LIFE}::test_reading_in_another_life_is_a_lost_connection",),
     ),

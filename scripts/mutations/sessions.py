@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "a-life-that-stays-unreadable",
         "After the promotion of a standby no worker ever reads again.",
-        "partbox/db/delivery/life.py",
+        "partbox/db/delivery/server_incarnation.py",
         '        conn.execute(query("life_anew", schema), {})\n',
         "        pass\n",
         ("tests/db/test_standby.py::test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself",),

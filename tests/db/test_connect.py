@@ -10,7 +10,7 @@ from psycopg import sql
 
 from partbox.db.blocking import lean
 from partbox.db.connect import connect, parameters
-from partbox.db.delivery import looks, records
+from partbox.db.delivery import idle_check, records
 from partbox.db.sql import query
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_prepared_on_a_connection_that_is_not_made_for_it(dsn, conn):
         lean(own)
         for _ in range(12):
             poll(own, ask())
-            looks.look(own, SCHEMA, [])
+            idle_check.run(own, SCHEMA, [])
             records.bodies(own, SCHEMA, [(5, 1)])
             own.execute(query("subscribed", SCHEMA), {"subscription": "default"})
         assert own.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)

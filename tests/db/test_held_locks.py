@@ -13,7 +13,7 @@ from roles import cast_of, locks_held
 
 from partbox import Outbox
 from partbox.db.connect import connect
-from partbox.db.delivery import instances, life
+from partbox.db.delivery import instances, server_incarnation
 from partbox.db.operator import archive, blocked, dead, subscriptions
 from partbox.db.operator import purge as steps
 from partbox.db.schema.migrate import migrate
@@ -57,7 +57,7 @@ def keep_archive(conn: Conn, dsn: str) -> None:
 
 def begin_life(conn: Conn, dsn: str) -> None:
     with connect(dsn, lease=6) as own:
-        assert life.begin(own, SCHEMA) == life.begin(own, SCHEMA)
+        assert server_incarnation.begin(own, SCHEMA) == server_incarnation.begin(own, SCHEMA)
 
 
 def migrate_again(conn: Conn, dsn: str) -> None:

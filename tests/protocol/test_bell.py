@@ -114,7 +114,7 @@ class World:
                 each.found = now
         drawn = sum(each.at <= now for each in self.publishes)
         settled = all(each.ends <= now for each in self.publishes if each.at <= now)
-        act = self.doze.look(now, Seen(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
+        act = self.doze.observe(now, Seen(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
         if act is Act.ARM:
             self.doze.armed(now, was_up=self._up(now))
             self.flag = now + raised_for(self.nap)
@@ -182,7 +182,7 @@ def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float =
     now = since
     seen = Seen(7, settled, 0.0)
     while doze.state is not State.NAPPING:
-        if doze.look(now, seen, listens=True, nap=nap) is Act.ARM:
+        if doze.observe(now, seen, listens=True, nap=nap) is Act.ARM:
             doze.armed(now, was_up=False)
             seen = seen._replace(up=BRIEFLY)
         else:
@@ -192,16 +192,16 @@ def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float =
 
 def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
     doze = Doze()
-    assert doze.look(0.0, Seen(7, True, 0.0), listens=True) is Act.NOTHING
-    assert doze.look(STILL - MOST, Seen(7, True, 0.0), listens=True) is Act.NOTHING
+    assert doze.observe(0.0, Seen(7, True, 0.0), listens=True) is Act.NOTHING
+    assert doze.observe(STILL - MOST, Seen(7, True, 0.0), listens=True) is Act.NOTHING
     assert doze.pause(STILL) is None
-    assert doze.look(STILL, Seen(7, True, 0.0), listens=True) is Act.ARM
+    assert doze.observe(STILL, Seen(7, True, 0.0), listens=True) is Act.ARM
     doze.armed(STILL, was_up=False)
-    assert doze.look(STILL + ALERT, Seen(7, True, BRIEFLY), listens=True) is Act.NOTHING
+    assert doze.observe(STILL + ALERT, Seen(7, True, BRIEFLY), listens=True) is Act.NOTHING
     assert doze.state is State.ARMED
     assert doze.pause(STILL + ALERT) == pytest.approx(ALERT)
     assert doze.pause(STILL + HEARD - ALERT / 2) == pytest.approx(ALERT / 2)
-    doze.look(STILL + HEARD, Seen(7, True, BRIEFLY), listens=True)
+    doze.observe(STILL + HEARD, Seen(7, True, BRIEFLY), listens=True)
     assert doze.state is State.NAPPING
     assert doze.pause(STILL + HEARD) == NAP
 
@@ -209,8 +209,8 @@ def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_afte
 def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
     """Since when its flag is up is not known."""
     doze = Doze()
-    doze.look(0.0, Seen(7, True, BRIEFLY), listens=True)
-    doze.look(STILL, Seen(7, True, BRIEFLY), listens=True)
+    doze.observe(0.0, Seen(7, True, BRIEFLY), listens=True)
+    doze.observe(STILL, Seen(7, True, BRIEFLY), listens=True)
     doze.armed(STILL, was_up=True)
     assert doze.state is State.ARMED
 
@@ -218,14 +218,14 @@ def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
 def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake_as_if_it_had() -> None:
     for nap in (NAP, LONGEST):
         doze, found = Doze(), Seen(7, True, nap + LAG + MOST)
-        doze.look(1.0, found, listens=True, nap=nap)
+        doze.observe(1.0, found, listens=True, nap=nap)
         since = 1.0 + STILL + MOST
-        assert doze.look(since, found, listens=True, nap=nap) is Act.NOTHING
+        assert doze.observe(since, found, listens=True, nap=nap) is Act.NOTHING
         assert doze.state is State.ARMED
-        assert doze.look(since + HEARD, found, listens=True, nap=nap) is Act.NOTHING
+        assert doze.observe(since + HEARD, found, listens=True, nap=nap) is Act.NOTHING
         assert doze.pause(since + HEARD) == nap
         ends_before = Seen(7, True, nap + LAG - MOST)
-        assert doze.look(since + HEARD + nap, ends_before, listens=True, nap=nap) is Act.ARM
+        assert doze.observe(since + HEARD + nap, ends_before, listens=True, nap=nap) is Act.ARM
 
 
 @given(st.floats(NAP, LONGEST))
@@ -241,7 +241,7 @@ def test_of_many_who_sleep_for_the_longest_time_only_one_in_several_raises_the_f
         asleep(doze, nap=LONGEST)
     for look in range(1, 201):
         now, doze = 10.0 + look / 10, sleepers[look % 20]
-        if doze.look(now, Seen(7, True, up_for(round((flag - now) * 1_000))), listens=True, nap=LONGEST) is Act.ARM:
+        if doze.observe(now, Seen(7, True, up_for(round((flag - now) * 1_000))), listens=True, nap=LONGEST) is Act.ARM:
             raised, flag = raised + 1, now + raised_for(LONGEST)
             doze.armed(now, was_up=True)
     assert raised <= 200 / 3
@@ -251,7 +251,7 @@ def test_while_an_id_is_drawn_and_not_committed_the_nap_is_short() -> None:
     doze = Doze()
     now = asleep(doze, settled=False)
     assert doze.pause(now) == SHORT
-    doze.look(now + SHORT, Seen(7, True, BRIEFLY), listens=True)
+    doze.observe(now + SHORT, Seen(7, True, BRIEFLY), listens=True)
     assert doze.pause(now + SHORT) == NAP
 
 
@@ -261,7 +261,7 @@ def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -
     raised: list[float] = []
     for _ in range(8):
         now += doze.pause(now) or 0
-        if doze.look(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM:
+        if doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM:
             raised.append(now)
             doze.armed(now, was_up=True)
         assert doze.state is State.NAPPING
@@ -275,7 +275,7 @@ def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> Non
     now = asleep(doze)
     for number in range(4):
         now += 2 * APART
-        assert doze.look(now, Seen(8 + number, True, BRIEFLY), listens=True) is Act.NOTHING
+        assert doze.observe(now, Seen(8 + number, True, BRIEFLY), listens=True) is Act.NOTHING
         assert doze.state is State.NAPPING
 
 
@@ -283,12 +283,12 @@ def test_a_flag_that_was_down_in_between_is_armed_as_the_first() -> None:
     for was_up, later in ((False, FLAG - NAP), (True, FLAG + NAP)):
         doze = Doze()
         now = asleep(doze) + later
-        assert doze.look(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM
+        assert doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM
         doze.armed(now, was_up=was_up)
         assert doze.state is State.ARMED
     doze = Doze()
     now = asleep(doze)
-    assert doze.look(now + LOOK, Seen(7, True, 0.0), listens=True) is Act.ARM, "lowered, and the call was lost"
+    assert doze.observe(now + LOOK, Seen(7, True, 0.0), listens=True) is Act.ARM, "lowered, and the call was lost"
 
 
 def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
@@ -296,17 +296,17 @@ def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
     now = asleep(doze)
     doze.lowered()
     assert doze.pause(now) is None
-    assert doze.look(now, Seen(7, True, 0.0), listens=True) is Act.ARM
+    assert doze.observe(now, Seen(7, True, 0.0), listens=True) is Act.ARM
 
 
 def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
     doze = Doze()
     now = asleep(doze)
-    acts = [doze.look(now + n * LOOK, Seen(7 + n, True, BRIEFLY), listens=True) for n in range(1, 8)]
+    acts = [doze.observe(now + n * LOOK, Seen(7 + n, True, BRIEFLY), listens=True) for n in range(1, 8)]
     assert acts[:4] == [Act.NOTHING] * 4
     assert acts[-1] is Act.LOWER
     doze.lowered()
-    assert doze.look(now + 8 * LOOK, Seen(15, True, 0.0), listens=True) is Act.NOTHING, "it is down"
+    assert doze.observe(now + 8 * LOOK, Seen(15, True, 0.0), listens=True) is Act.NOTHING, "it is down"
 
 
 def test_events_that_come_singly_lower_nothing() -> None:
@@ -316,7 +316,7 @@ def test_events_that_come_singly_lower_nothing() -> None:
         now = asleep(doze)
         for step in range(1, 20 * looks):
             assert (
-                doze.look(now + step * APART / looks, Seen(7 + step // looks, True, BRIEFLY), listens=True)
+                doze.observe(now + step * APART / looks, Seen(7 + step // looks, True, BRIEFLY), listens=True)
                 is not Act.LOWER
             )
 
@@ -325,18 +325,18 @@ def test_who_looks_rarely_tells_single_events_from_a_log_that_moves_on() -> None
     """Between two looks 10 ms apart: few events are rung for, many are not."""
     for ids, lowers in ((1, False), (4, False), (10, True)):
         doze = Doze()
-        acts = {doze.look(n * (2 * STILL + MOST), Seen(n * ids, True, BRIEFLY), listens=True) for n in range(1, 9)}
+        acts = {doze.observe(n * (2 * STILL + MOST), Seen(n * ids, True, BRIEFLY), listens=True) for n in range(1, 9)}
         assert (Act.LOWER in acts) is lowers
 
 
 def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
     doze = Doze()
     now = asleep(doze)
-    assert doze.look(now, None, listens=True) is Act.NOTHING
+    assert doze.observe(now, None, listens=True) is Act.NOTHING
     assert doze.pause(now) is None
     for later in range(20):
-        assert doze.look(now + later * LOOK, Seen(7, True, 0.0), listens=False) is Act.NOTHING
-    acts = {doze.look(now + 1 + n * LOOK, Seen(8 + n, True, BRIEFLY), listens=False) for n in range(9)}
+        assert doze.observe(now + later * LOOK, Seen(7, True, 0.0), listens=False) is Act.NOTHING
+    acts = {doze.observe(now + 1 + n * LOOK, Seen(8 + n, True, BRIEFLY), listens=False) for n in range(9)}
     assert Act.LOWER in acts, "for those who publish"
 
 

@@ -27,7 +27,7 @@ def claimed(last_id: int = 50, floor: int = 10) -> Cursor:
 def alone(cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM) -> rules.Reading:
     """A poll for itself; every transaction that its page listed has ended."""
     asked = cursor.ask(room, None)
-    return cursor.read(asked, page, asked.base.floor, late, new, together=False)
+    return cursor.take(asked, page, asked.base.floor, late, new, together=False)
 
 
 def together(
@@ -35,7 +35,7 @@ def together(
 ) -> rules.Reading:
     """The poll that those in lockstep share."""
     asked = cursor.ask(room, shared)
-    return cursor.read(asked, page, asked.base.floor, late, new, together=True)
+    return cursor.take(asked, page, asked.base.floor, late, new, together=True)
 
 
 def lockstep(last_id: int = 50) -> Cursor:
@@ -165,5 +165,5 @@ def test_after_the_pieces_only_transactions_that_have_ended_count():
     asked = cursor.ask(ROOM, None)
     assert asked.base == first
     assert asked.until is None
-    reading = cursor.read(asked, Page("8:30:8", 2_600, ((8, 100),)), 2_490, [], [2_600], together=False)
+    reading = cursor.take(asked, Page("8:30:8", 2_600, ((8, 100),)), 2_490, [], [2_600], together=False)
     assert (reading.new, reading.piece) == ([2_600], False)

@@ -261,7 +261,7 @@ def parked_rows(draw: st.DrawFn, **fixed: object) -> list[ParkedRow]:
 def chained(rows: list[ParkedRow]) -> Chain:
     chain = Chain()
     for row in rows:
-        chain.add(row)
+        chain.insert(row)
     return chain
 
 
@@ -308,7 +308,7 @@ def test_a_chain_wakes_exactly_when_its_head_may_run(rows):
 def test_a_row_added_below_the_head_becomes_the_head(rows, data):
     chain = chained(rows)
     late = ParkedRow(0, "held", 0, True, committed=data.draw(st.booleans()))
-    chain.add(late)
+    chain.insert(late)
     assert next(iter(chain)) is late
     assert chain.runnable(NOW)[:1] == ([late] if late.committed else [])
 

@@ -28,7 +28,7 @@ def target(progress: Progress) -> tuple[Page, int]:
 
 def test_the_last_id_is_that_of_the_finished_prefix():
     made = progress()
-    made.read(P1, [], [1, 2, 3])
+    made.take_page(P1, [], [1, 2, 3])
     done(made, 3, 1)
     assert target(made) == (P1, 1)
     assert made.unfinished() == [2]
@@ -39,8 +39,8 @@ def test_the_last_id_is_that_of_the_finished_prefix():
 
 def test_a_late_record_that_is_unfinished_keeps_the_page_before_it():
     made = progress(10)
-    made.read(P1, [], [11])
-    made.read(P2, [5, 6], [12])
+    made.take_page(P1, [], [11])
+    made.take_page(P2, [5, 6], [12])
     done(made, 11, 12, 5)
     assert target(made) == (P1, 12)
     done(made, 6)
@@ -49,8 +49,8 @@ def test_a_late_record_that_is_unfinished_keeps_the_page_before_it():
 
 def test_a_late_record_above_the_last_id_is_new_for_the_saved_cursor():
     made = progress()
-    made.read(P1, [], [1, 3])
-    made.read(P2, [2], [])
+    made.take_page(P1, [], [1, 3])
+    made.take_page(P2, [2], [])
     assert target(made) == (P2, 0)
     done(made, 1)
     assert target(made) == (P2, 1)
@@ -60,9 +60,9 @@ def test_a_late_record_above_the_last_id_is_new_for_the_saved_cursor():
 
 def test_every_earlier_page_counts_not_only_the_page_itself():
     made = progress(10)
-    made.read(P1, [5], [])
-    made.read(P2, [6], [])
-    made.read(P3, [], [11])
+    made.take_page(P1, [5], [])
+    made.take_page(P2, [6], [])
+    made.take_page(P3, [], [11])
     done(made, 6, 11)
     assert target(made) == (P0, 11)
     done(made, 5)
@@ -71,18 +71,18 @@ def test_every_earlier_page_counts_not_only_the_page_itself():
 
 def test_late_records_of_later_pages_do_not_matter():
     made = progress(10)
-    made.read(P1, [5], [])
-    made.read(P2, [6], [])
+    made.take_page(P1, [5], [])
+    made.take_page(P2, [6], [])
     done(made, 5)
     assert target(made) == (P1, 10)
 
 
 def test_a_cut_page_is_saved_when_its_last_piece_is_finished():
     made = progress(10)
-    made.read_piece(P1, [3], last=False)
+    made.take_piece(P1, [3], last=False)
     done(made, 3)
     assert target(made) == (P0, 10)
-    made.read_piece(P1, [7], last=True)
+    made.take_piece(P1, [7], last=True)
     assert target(made) == (P0, 10)
     done(made, 7)
     assert target(made) == (P1, 10)
@@ -90,15 +90,15 @@ def test_a_cut_page_is_saved_when_its_last_piece_is_finished():
 
 def test_a_piece_without_records_holds_the_page_as_well():
     made = progress(10)
-    made.read_piece(P1, [], last=False)
+    made.take_piece(P1, [], last=False)
     assert target(made) == (P0, 10)
-    made.read_piece(P1, [], last=True)
+    made.take_piece(P1, [], last=True)
     assert target(made) == (P1, 10)
 
 
 def test_a_raised_last_id_is_saved_when_everything_below_it_is_finished():
     made = progress()
-    made.read(P1, [], [1, 2], raised=9)
+    made.take_page(P1, [], [1, 2], raised=9)
     done(made, 2)
     assert target(made) == (P1, 0)
     assert made.unfinished() == [1]
@@ -112,7 +112,7 @@ def test_more_than_enough_late_pages_are_merged_and_lose_nothing(monkeypatch):
     made = progress(10)
     pages = [Page(f"{n}:{n}:", n) for n in range(1, 6)]
     for id, page in enumerate(pages, start=1):
-        made.read(page, [id], [])
+        made.take_page(page, [id], [])
     assert len(made.late) == 2
     done(made, 1, 3, 4, 5)
     assert target(made) == (pages[0], 10)
@@ -122,7 +122,7 @@ def test_more_than_enough_late_pages_are_merged_and_lose_nothing(monkeypatch):
 
 def test_what_is_read_counts_until_it_is_saved():
     made = progress()
-    made.read(P1, [], [1, 2, 3])
+    made.take_page(P1, [], [1, 2, 3])
     done(made, 1, 2)
     saved = made.target()
     assert made.unsaved() == 3
@@ -134,7 +134,7 @@ def test_what_is_read_counts_until_it_is_saved():
 
 def test_what_is_parked_is_finished_but_not_done():
     made = progress()
-    made.read(P1, [], [1, 2])
+    made.take_page(P1, [], [1, 2])
     made.finish([(1, b"")])
     done(made, 2)
     assert target(made) == (P1, 2)
@@ -144,8 +144,8 @@ def test_what_is_parked_is_finished_but_not_done():
 def test_a_late_record_above_the_saved_last_id_is_remembered_though_its_page_is_saved():
     """An heir of that cursor reads it again, as a new one."""
     made = progress()
-    made.read(P1, [], [1, 3])
-    made.read(P2, [2], [])
+    made.take_page(P1, [], [1, 3])
+    made.take_page(P2, [2], [])
     done(made, 2)
     assert target(made) == (P2, 0)
     made.saved(made.target())
@@ -158,8 +158,8 @@ def test_a_late_record_above_the_saved_last_id_is_remembered_though_its_page_is_
 def test_a_new_record_that_the_saved_snapshot_may_not_see_is_remembered_though_the_last_id_is_above_it():
     """An heir of that cursor reads it again, as a late one."""
     made = progress(10)
-    made.read(P1, [], [11])
-    made.read(P2, [5], [12])
+    made.take_page(P1, [], [11])
+    made.take_page(P2, [5], [12])
     done(made, 11, 12)
     assert target(made) == (P1, 12)
     made.saved(made.target())
@@ -172,8 +172,8 @@ def test_a_new_record_that_the_saved_snapshot_may_not_see_is_remembered_though_t
 
 def test_a_release_passes_everything_up_to_the_highest_finished_id():
     made = progress()
-    made.read(P1, [], [1, 2, 3, 4])
-    made.read(P2, [], [5])
+    made.take_page(P1, [], [1, 2, 3, 4])
+    made.take_page(P2, [], [5])
     done(made, 3)
     released = made.released()
     assert (released.page, released.last_id) == (P2, 3)
@@ -182,7 +182,7 @@ def test_a_release_passes_everything_up_to_the_highest_finished_id():
 
 def test_a_release_never_falls_behind_what_was_saved():
     made = progress(40)
-    made.read(P1, [5], [])
+    made.take_page(P1, [5], [])
     done(made, 5)
     assert made.released().last_id == 40
 
@@ -202,7 +202,7 @@ def test_a_target_covers_what_is_finished_only_and_the_rest_is_remembered(shape,
         last = new_ids[-1] if new_ids else last
         raised = last + 2 if raise_ else 0
         last = raised or last
-        made.read(Page(str(number), number), late_ids, new_ids, raised)
+        made.take_page(Page(str(number), number), late_ids, new_ids, raised)
         seen |= dict.fromkeys((*late_ids, *new_ids), number)
     finished: set[int] = set()
     saved: set[int] = set()
@@ -224,7 +224,7 @@ def test_a_target_covers_what_is_finished_only_and_the_rest_is_remembered(shape,
 @pytest.mark.parametrize("ids", [[3, 1], [1, 3]])
 def test_the_highest_finished_id_does_not_depend_on_the_order(ids):
     made = progress()
-    made.read(P1, [], [1, 3])
+    made.take_page(P1, [], [1, 3])
     for id in ids:
         done(made, id)
     assert made.released().last_id == 3
@@ -233,9 +233,9 @@ def test_the_highest_finished_id_does_not_depend_on_the_order(ids):
 # Every poll that moves the horizon raises the last id: behind an unfinished record that is one entry, not one a poll.
 def test_the_horizon_that_moves_on_costs_no_memory():
     progress = Progress(Page("1:1:", 0), 0)
-    progress.read(Page("2:2:", 1), [], [1])
+    progress.take_page(Page("2:2:", 1), [], [1])
     for floor in range(2, 1_000):
-        progress.read(Page(f"{floor}:{floor}:", floor), [], [], raised=floor)
+        progress.take_page(Page(f"{floor}:{floor}:", floor), [], [], raised=floor)
     assert len(progress._unread) < 10
     progress.finish([(1, b"1")])
     assert progress.target().last_id == 999
@@ -243,7 +243,7 @@ def test_the_horizon_that_moves_on_costs_no_memory():
 
 def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_saved():
     made = progress()
-    made.read(P1, [], [1, 2, 3, 4])
+    made.take_page(P1, [], [1, 2, 3, 4])
     done(made, 1, 2)
     done(made, 4)
     assert [made.has_finished(id) for id in (1, 2, 3, 4)] == [True, True, False, True]
@@ -256,7 +256,7 @@ def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_
 
 def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
     made = progress()
-    made.read(P1, [], [1, 2, 3])
+    made.take_page(P1, [], [1, 2, 3])
     done(made, 1)
     done(made, 3)
     made.unfinish(1)
@@ -267,7 +267,7 @@ def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
 
 def test_what_was_parked_and_is_done_now_is_told_from_what_is_parked():
     made = progress()
-    made.read(P1, [], [1, 2, 3])
+    made.take_page(P1, [], [1, 2, 3])
     made.finish([(1, b"")])
     made.finish([(3, b"")])
     assert made.done() == []
@@ -279,7 +279,7 @@ def test_what_was_parked_and_is_done_now_is_told_from_what_is_parked():
 @given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=8), max_size=20), st.data())
 def test_the_order_in_which_records_are_finished_does_not_matter(turns, data):
     made, finished = progress(), set()
-    made.read(P1, [], list(range(1, 31)))
+    made.take_page(P1, [], list(range(1, 31)))
     for turn in turns:
         new = [id for id in turn if id and id not in finished]
         done(made, *new)
@@ -295,7 +295,7 @@ def test_the_order_in_which_records_are_finished_does_not_matter(turns, data):
 
 def test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved():
     made, late = progress(), range(1, 1_001)
-    made.read(P1, late, [2_000])
+    made.take_page(P1, late, [2_000])
     done(made, *late)
     assert getsizeof(made._finished) > 30_000
     done(made, 2_000)

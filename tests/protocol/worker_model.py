@@ -166,9 +166,9 @@ class WorkerModel:
             for number, its in found.items()
         ):
             return False
-        horizon.add(made)
+        horizon.learn(made)
         snapshot = Snapshot.parse(text)
-        page = horizon.read(snapshot, whole=True)
+        page = horizon.page_of(snapshot, whole=True)
         horizon.advance(snapshot, page)
         for number, its in found.items():
             self.follow(caught_up[number], page, its)
@@ -184,12 +184,12 @@ class WorkerModel:
         unread = self.log.quick(shared, caught_up)[2] if shared is not None else []
         ended, drawn = any(self.log.ended(horizon.listed())), self.log.drawn
         self.publish(in_look)
-        horizon.add(self.log.fence(drawn))
+        horizon.learn(self.log.fence(drawn))
         assert not (unread and horizon.still(drawn, ended)), f"{unread} is left unread"
 
     def follow(self, held: Held, page: Page, rows: list[Record]) -> None:
-        reading = held.cursor.read_quickly(page, [row.id for row in rows])
-        held.progress.read(reading.page, reading.late, reading.new, reading.raised)
+        reading = held.cursor.take_quick(page, [row.id for row in rows])
+        held.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
         for row in rows:
             self.hand_over(held, row)
 
@@ -217,7 +217,7 @@ class WorkerModel:
         if alone or not (backlog and any(held.cursor.full and room[held.number] for held in partitions)):
             drawn = self.log.drawn
             self.publish(in_look)
-            horizon.add(self.log.fence(drawn))
+            horizon.learn(self.log.fence(drawn))
             if (
                 not alone
                 and horizon.still(drawn, any(self.log.ended(horizon.listed())))
@@ -241,7 +241,7 @@ class WorkerModel:
         brought = sum(len(new) for _, new in found.values())
         cut = swept.last_ids if swept is not None and swept.is_cut(brought, hi) else ()
         snapshot = Snapshot.parse(text)
-        page = horizon.read(snapshot, whole=hi >= self.log.drawn)
+        page = horizon.page_of(snapshot, whole=hi >= self.log.drawn)
         for held, ask, floor in zip(partitions, asks, floors, strict=True):
             late, new = found[held.number]
             new = new[: ask.room]
@@ -249,11 +249,11 @@ class WorkerModel:
                 ask = ask._replace(room=len(new))  # noqa: PLW2901
             records = {record.id: record for record in (*late, *new)}
             ids = [r.id for r in late], [r.id for r in new]
-            reading = held.cursor.read(ask, page, floor, *ids, together=not alone)
+            reading = held.cursor.take(ask, page, floor, *ids, together=not alone)
             if reading.piece:
-                held.progress.read_piece(reading.page, reading.late, reading.last)
+                held.progress.take_piece(reading.page, reading.late, reading.last)
             else:
-                held.progress.read(reading.page, reading.late, reading.new, reading.raised)
+                held.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
             for id in sorted((*reading.late, *reading.new)):
                 self.hand_over(held, records[id])
         if not alone:

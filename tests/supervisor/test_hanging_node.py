@@ -29,7 +29,9 @@ def test_a_node_whose_process_cannot_read_or_save_is_not_ready_until_it_can(dsn,
     outbox.register(lambda event: None, "Counted")
     node = outbox.supervisor(processes=1, concurrency=1)
     glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)
-    health = Health([MonitoredSupervisor("", "one", "default", Meters(["h"]), DatabaseProbe(glance.look), node.vitals)])
+    health = Health(
+        [MonitoredSupervisor("", "one", "default", Meters(["h"]), DatabaseProbe(glance.overview), node.vitals)]
+    )
     node.start()
     try:
         publish(conn, dsn, 1)

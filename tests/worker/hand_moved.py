@@ -92,7 +92,7 @@ class HandMoved:
     def read(self, *ids: int, keys: str = "") -> None:
         """A page brings these, of one aggregate if no `keys` are given."""
         with self.holdings.lock:
-            self.partition.progress.read(Page("1:1:", 0), [], list(ids))
+            self.partition.progress.take_page(Page("1:1:", 0), [], list(ids))
             rows = list(map(row, ids, keys or "k" * len(ids)))
             self.intake._queue_new(self.partition, rows, 0, Brought(rows, {}, {}, 0, 0, delayed=False), large=False)
             self._instrument()

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from rig import SCHEMA, Rig, write
 
-from partbox.db.delivery import looks
+from partbox.db.delivery import idle_check
 from partbox.db.sql import folder, query
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")
@@ -31,7 +31,7 @@ def test_a_fence_takes_the_buffer_lock_of_the_sequence() -> None:
 @pytest.mark.parametrize("first", [1, 500])
 def test_a_fence_before_the_first_event_does_not_hide_it(conn: Conn, rig: Rig, first: int) -> None:
     conn.execute("select setval('partbox.record_id_seq', %s, false)", [first])
-    assert looks.look(rig.conn, SCHEMA, []).fence.drawn < first
+    assert idle_check.run(rig.conn, SCHEMA, []).fence.drawn < first
     assert rig.read_all() == []
     write(conn)
     assert rig.read_all() == [first]

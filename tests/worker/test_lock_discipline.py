@@ -12,7 +12,7 @@ from lock_check import KnownPartition
 
 from partbox.db.delivery import cursors
 from partbox.db.delivery.cursors import Owned, SeenPartition, SeenTick
-from partbox.db.delivery.looks import Look
+from partbox.db.delivery.idle_check import IdleCheck
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.protocol.horizon import Fence
@@ -136,7 +136,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     for partition in holdings.partitions.values():
         partition.__dict__["_lock"] = lock
     seen = [SeenPartition(*_seen(number)) for number in numbers]
-    look = Look(Fence(1, 0), ended=False, up=0.0)
+    look = IdleCheck(Fence(1, 0), ended=False, up=0.0)
     monkeypatch.setattr(cursors, "tick", lambda *arguments: SeenTick(look, 1, seen, {}))
     monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
     monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])

@@ -53,7 +53,7 @@ class Saving:
         with self.holdings.lock:
             progress = self.partition.progress
             ids = [progress.read_new + n + 1 for n in range(count)]
-            progress.read(progress.page, [], ids)
+            progress.take_page(progress.page, [], ids)
             self.partition.finish([(id, b"e" * 16) for id in ids])
             self.holdings.touch(self.partition)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import psycopg
 
-from partbox.db.delivery import life
+from partbox.db.delivery import server_incarnation
 from partbox.demo.workspace import DATA, Workspace
 from partbox.embedded.server import Server
 from partbox.platform import boottime as now
@@ -51,7 +51,9 @@ class Failover:
         try:
             standby.follow(server)
             with self._place.connect("chaos") as conn:
-                life.begin(conn, self._place.schema)  # unreadable still, if no node has come back since the last one
+                server_incarnation.begin(
+                    conn, self._place.schema
+                )  # unreadable still, if no node has come back since the last one
                 statements.change_rights(conn, self._place.schema, "renew", "life", "")
                 written = statements.written(conn, self._place.schema)
                 until = time.monotonic() + PATIENCE

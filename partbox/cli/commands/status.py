@@ -89,7 +89,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
     glance = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
     with until_stopped():
         try:
-            if not glance.look().clusters:
+            if not glance.overview().clusters:
                 _print_writer_only(settings.schema_name, json)
                 return
             with _shown(json, settings.drain_timeout) as show:

@@ -41,7 +41,7 @@ def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = 
     with until_stopped():
         try:
             glance.list_partitions(subscription)
-            glance.look().cluster(subscription)  # an error is reported before anything is drawn
+            glance.overview().cluster(subscription)  # an error is reported before anything is drawn
             show = _Show(glance)
             with keys() as pressed, full_screen(out) as live:
                 for sighting in sightings(glance, subscription, lambda: _quits(pressed, pause)):
@@ -86,6 +86,6 @@ class _Show:
         if not cluster.blocked_keys:
             return []
         try:
-            return self._glance.read(lambda conn: blocked.listed(conn, cluster.schema, cluster.subscription, BLOCKED))
+            return self._glance.query(lambda conn: blocked.listed(conn, cluster.schema, cluster.subscription, BLOCKED))
         except (psycopg.Error, PartboxError):
             return self._blocked  # the next look complains

@@ -66,6 +66,6 @@ def sightings(glance: "CachedOverview", subscription: str, wait: Callable[[], bo
 
 
 def _look(glance: "CachedOverview", subscription: str, pace: "Pace") -> Sighting:
-    overview = glance.look()
+    overview = glance.overview()
     pace.add(overview)
     return Sighting(overview.at, overview.cluster(subscription), pace.rates(subscription))

@@ -9,13 +9,13 @@ from psycopg import Connection
 
 from partbox.db.adapters import OwnCursor
 from partbox.db.blocking import array, fetch
-from partbox.db.delivery import life, looks, proof
-from partbox.db.delivery.looks import Look
+from partbox.db.delivery import idle_check, proof, server_incarnation
+from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
 from partbox.protocol.bell import up_for
 
-LOOK = len(Look._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
+LOOK = len(IdleCheck._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
 
 
 class SeenPartition(NamedTuple):
@@ -33,7 +33,7 @@ class SeenTick(NamedTuple):
     """A look at the log; my partitions, None if they are what their `digest` said before; and, of those that I own and
     that have a parked row which is due some time, the seconds until the first one is."""
 
-    look: Look
+    look: IdleCheck
     digest: int | None
     partitions: list[SeenPartition] | None
     dues: dict[int, float]
@@ -74,24 +74,32 @@ class Saving(NamedTuple):
 def tick(
     conn: Connection[Any], schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
 ) -> SeenTick:
-    """An idle check, see `look`, and the partitions that this instance owns or is assigned; `known` is their digest as
+    """An idle check and the partitions that this instance owns or is assigned; `known` is their digest as
     it was before."""
-    values = {"subscription": subscription, "me": me, "known": known, **looks.asked(conn, listed)}
+    values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
     (row,) = fetch(conn, "tick", schema, values)
     digest, is_known = row[LOOK : LOOK + 2]
     numbers, seconds, *columns = [column or [] for column in row[LOOK + 2 :]]  # nothing: no array
     partitions = None if is_known else [*map(SeenPartition, *columns)]
-    return SeenTick(looks.seen(conn, row[:LOOK]), digest, partitions, dict(zip(numbers, seconds, strict=True)))
+    return SeenTick(idle_check.result(conn, row[:LOOK]), digest, partitions, dict(zip(numbers, seconds, strict=True)))
 
 
-def calm(conn: Connection[Any], schema: str, subscription: str, me: UUID, known: int, before: Look) -> Look | None:
+def calm(
+    conn: Connection[Any], schema: str, subscription: str, me: UUID, known: int, before: IdleCheck
+) -> IdleCheck | None:
     """The look `before` anew, by a cheaper statement, if nothing has changed since; None: something may have.
 
     `before` listed no transaction, and `known` is the digest of my partitions as they were then.
     """
-    values = {"subscription": subscription, "me": me, "known": known, "drawn": before.fence.drawn, **looks.asked(conn)}
+    values = {
+        "subscription": subscription,
+        "me": me,
+        "known": known,
+        "drawn": before.fence.drawn,
+        **idle_check.parameters(conn),
+    }
     ((ahead, is_still, alive, log),) = fetch(conn, "calm", schema, values)
-    looks.check(conn, alive, log)
+    idle_check.check(conn, alive, log)
     return before._replace(ended=False, up=up_for(ahead)) if is_still else None
 
 
@@ -125,10 +133,10 @@ def save(  # eight parameters: an object of them would be made for every page
 ) -> tuple[set[int], float]:
     """Save everything if every partition is still owned under its epoch, else nothing.
 
-    Return the partitions that are still owned, and the seconds that the server took. NewLifeError if the server is in
-    another life than the session: nothing is saved, and the connection is closed.
+    Return the partitions that are still owned, and the seconds that the server took. NewIncarnationError if the server
+    is in another incarnation than the session: nothing is saved, and the connection is closed.
     """
-    sequence, value = life.of(conn)
+    sequence, value = server_incarnation.of(conn)
     values = {
         "subscription": subscription,
         "me": me,
@@ -141,7 +149,7 @@ def save(  # eight parameters: an object of them would be made for every page
         "tables": proof.of(conn).tables,
     }
     ((mine, took, same),) = fetch(conn, "save", schema, values)
-    life.check(conn, same)
+    server_incarnation.check(conn, same)
     return set(mine or ()), took
 
 

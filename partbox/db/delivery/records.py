@@ -13,7 +13,7 @@ import orjson
 from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
-from partbox.db.delivery import bell, life, proof
+from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.events.record import (
     AGGREGATE_ID,
     AGGREGATE_TYPE,
@@ -124,12 +124,12 @@ def _page(
     conn: Connection[Any], name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
 ) -> tuple[Row, list[Row]]:
     """The last row of a poll, and the records. Asked again if the log is not made of what was known."""
-    sequence, value = life.of(conn)
+    sequence, value = server_incarnation.of(conn)
     sent = {**values, **planned, "life": sequence}
     while True:
         rows = fetch(conn, name, schema, sent, planned=planned)
         head = _head(rows)
-        life.check(conn, head[LIFE] == (None if value is None else str(value)))
+        server_incarnation.check(conn, head[LIFE] == (None if value is None else str(value)))
         if proof.is_known(conn, schema, head[LOG]):
             return head, rows
 

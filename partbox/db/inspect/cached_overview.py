@@ -44,7 +44,7 @@ class KeptConnection:
         """
         with self._lock:
             try:
-                return self._look(look)
+                return self._tried(look)
             finally:
                 if self._closed:
                     self._drop()
@@ -58,7 +58,7 @@ class KeptConnection:
             finally:
                 self._lock.release()
 
-    def _look(self, look: Callable[[Connection[Any]], T]) -> T:
+    def _tried(self, look: Callable[[Connection[Any]], T]) -> T:
         kept = self._conn is not None
         try:
             return look(self._connection())
@@ -118,12 +118,12 @@ class CachedOverview:
         self._named: deque[str] = deque(maxlen=NAMED)
         self._until = 0.0
 
-    def look(self) -> Overview:
+    def overview(self) -> Overview:
         """Return the overview, at most a second old. Raises psycopg.Error and PartboxError, cached as long."""
         with self._lock:
             if self._answer is None or self._clock() >= self._until:
                 began = self._clock()
-                self._answer = self._look()
+                self._answer = self._read()
                 self._until = self._clock() + self._lasts(began)
             answer = self._answer
         if isinstance(answer, Overview):
@@ -135,8 +135,8 @@ class CachedOverview:
         if subscription not in self._named:
             self._named.append(subscription)
 
-    def read(self, look: Callable[[Connection[Any]], T]) -> T:
-        """Return `look(conn)` on the same connection, for what else a viewer reads. Raises as `look` does."""
+    def query(self, look: Callable[[Connection[Any]], T]) -> T:
+        """Return `look(conn)` on the same connection, for what else a viewer reads. Raises as `overview` does."""
         return self._kept.use(look)
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class CachedOverview:
         took = self._clock() - began
         return max(self._fresh, SHARE * took) if isinstance(self._answer, Overview) else self._fresh
 
-    def _look(self) -> Overview | psycopg.Error | PartboxError:
+    def _read(self) -> Overview | psycopg.Error | PartboxError:
         try:
             named = [*self._named]
             return self._kept.use(lambda conn: stats.overview(conn, self._schema, patience=self._patience, named=named))

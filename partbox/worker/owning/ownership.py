@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from partbox.db.delivery import cursors, instances, parked, proof
 from partbox.db.delivery.cursors import Owned, SeenPartition
-from partbox.db.delivery.looks import Look
+from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.parked import Stored
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
@@ -32,7 +32,7 @@ class Tick(NamedTuple):
     """The partitions in which a parked row is due, the seconds until the next one is, and a look at the log; none by a
     process that is nobody. `is_calm`: nothing has changed since the last one."""
 
-    look: Look | None
+    look: IdleCheck | None
     due: list[int]
     soonest: float | None
     is_calm: bool
@@ -67,8 +67,8 @@ class Ownership:
         # The digest of the partitions of the last tick, if it left nothing to be done. What is taken up gets another
         # epoch, and so another digest.
         self._settled: int | None = None
-        self._still: Look | None = None  # the last tick's, if no id was drawn between it and the one before
-        self._looked: Look | None = None  # the last tick's
+        self._still: IdleCheck | None = None  # the last tick's, if no id was drawn between it and the one before
+        self._looked: IdleCheck | None = None  # the last tick's
 
     @property
     def outdated(self) -> bool:
@@ -120,13 +120,13 @@ class Ownership:
         awaits = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())
         return Tick(seen.look, due, min(later, default=None), seen.partitions is None, awaits)
 
-    def _calm(self, conn: Connection[Any], me: UUID) -> Look | None:
+    def _calm(self, conn: Connection[Any], me: UUID) -> IdleCheck | None:
         """A look, if nothing has changed since the last tick; None: take another. While the log moves nobody asks."""
         if self._settled is None or self._still is None:
             return None
         return cursors.calm(conn, self._schema, self._subscription, me, self._settled, self._still)
 
-    def _remember(self, look: Look) -> None:
+    def _remember(self, look: IdleCheck) -> None:
         before, self._looked = self._looked, look
         self._still = look if before is not None and before.fence.drawn == look.fence.drawn else None
 

@@ -165,7 +165,7 @@ class FullReader:
         if swept is not None and swept.is_cut(len(rows), hi):
             brought = brought._replace(cut=swept.last_ids)
         snapshot = Snapshot.parse(text)
-        page = horizon.read(snapshot, whole=hi >= drawn)
+        page = horizon.page_of(snapshot, whole=hi >= drawn)
         if not alone:
             horizon.advance(snapshot, page)
         self._tell(partitions, asks, floors, rows, asked_at)

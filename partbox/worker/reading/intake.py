@@ -192,12 +192,12 @@ class Intake:
         cap = min(kept, brought.cap) if partition.number in brought.ends else brought.cap
         if partition.number in brought.ends or partition.number in brought.cut:
             ask = ask._replace(room=len(new))
-        reading = partition.cursor.read(ask, page, floor, ids[:late], new, together=together, cap=cap)
+        reading = partition.cursor.take(ask, page, floor, ids[:late], new, together=together, cap=cap)
         if reading.piece:
-            partition.progress.read_piece(reading.page, reading.late, reading.last)
+            partition.progress.take_piece(reading.page, reading.late, reading.last)
             rows = rows[: len(reading.late)]
         else:
-            partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
+            partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
         return Arrived(partition, reading, rows)
 
     def _hand_over_moved(self, moved: Arrived, brought: Brought) -> None:
@@ -217,8 +217,8 @@ class Intake:
 
     def _follow(self, partition: Partition, page: Page, share: Share, brought: Brought | None) -> None:
         rows, ids = share
-        reading = partition.cursor.read_quickly(page, ids)
-        partition.progress.read(reading.page, reading.late, reading.new, reading.raised)
+        reading = partition.cursor.take_quick(page, ids)
+        partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
         if partition.narrow is not None:
             partition.widen()
         if brought is not None:

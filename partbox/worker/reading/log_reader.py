@@ -11,8 +11,8 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db.delivery import looks
-from partbox.db.delivery.looks import Look
+from partbox.db.delivery import idle_check
+from partbox.db.delivery.idle_check import IdleCheck
 from partbox.observe import Observers
 from partbox.protocol.bell import Seen
 from partbox.protocol.horizon import Horizon, Page
@@ -60,7 +60,7 @@ class LogReader:
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._weighed_at = self._followed_at = 0.0
         self._full.forget()
-        self._ticked: Look | None = None
+        self._ticked: IdleCheck | None = None
         self._followed: Page | None = None
         self.rearrange()
 
@@ -81,9 +81,9 @@ class LogReader:
         """The transactions whose end a look is to tell."""
         return self._horizon.listed()
 
-    def looked(self, look: Look) -> None:
+    def looked(self, look: IdleCheck) -> None:
         """A tick has just looked: the next read need not."""
-        self._horizon.add(look.fence)
+        self._horizon.learn(look.fence)
         self._looked_at = time.monotonic()
         self._ticked = look
 
@@ -104,7 +104,7 @@ class LogReader:
         self._read_at = time.monotonic()
         return self._read_in_full(conn, company, look, goes_on)
 
-    def _read_quickly(self, conn: Connection[Any], company: Company, look: Look | None) -> bool | None:
+    def _read_quickly(self, conn: Connection[Any], company: Company, look: IdleCheck | None) -> bool | None:
         """True if anything came; None if all is to be read in full."""
         came = False
         if look is None or not self._horizon.still(look.fence.drawn, look.ended):
@@ -117,7 +117,7 @@ class LogReader:
             self.seen = Seen(look.fence.drawn, self._is_settled(look), look.up)
         return came
 
-    def _is_settled(self, look: Look) -> bool:
+    def _is_settled(self, look: IdleCheck) -> bool:
         """True if no transaction is open that has drawn one of the ids drawn by then."""
         return self._horizon.shared is not None and self._horizon.shared.floor == look.fence.drawn
 
@@ -154,7 +154,7 @@ class LogReader:
             self._intake.follow(company.caught_up.values(), shared)
 
     def _read_in_full(
-        self, conn: Connection[Any], company: Company, look: Look | None, goes_on: Callable[[], bool]
+        self, conn: Connection[Any], company: Company, look: IdleCheck | None, goes_on: Callable[[], bool]
     ) -> bool:
         fresh, together = company.fresh, company.together
         if fresh:
@@ -164,7 +164,7 @@ class LogReader:
         return (self._read_together(conn, together, look, goes_on) if together else False) or bool(fresh)
 
     def _read_together(
-        self, conn: Connection[Any], partitions: list[Partition], look: Look | None, goes_on: Callable[[], bool]
+        self, conn: Connection[Any], partitions: list[Partition], look: IdleCheck | None, goes_on: Callable[[], bool]
     ) -> bool:
         # Idle, this runs 25 times a second: the rooms of 256 partitions are only computed where they may matter.
         behind = sum(partition.cursor.full for partition in partitions)
@@ -187,10 +187,10 @@ class LogReader:
         request = self._full.request(self._horizon, partitions, rooms, left, alone=False)
         return self._full.read_on(conn, self._horizon, request, goes_on)
 
-    def _look(self, conn: Connection[Any]) -> Look:
+    def _look(self, conn: Connection[Any]) -> IdleCheck:
         """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
-        look = looks.look(conn, self._schema, self._horizon.listed())
-        self._horizon.add(look.fence)
+        look = idle_check.run(conn, self._schema, self._horizon.listed())
+        self._horizon.learn(look.fence)
         self._looked_at = time.monotonic()
         return look
 

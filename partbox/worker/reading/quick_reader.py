@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import Connection
 
 from partbox.db.delivery import records
-from partbox.db.delivery.looks import Look
+from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import QuickPolled
 from partbox.events.record import ID, PARTITION
 from partbox.observe import Observers
@@ -42,7 +42,7 @@ class QuickReader:
         self._schema = schema
         self._sightings = Sightings(observers)
 
-    def read(self, conn: Connection[Any], horizon: Horizon, company: Company) -> tuple[bool, Look] | None:
+    def read(self, conn: Connection[Any], horizon: Horizon, company: Company) -> tuple[bool, IdleCheck] | None:
         """True if anything came, and the look that it is; None if the page does not count, and nothing has moved."""
         shared = horizon.shared
         assert shared is not None  # who is caught up has read it
@@ -53,14 +53,14 @@ class QuickReader:
         brought = None
         if polled.rows and (brought := self._brought(conn, company, polled)) is None:
             return None
-        horizon.add(polled.fence)  # read after the snapshot, as the ceiling was
+        horizon.learn(polled.fence)  # read after the snapshot, as the ceiling was
         snapshot = Snapshot.parse(polled.snapshot)
-        page = horizon.read(snapshot, whole=True)
+        page = horizon.page_of(snapshot, whole=True)
         horizon.advance(snapshot, page)
         if brought is not None:
             self._sightings.tell(polled.rows, asked_at, polled.fence.drawn - polled.floor)
             self._intake.quick_page(company.caught_up, page, brought)
-        return brought is not None, Look(polled.fence, ended=False, up=polled.up)
+        return brought is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
     def _brought(self, conn: Connection[Any], company: Company, polled: QuickPolled) -> Brought | None:
         """The page with all of its payloads; None if there is no room for all of it."""

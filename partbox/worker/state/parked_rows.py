@@ -91,7 +91,7 @@ class ParkedRows:
         if verdict.state == "dead" and self._letters:
             delay = 0.0
         if blocks:
-            self.chains.setdefault(key, Chain()).add(row)
+            self.chains.setdefault(key, Chain()).insert(row)
         else:
             self.taken[row.id] = row
             if delay is None and verdict.state in OPEN:
@@ -230,7 +230,7 @@ class ParkedRows:
                 row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
                 self._suspects.judge(stored, row)
                 key = keyed(stored.aggregate_type, stored.aggregate_id)
-                self.chains.setdefault(key, Chain()).add(row)
+                self.chains.setdefault(key, Chain()).insert(row)
                 if stored.started and not row.accused:
                     self._take_back(row, key)
         self.open = open_rows + self._open_unsaved

@@ -98,7 +98,7 @@ class Pacer:
             self._say(conn, word, now)
         if listener.take_call():
             doze.lowered()
-        act = doze.look(now, seen, listens=self._hears(now), nap=nap)
+        act = doze.observe(now, seen, listens=self._hears(now), nap=nap)
         if act is Act.ARM:
             self._arm(conn, sequence, nap)
         elif act is Act.LOWER:

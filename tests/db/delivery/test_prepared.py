@@ -11,7 +11,7 @@ from psycopg.errors import InvalidSqlStatementName, UndefinedTable
 
 from partbox.db.blocking import MOST
 from partbox.db.connect import connect
-from partbox.db.delivery import cursors, looks, records
+from partbox.db.delivery import cursors, idle_check, records
 from partbox.db.sql import query
 from partbox.protocol.cursor import STRETCH
 from partbox.protocol.horizon import Page
@@ -86,7 +86,7 @@ def test_look_tick_save_poll_and_bodies_are_each_prepared_once(prepared: Conn) -
     owned = seize(prepared, me)
     write(prepared)
     for _ in range(3):
-        looks.look(prepared, SCHEMA, [])
+        idle_check.run(prepared, SCHEMA, [])
         poll(prepared, ask())
         records.bodies(prepared, SCHEMA, [(5, 1)])
         cursors.tick(prepared, SCHEMA, DEFAULT, me, [])
@@ -109,11 +109,11 @@ def test_polls_are_prepared_anew_once_in_a_million_ids(prepared: Conn) -> None:
 
 
 def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(prepared: Conn) -> None:
-    looks.look(prepared, SCHEMA, [])
+    idle_check.run(prepared, SCHEMA, [])
     in_use = names(prepared)
     for number in range(3 * MOST):
         records.quick(prepared, SCHEMA, Page("1:1:", number * STRETCH), records.bits({5}))
-        looks.look(prepared, SCHEMA, [])
+        idle_check.run(prepared, SCHEMA, [])
     assert len(names(prepared)) == MOST
     assert in_use < names(prepared)
 
@@ -129,7 +129,7 @@ def test_a_poll_that_cannot_be_prepared_once_is_prepared_the_next_time(prepared:
 
 def test_behind_a_pooler_nothing_is_prepared(dsn: str) -> None:
     with connect(dsn, lease=20.0, pooler=True, prepared=True) as conn:
-        looks.look(conn, SCHEMA, [])
+        idle_check.run(conn, SCHEMA, [])
         assert conn.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
 
 
@@ -139,14 +139,14 @@ def test_nothing_is_prepared_where_the_settings_of_the_session_did_not_arrive(
     """As behind a pooler that takes options and forgets them."""
     monkeypatch.setattr("partbox.db.connect.PLANNED", "")
     with connect(dsn, lease=20.0, prepared=True) as conn:
-        looks.look(conn, SCHEMA, [])
+        idle_check.run(conn, SCHEMA, [])
         assert conn.prepared is None
 
 
 def test_a_connection_that_loses_what_is_prepared_goes_on_without(dsn: str) -> None:
     with worker(dsn) as conn:
-        looks.look(conn, SCHEMA, [])
+        idle_check.run(conn, SCHEMA, [])
         conn.execute("deallocate all")
         with pytest.raises(InvalidSqlStatementName):
-            looks.look(conn, SCHEMA, [])
-        assert looks.look(conn, SCHEMA, []).fence.drawn == 0
+            idle_check.run(conn, SCHEMA, [])
+        assert idle_check.run(conn, SCHEMA, []).fence.drawn == 0

@@ -16,7 +16,7 @@ from waiting import eventually
 
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
-from partbox.db.delivery import cursors, instances, life, looks, parked, proof, records
+from partbox.db.delivery import cursors, idle_check, instances, parked, proof, records, server_incarnation
 from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.parked import Park
 from partbox.db.delivery.proof import UnseenError
@@ -40,7 +40,7 @@ def cast(dsn) -> Iterator[Cast]:
 def began(session: Conn) -> Conn:
     """The session, begun as a worker's."""
     lean(session)
-    life.live(session, life.begin(session, SCHEMA))
+    server_incarnation.note(session, server_incarnation.begin(session, SCHEMA))
     proof.begin(session, SCHEMA)
     return session
 
@@ -60,7 +60,7 @@ def quick(conn: Conn) -> object:
 
 
 def look(conn: Conn) -> object:
-    return looks.look(conn, SCHEMA, [])
+    return idle_check.run(conn, SCHEMA, [])
 
 
 def bodies(conn: Conn) -> object:

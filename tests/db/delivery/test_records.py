@@ -8,7 +8,7 @@ import pytest
 from ownership import SCHEMA, Conn
 from polling import TOP, ask, poll, write, write_at, writing
 
-from partbox.db.delivery import looks, records
+from partbox.db.delivery import idle_check, records
 from partbox.protocol.cursor import CAP, STRETCH
 from partbox.protocol.horizon import Page, Snapshot
 from partbox.protocol.sweep import Sweep
@@ -190,12 +190,12 @@ def test_the_snapshot_comes_once_however_long_it_is(dsn, conn):
 
 def test_polls_and_looks_draw_no_transaction_id(conn):
     write(conn, 3)
-    before = looks.look(conn, SCHEMA, []).fence
+    before = idle_check.run(conn, SCHEMA, []).fence
     for _ in range(5):
         poll(conn, ask())
-        looks.look(conn, SCHEMA, [])
+        idle_check.run(conn, SCHEMA, [])
         records.bodies(conn, SCHEMA, [(5, 1)])
-    assert looks.look(conn, SCHEMA, []).fence == before
+    assert idle_check.run(conn, SCHEMA, []).fence == before
 
 
 def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn):
@@ -208,12 +208,12 @@ def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn
 
 
 def test_before_the_first_record_nothing_is_drawn(conn):
-    assert looks.look(conn, SCHEMA, []).fence.drawn == 0
+    assert idle_check.run(conn, SCHEMA, []).fence.drawn == 0
 
 
 def test_a_fence_knows_the_last_id_and_the_last_transaction(conn):
     write(conn, 3)
-    fence = looks.look(conn, SCHEMA, []).fence
+    fence = idle_check.run(conn, SCHEMA, []).fence
     assert fence.drawn == 3
     assert _next_xid(conn) == fence.xid + 1
 
@@ -221,10 +221,10 @@ def test_a_fence_knows_the_last_id_and_the_last_transaction(conn):
 def test_a_look_tells_when_one_of_the_listed_transactions_has_ended(dsn, conn):
     with writing(dsn) as first, writing(dsn) as second:
         listed = [_xid(first), _xid(second)]
-        assert not looks.look(conn, SCHEMA, listed).ended
+        assert not idle_check.run(conn, SCHEMA, listed).ended
         first.rollback()
-        assert looks.look(conn, SCHEMA, listed).ended
-        assert not looks.look(conn, SCHEMA, listed[1:]).ended
+        assert idle_check.run(conn, SCHEMA, listed).ended
+        assert not idle_check.run(conn, SCHEMA, listed[1:]).ended
 
 
 def test_bodies_come_in_id_order_and_what_is_gone_is_missing(conn):

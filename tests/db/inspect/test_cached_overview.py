@@ -45,12 +45,12 @@ def sessions(conn) -> list[int]:
 
 
 def test_an_answer_is_given_again_for_a_second(conn, glance, clock):
-    first = glance.look()
+    first = glance.overview()
     publish(conn, 3)
     clock.now += 0.9
-    assert glance.look() is first
+    assert glance.overview() is first
     clock.now += 0.2
-    assert glance.look().clusters[0].pending == 1
+    assert glance.overview().clusters[0].pending == 1
 
 
 def test_a_look_that_takes_long_is_not_repeated_at_once(conn, glance, clock, monkeypatch):
@@ -61,11 +61,11 @@ def test_a_look_that_takes_long_is_not_repeated_at_once(conn, glance, clock, mon
         return look(*given, **named)
 
     monkeypatch.setattr(stats, "overview", slow)
-    first = glance.look()
+    first = glance.overview()
     clock.now += 7.9
-    assert glance.look() is first
+    assert glance.overview() is first
     clock.now += 0.2
-    assert glance.look() is not first
+    assert glance.overview() is not first
 
 
 def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, glance):
@@ -73,7 +73,7 @@ def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, glance):
 
     def ask():
         start.wait()
-        return glance.look()
+        return glance.overview()
 
     with ThreadPoolExecutor(8) as pool:
         answers = [each.result() for each in [pool.submit(ask) for _ in range(8)]]
@@ -82,13 +82,13 @@ def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, glance):
 
 
 def test_a_lost_connection_is_remade_without_anybody_noticing(conn, glance, clock):
-    glance.look()
+    glance.overview()
     (lost,) = sessions(conn)
     conn.execute("select pg_terminate_backend(%s)", [lost])
     eventually(lambda: not sessions(conn))
     clock.now += 2
     publish(conn, 3)
-    assert glance.look().clusters[0].pending == 1
+    assert glance.overview().clusters[0].pending == 1
     assert sessions(conn) != [lost]
 
 
@@ -102,29 +102,29 @@ def test_a_database_that_is_away_is_said_again_for_a_second_and_then_asked_again
     glance = CachedOverview(load(), away, clock=clock)
     for _ in range(2):
         with pytest.raises(psycopg.OperationalError):
-            glance.look()
+            glance.overview()
     assert len(asked) == 1
     clock.now += 1.1
-    assert glance.look().clusters
+    assert glance.overview().clusters
     glance.close()
 
 
 def test_a_schema_that_is_not_there_is_refused_and_leaves_no_connection(conn, empty_dsn, clock):
     glance = CachedOverview(load(), lambda: empty_dsn, clock=clock)
     with pytest.raises(SchemaError, match="partbox init"):
-        glance.look()
+        glance.overview()
     with psycopg.connect(empty_dsn, autocommit=True) as there:  # what a transaction has seen of sessions stays so
         eventually(lambda: not sessions(there))
     glance.close()
 
 
 def test_a_closed_glance_has_no_connection_and_makes_none(conn, glance):
-    glance.look()
+    glance.overview()
     glance.close()
     glance.close()
     eventually(lambda: not sessions(conn))
     with pytest.raises(PartboxError, match="is closed"):
-        glance.look()
+        glance.overview()
 
 
 def test_a_glance_that_never_looked_can_be_closed(glance):
@@ -132,11 +132,11 @@ def test_a_glance_that_never_looked_can_be_closed(glance):
 
 
 def test_something_else_can_be_read_by_the_same_connection(conn, glance):
-    glance.look()
-    assert glance.read(lambda own: own.info.backend_pid) == sessions(conn)[0]
+    glance.overview()
+    assert glance.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
     with pytest.raises(psycopg.errors.DivisionByZero):
-        glance.read(lambda own: own.execute("select 1 / 0"))
-    assert glance.read(lambda own: own.info.backend_pid) == sessions(conn)[0]
+        glance.query(lambda own: own.execute("select 1 / 0"))
+    assert glance.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
 
 
 def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkeypatch):
@@ -148,7 +148,7 @@ def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkey
         return gate.wait(30) and own.info.backend_pid
 
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(glance.read, stuck)
+        looking = pool.submit(glance.query, stuck)
         assert begun.wait(30)
         glance.close()
         assert not looking.done()
@@ -156,7 +156,7 @@ def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkey
         assert looking.result(30)
     eventually(lambda: not sessions(conn))
     with pytest.raises(PartboxError, match="is closed"):
-        glance.look()
+        glance.overview()
 
 
 def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch):
@@ -171,7 +171,7 @@ def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch)
 
     monkeypatch.setattr(stats, "overview", stuck)
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(glance.look)
+        looking = pool.submit(glance.overview)
         assert begun.wait(30)
         glance.close()
         gate.set()
@@ -182,9 +182,9 @@ def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch)
 def test_a_look_through_a_pooler_is_cut_off_by_the_server_too(conn, dsn):
     """Where the session says nothing of a time limit, the transaction does."""
     glance = CachedOverview(load(pooler=True), lambda: dsn, patience=0.2)
-    assert glance.read(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
+    assert glance.query(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
     conn.execute("begin; lock table partbox.partition")
     with pytest.raises(psycopg.errors.QueryCanceled):
-        glance.look()
+        glance.overview()
     conn.execute("rollback")
     glance.close()

@@ -111,10 +111,10 @@ def test_the_page_of_many_has_few_troubles_and_lists_the_partitions_of_the_one_i
     glance = CachedOverview(load(), lambda: dsn, patience=60.0, fresh=0.0)
     try:
         feed = Feed(glance, "partbox")
-        feed._note(glance.look())
+        feed._note(glance.overview())
         before = feed.frame("sub150", history=False)
         glance._until = 0.0
-        feed._note(glance.look())
+        feed._note(glance.overview())
         after = feed.frame("sub150", history=False)
     finally:
         glance.close()

@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
-from partbox.db.delivery import cursors, instances, life, looks, records
+from partbox.db.delivery import cursors, idle_check, instances, records, server_incarnation
 from partbox.db.delivery.cursors import Saving
 from partbox.db.operator import segments
 from partbox.db.schema.migrate import migrate
@@ -75,7 +75,7 @@ class OwnedLog:
         self._publisher = opened(prepared=False)
         self._quick, self._full, self._saver = (opened(prepared=True) for _ in range(3))
         for each in (self._quick, self._full, self._saver):
-            life.live(each, life.begin(each, schema))
+            server_incarnation.note(each, server_incarnation.begin(each, schema))
             lean(each)
         self._own()
         stack.callback(instances.bury, self._publisher, schema, [self._me], known_dead=True)
@@ -102,7 +102,7 @@ class OwnedLog:
         self._last = dict.fromkeys(self._epochs, position.last_id)
         self._horizon = Horizon()
         self._horizon.claim(position.last_id)
-        self._horizon.add(looks.look(self._full, schema, []).fence)
+        self._horizon.learn(idle_check.run(self._full, schema, []).fence)
         self._page = Page(position.snapshot, position.last_id)
         self._number = 0
 
@@ -127,9 +127,9 @@ class OwnedLog:
     def _look(self) -> set[int]:
         """A quick poll; the partitions that something came to."""
         polled = records.quick(self._quick, self._schema, self._page, records.bits(ALL))
-        self._horizon.add(polled.fence)
+        self._horizon.learn(polled.fence)
         snapshot = Snapshot.parse(polled.snapshot)
-        self._page = self._horizon.read(snapshot, whole=True)
+        self._page = self._horizon.page_of(snapshot, whole=True)
         self._horizon.advance(snapshot, self._page)
         came = {row[PARTITION]: row[ID] for row in polled.rows}  # in the order of ids
         self._last |= came
@@ -137,7 +137,7 @@ class OwnedLog:
 
     def _asked(self) -> Callable[[], Any]:
         """A full poll of what the quick one is about to read, by partitions that are caught up."""
-        self._horizon.add(looks.look(self._full, self._schema, []).fence)
+        self._horizon.learn(idle_check.run(self._full, self._schema, []).fence)
         positions = [Cursor(number, self._last[number], None, full=False, caught_up=True) for number in ALL]
         asks = [each.ask(ROOM, self._page) for each in positions]
         hi = self._horizon.ceiling(max(ask.last_id for ask in asks))

@@ -9,10 +9,10 @@ from roles import cast_of
 
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
-from partbox.db.delivery import cursors, life, looks, records
+from partbox.db.delivery import cursors, idle_check, records, server_incarnation
 from partbox.db.delivery.cursors import Saving
-from partbox.db.delivery.life import UNKNOWN, NewLifeError
 from partbox.db.delivery.parked import Park
+from partbox.db.delivery.server_incarnation import UNKNOWN, NewIncarnationError
 from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page
 
@@ -33,12 +33,12 @@ def _able(conn):
 def session(dsn):
     with connect(dsn, lease=6) as session:
         lean(session)
-        life.live(session, life.begin(session, SCHEMA))
+        server_incarnation.note(session, server_incarnation.begin(session, SCHEMA))
         yield session
 
 
 def look(conn):
-    return looks.look(conn, SCHEMA, [])
+    return idle_check.run(conn, SCHEMA, [])
 
 
 def poll(conn):
@@ -56,7 +56,7 @@ def owning(conn):
 def test_reading_in_another_life_is_a_lost_connection(session, conn, ask, ended):
     ask(session)
     conn.execute(ended)
-    with pytest.raises(NewLifeError, match="crashed or was replaced"):
+    with pytest.raises(NewIncarnationError, match="crashed or was replaced"):
         ask(session)
     assert session.closed
 
@@ -68,7 +68,7 @@ def test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection(session,
     saving = Saving(3, epoch, "5:5:", 4, 4, True)
     park = Park(3, 4, "A", "a", "T", "dead", blocks=False, attempts=1)
     conn.execute(ended)
-    with session.transaction() if inside else nullcontext(), pytest.raises(NewLifeError):
+    with session.transaction() if inside else nullcontext(), pytest.raises(NewIncarnationError):
         cursors.save(session, SCHEMA, DEFAULT, me, [saving], [park])
     assert session.closed
     found = conn.execute("select last_id, owner from partbox.partition where partition = 3")
@@ -87,7 +87,7 @@ def test_a_save_in_the_same_life_is_as_ever(session, conn):
 def test_the_first_who_misses_the_life_begins_one_and_the_others_share_it(dsn, conn):
     conn.execute(NONE)
     with connect(dsn, lease=6) as one, connect(dsn, lease=6) as other:
-        first, second = life.begin(one, SCHEMA), life.begin(other, SCHEMA)
+        first, second = server_incarnation.begin(one, SCHEMA), server_incarnation.begin(other, SCHEMA)
     assert first == second
     assert first.value == conn.execute(LAST).fetchone()[0]
     assert first.value > 1_700_000_000_000  # milliseconds since 1970, so that none comes twice
@@ -98,12 +98,12 @@ def test_a_worker_role_may_begin_a_life_and_without_that_right_all_is_as_before(
         worker = psycopg.conninfo.make_conninfo(dsn, user=cast.worker)
         conn.execute(NONE)
         with connect(worker, lease=6) as own:
-            assert life.begin(own, SCHEMA).value == conn.execute(LAST).fetchone()[0]
+            assert server_incarnation.begin(own, SCHEMA).value == conn.execute(LAST).fetchone()[0]
         conn.execute(f'revoke all on sequence partbox.life from "{cast.worker}"')
         with connect(worker, lease=6) as own:
             lean(own)
-            assert life.begin(own, SCHEMA) == UNKNOWN
-            life.live(own, UNKNOWN)
+            assert server_incarnation.begin(own, SCHEMA) == UNKNOWN
+            server_incarnation.note(own, UNKNOWN)
             conn.execute(NEW)
             look(own)
             poll(own)
@@ -114,8 +114,8 @@ def test_a_schema_without_the_sequence_is_as_before(session, dsn, conn):
     conn.execute("drop sequence partbox.life")
     with connect(dsn, lease=6) as own:
         lean(own)
-        assert life.begin(own, SCHEMA) == UNKNOWN
-        life.live(own, UNKNOWN)
+        assert server_incarnation.begin(own, SCHEMA) == UNKNOWN
+        server_incarnation.note(own, UNKNOWN)
         look(own)
         me, epoch = owning(conn)
         assert cursors.save(own, SCHEMA, DEFAULT, me, [Saving(3, epoch, None, None, None, False)])[0] == {3}
