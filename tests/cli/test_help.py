@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from packaging.version import Version
 
 from partbox.cli import program
 from partbox.observe.logs import strays
@@ -55,7 +56,8 @@ def test_the_documentation_lists_the_commands_as_they_are(partbox, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")  # is no width of the page
     ran = partbox("--markdown")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == committed, "partbox --markdown > docs/cli.md"
+    if Version(version("typer")) >= Version("0.29"):  # older ones write usage and < otherwise
+        assert ran.out == committed, "partbox --markdown > docs/cli.md"
     for command in [name for names in PANELS.values() for name in names]:
         assert f"\n## `partbox {command}`\n" in committed
     assert "\n### `partbox dead replay`\n" in committed

@@ -92,7 +92,9 @@ def test_ctrl_c_while_it_waits_changes_nothing(command, dsn, conn, monkeypatch):
     with psycopg.connect(dsn) as slow:
         Outbox(dsn).publish(slow, "Step", 1, aggregate_type="A", aggregate_id="1")
         # In its module alone: other threads sleep too.
-        monkeypatch.setattr("partbox.rebase.time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
+        monkeypatch.setattr(
+            "partbox.operations.rebase.time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic)
+        )
         ran, pid = command("--yes"), slow.info.backend_pid
     assert (ran.code, ran.out) == (130, "")
     waits, ended = ran.err.splitlines()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from partbox.protocol.hashing import partition_of
 
 BEGUN = 30  # seconds for a worker to connect and come to the first event, before what a test is about
-SOON = 6  # seconds within which what is right happens, on a loaded machine
+SOON = 60  # seconds for what is right, however loaded the machine
 P = partition_of("k")
 NEIGHBOUR = next(name for name in map(str, range(10_000)) if partition_of(name) == P)
 KEY = ("Key", "k")

@@ -83,7 +83,7 @@ def test_the_traceback_is_stored_with_a_failure_and_a_death(desk_with: Callable[
         assert "partbox/worker" not in trace
         assert "sesame" not in trace  # what a variable holds
     assert dead.traceback not in repr(dead)
-    (stored,) = desk.conn.execute("select traceback from partbox.operations.dead").fetchone() or ()
+    (stored,) = desk.conn.execute("select traceback from partbox.dead").fetchone() or ()
     assert stored == dead.traceback
 
 

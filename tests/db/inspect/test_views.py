@@ -46,7 +46,7 @@ def test_parked_records_are_not_in_the_backlog_and_dead_ones_have_a_view(conn):
     record = plant.park("b", "dead", attempts=3, **said, tenant_id="t1", payload={"card": "sesame"})
     assert backlog(conn) == {"default": 0}
     with conn.cursor(row_factory=psycopg.rows.dict_row) as cursor:
-        (dead,) = cursor.execute("select * from partbox.operations.dead").fetchall()
+        (dead,) = cursor.execute("select * from partbox.dead").fetchall()
     assert (dead["subscription"], dead["record_id"], dead["event_id"]) == ("default", record, plant.event_id(record))
     assert (dead["event_type"], dead["aggregate_type"], dead["aggregate_id"]) == ("Placed", "Order", "b")
     assert (dead["tenant_id"], dead["attempts"], dead["error"], dead["blocks"]) == ("t1", 3, "ValueError: no", False)
@@ -60,7 +60,7 @@ def test_a_dead_record_that_somebody_took_out_of_the_log_is_still_seen(conn):
     plant = Planter(conn)
     record = plant.park("b", "dead")
     conn.execute("delete from partbox.record")
-    assert conn.execute("select record_id, event_id from partbox.operations.dead").fetchall() == [(record, None)]
+    assert conn.execute("select record_id, event_id from partbox.dead").fetchall() == [(record, None)]
 
 
 @pytest.mark.parametrize("moment", ["infinity", "-infinity", "4713-01-01 BC"])
@@ -76,4 +76,4 @@ def test_a_writer_only_schema_has_the_views_too(empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         publish(conn, 1)
         assert backlog(conn) == {}
-        assert conn.execute("select * from partbox.operations.dead").fetchall() == []
+        assert conn.execute("select * from partbox.dead").fetchall() == []

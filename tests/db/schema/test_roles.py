@@ -159,7 +159,7 @@ def test_a_worker_delivers_retries_buries_and_parks_and_its_commands_look_and_re
             outbox.publish(tx, kind, number, aggregate_type="Order", aggregate_id=str(number))
     # A process dies amid them: what it had delivered and not yet saved comes once more.
     eventually(lambda: sorted(set(working())) == ["0", "1", "2", "4"], 60, 0.05)
-    eventually(lambda: conn.execute("select count(*) from partbox.operations.dead").fetchone() == (2,), 30, 0.05)
+    eventually(lambda: conn.execute("select count(*) from partbox.dead").fetchone() == (2,), 30, 0.05)
     assert conn.execute("select n from effect").fetchall() == [(4,)]
 
     said = {command: run(command) for command in (*LOOKS, "doctor --json")}
