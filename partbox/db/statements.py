@@ -65,13 +65,23 @@ django_task = _named("django_task")
 """Path, payload, time, status, attempts, error and traceback of a task."""
 
 
-class AnySync(Protocol):
-    """A connection or session of psycopg, SQLAlchemy, SQLModel or Django, or one that an adapter is registered for."""
-
+class _Commits(Protocol):
     def commit(self) -> None: ...
 
 
-class _Commits(Protocol):
+class _DjangoProxy(Protocol):
+    """Django's `connection`, which has no `commit` of its own: it passes on what it is asked for."""
+
+    def __getattr__(self, item: Any, /) -> Any: ...
+
+    def __contains__(self, key: Any, /) -> bool: ...
+
+
+AnySync = _Commits | _DjangoProxy
+"""A connection or session of psycopg, SQLAlchemy, SQLModel or Django, or one that an adapter is registered for."""
+
+
+class _AsyncCommits(Protocol):
     async def commit(self) -> None: ...
 
 
@@ -83,5 +93,5 @@ class AsyncpgConnection(Protocol):
     async def fetch(self, query: Any, /, *args: Any) -> Any: ...
 
 
-AnyAsync = _Commits | AsyncpgConnection
+AnyAsync = _AsyncCommits | AsyncpgConnection
 """A connection or session of psycopg, SQLAlchemy or asyncpg, or one that an adapter is registered for."""

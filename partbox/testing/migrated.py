@@ -1,7 +1,7 @@
 """The rows of a database after migrations, an application's own tables included."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
@@ -112,6 +112,7 @@ def _sequences(conn: Connection[Any], names: list[str]) -> list[tuple[int, bool]
     return conn.execute(each).fetchall()
 
 
-def _statement(text: str, *names: str) -> sql.Composed:
+def _statement(text: LiteralString, *names: str) -> sql.Composed:
     """With names that the database itself has written, quoted where they must be."""
-    return sql.SQL(text).format(sql.SQL(", ").join(map(sql.SQL, names)))
+    written = sql.SQL(", ").join(map(sql.SQL, names))  # pyright: ignore[reportArgumentType]
+    return sql.SQL(text).format(written)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import LiteralString
 from uuid import uuid4
 
 import psycopg
@@ -129,7 +130,7 @@ def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -
         execute(server_dsn, "drop database {} with (force)", name)
 
 
-def execute(dsn: str, statement: str, *names: str) -> None:
+def execute(dsn: str, statement: LiteralString, *names: str) -> None:
     """A statement with names in it, which no transaction may be around."""
     with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
