@@ -54,10 +54,7 @@ def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
 
 
 def subscription(
-    cluster: Cluster,
-    labels: Mapping[UUID, ProcessLabel],
-    point: ChartPoint,
-    happenings: Iterable[Happening],
+    cluster: Cluster, labels: Mapping[UUID, ProcessLabel], point: ChartPoint, happenings: Iterable[Happening]
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""
     names = nodes.named(cluster.instances)

@@ -91,10 +91,7 @@ class OperatorActions:
     def retry(self, subscription: str, record_ids: Iterable[int]) -> Plain:
         """Let these heads of blocked aggregates run now."""
         keys = self._heads(subscription)
-        return _each(
-            record_ids,
-            lambda id: self._blocked.retry_now(*_key(keys, id), subscription=subscription).changed,
-        )
+        return _each(record_ids, lambda id: self._blocked.retry_now(*_key(keys, id), subscription=subscription).changed)
 
     def skip(self, subscription: str, record_ids: Iterable[int], reason: str | None) -> Plain:
         """Let these aggregates go on without their heads, which are dead then."""

@@ -1,10 +1,8 @@
 // Blocked aggregates, grouped by the reason for waiting, and the ways out.
 
 import { ago, byId, counted, el, length, number, said, show } from "./text.js";
-import { confirm } from "./ask.js";
 import { get } from "./link.js";
 import { List, aggregate, button, why } from "./list.js";
-import { table } from "./table.js";
 
 const MOST = 500; // blocked aggregates that are shown; the server shows no more, and takes no more at once
 
@@ -20,12 +18,23 @@ const reason = (each) => [each.state === "deferred" ? each.state : each.event_ty
 export class Blocked extends List {
   what = "blocked aggregates";
   places = ["blocked", "blocked-tools", "blocked-note"];
+  columns = [["Aggregate"], ["Waits for event"], ["State"], ["Attempts", "number"], ["Events behind it", "number"], ["Blocked since"], ["Worker"], ["Error", "wide"]];
+  verbs = {
+    retry: { text: ["Retry", " now"], path: "api/blocked/retry", done: (done) => `${counted(done, "aggregate")} may go on now` },
+    skip: {
+      text: ["Skip", " …"],
+      path: "api/blocked/skip",
+      done: (done) => `skipped ${counted(done, "record")}`,
+      consequence: "Their aggregates go on without them. A skipped record is dead: it can be replayed later.",
+      field: "Reason",
+    },
+  };
   #limit = 50;
 
-  // What a trouble offers, for all that is shown.
+  // What a problem offers, for all that is shown.
   actions = {
-    retry: ["Retry all now", () => this.whenFound(() => this.#retry(this.#all()))],
-    skip: ["Skip all …", () => this.whenFound(() => this.#skip(this.#all()))],
+    retry: ["Retry all now", () => this.whenFound(() => this.change("retry", this.#all()))],
+    skip: ["Skip all …", () => this.whenFound(() => this.change("skip", this.#all()))],
   };
 
   fetch(subscription) {
@@ -37,32 +46,15 @@ export class Blocked extends List {
   }
 
   draw({ keys, more }) {
-    const may = this.context.mayAct();
     const groups = this.#groups(keys);
-    const shown = groups.flatMap(({ open, keys }) => (open ? keys : [])).map(({ record }) => record);
-    this.prune(shown);
-    byId("blocked-note").textContent = keys.length ? `${more ? "the " : ""}${number(keys.length)}${more ? " longest blocked" : ""}` : "none";
-    const chosen = this.chosen.size;
-    show(
-      byId("blocked-tools"),
-      ...(may && chosen
-        ? [
-            button(`Retry ${chosen} now`, "retry-chosen", () => this.#retry([...this.chosen])),
-            button(`Skip ${chosen} …`, "skip-chosen", () => this.#skip([...this.chosen])),
-          ]
-        : []),
-    );
-    if (!keys.length) {
-      show(byId("blocked"), el("p", { class: "empty" }, "No aggregate is blocked. When an event fails, the later events of its aggregate wait behind it, so that they stay in order. They are listed here."));
-      return;
-    }
-    const heads = [[may && shown.length ? this.box(null, shown) : ""], ["Aggregate"], ["Waits for event"], ["State"], ["Attempts", "number"], ["Events behind it", "number"], ["Blocked since"], ["Worker"], ["Error"], [el("span", { class: "unseen" }, "Actions")]];
-    const rows = groups.flatMap((group) => [
-      ...(group.keys.length > 1 ? [this.#group(group, may, heads.length)] : []),
-      ...(group.open ? group.keys.map((each) => this.#row(each, may)) : []),
-    ]);
-    const rest = more && this.#limit < MOST ? button("Show more", "more", () => this.#showMore()) : "";
-    show(byId("blocked"), table(heads, rows), rest);
+    this.fill({
+      note: keys.length ? `${more ? "the " : ""}${number(keys.length)}${more ? " longest blocked" : ""}` : "none",
+      tools: [],
+      empty: "No aggregate is blocked. When an event fails, the later events of its aggregate wait behind it, so that they stay in order. They are listed here.",
+      rows: groups.flatMap((group) => [...(group.keys.length > 1 ? [this.#group(group)] : []), ...(group.open ? group.keys.map((each) => this.#row(each)) : [])]),
+      records: groups.flatMap(({ open, keys }) => (open ? keys : [])).map(({ record }) => record),
+      more: more && this.#limit < MOST ? button("Show more", "more", () => this.#showMore()) : "",
+    });
   }
 
   #all() {
@@ -80,7 +72,7 @@ export class Blocked extends List {
     this.reload();
   }
 
-  #group({ group, keys, open }, may, columns) {
+  #group({ group, keys, open }) {
     const types = new Set(keys.map(({ event_type }) => event_type));
     const states = new Map();
     for (const { state } of keys) states.set(state, (states.get(state) ?? 0) + 1);
@@ -91,57 +83,25 @@ export class Blocked extends List {
       group,
       title: [`${counted(keys.length, "aggregate")} wait for `, types.size > 1 ? `events of ${types.size} types` : said(keys[0].event_type)],
       open,
-      columns,
       error: why(keys[0]),
       facts: [words.join(", "), `${counted(behind, "event")} behind`, `longest blocked ${length(since(keys[0], this.now))}`].join(" · "),
-      actions: may
-        ? [
-            button(`Retry ${number(keys.length)} now`, `retry-group-${group}`, () => this.#retry(records())),
-            button(`Skip ${number(keys.length)} …`, `skip-group-${group}`, () => this.#skip(records())),
-          ]
-        : [],
+      actions: this.buttons(` ${number(keys.length)}`, `group-${group}`, records),
     });
   }
 
-  #row(each, may) {
+  #row(each) {
     const left = each.due_at ? (new Date(each.due_at) - new Date(this.now)) / 1000 : 0;
-    return el(
-      "tr",
-      { "data-record": each.record },
-      el("td", { class: "choose" }, may ? this.box(each.record) : ""),
-      el("td", {}, aggregate(each)),
-      el("td", {}, said(each.event_type), el("small", {}, ` record ${each.record}`)),
-      el("td", {}, el("span", { class: "parked-state", "data-parked": each.state }, each.state), left > 0 ? ` · due in ${length(left)}` : ""),
-      el("td", { class: "number" }, number(each.attempts)),
-      el("td", { class: "number" }, number(each.followers)),
-      el("td", {}, ago(each.since, this.now)),
-      el("td", {}, each.pid === null ? "none" : said(`${each.node} ${each.pid}`)),
-      el("td", { class: "wide" }, why(each)),
-      el(
-        "td",
-        { class: "actions" },
-        may ? button("Retry now", `retry-${each.record}`, () => this.#retry([each.record])) : "",
-        may ? button("Skip …", `skip-${each.record}`, () => this.#skip([each.record])) : "",
-      ),
+    return this.row(
+      each,
+      aggregate(each),
+      [said(each.event_type), el("small", {}, ` record ${each.record}`)],
+      [el("span", { class: "parked-state", "data-parked": each.state }, each.state), left > 0 ? ` · due in ${length(left)}` : ""],
+      number(each.attempts),
+      number(each.followers),
+      ago(each.since, this.now),
+      each.pid === null ? "none" : said(`${each.node} ${each.pid}`),
+      why(each),
     );
-  }
-
-  #retry(records) {
-    return this.act("api/blocked/retry", { subscription: this.of, records }, (done) => `${counted(done, "aggregate")} may go on now`);
-  }
-
-  async #skip(records) {
-    const subscription = this.of;
-    const what = records.length === 1 ? `record ${records[0]}` : `${records.length} records`;
-    const reason = await confirm({
-      question: `Skip ${what}?`,
-      consequence: "Their aggregates go on without them. A skipped record is dead: it can be replayed later.",
-      yes: "Skip",
-      danger: true,
-      field: "Reason",
-    });
-    if (reason === null) return;
-    await this.act("api/blocked/skip", { subscription, records, reason }, (done) => `skipped ${counted(done, "record")}`);
   }
 }
 

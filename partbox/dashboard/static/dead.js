@@ -4,7 +4,6 @@ import { ago, byId, counted, el, number, said, show } from "./text.js";
 import { confirm, details, toast, withProgress } from "./ask.js";
 import { get, postLong } from "./link.js";
 import { List, aggregate, button, why } from "./list.js";
-import { table } from "./table.js";
 
 const LATER = "Events of their aggregates that were delivered meanwhile stay delivered.";
 const FILTERS = ["event_type", "aggregate_id", "older_than"];
@@ -12,6 +11,16 @@ const FILTERS = ["event_type", "aggregate_id", "older_than"];
 export class Dead extends List {
   what = "dead records";
   places = ["dead", "dead-tools", "dead-note"];
+  columns = [["Record", "number"], ["Died"], ["Event type"], ["Aggregate"], ["Attempts", "number"], ["Error", "wide"]];
+  verbs = {
+    replay: { text: ["Replay", ""], path: "api/dead/replay", done: (done) => `replayed ${counted(done, "record")}` },
+    discard: {
+      text: ["Discard", " …"],
+      path: "api/dead/discard",
+      done: (done) => `discarded ${counted(done, "record")}`,
+      consequence: "It is given up for good: it counts as done, and a later purge removes it.",
+    },
+  };
   #pages = new Map(); // of each group, the record ids that its pages begin behind
 
   constructor(context) {
@@ -28,7 +37,7 @@ export class Dead extends List {
     }
   }
 
-  // What a trouble offers, after a question with their number.
+  // What a problem offers, after a question with their number.
   actions = {
     replay: ["Replay all …", () => this.whenFound(() => this.#all("replay"))],
     discard: ["Discard all …", () => this.whenFound(() => this.#all("discard"))],
@@ -78,72 +87,50 @@ export class Dead extends List {
   }
 
   draw({ groups, count, more, filters }) {
-    const records = groups.flatMap(({ page }) => page.map(({ record }) => record));
-    const may = this.context.mayAct();
     const filtered = Object.keys(filters).length > 0;
-    this.prune(records);
-    byId("dead-note").textContent = count ? `${number(count)}${filtered ? " match" : ""}${more ? `, the ${groups.length} most frequent kinds` : ""}` : "none";
     byId("dead-filters").hidden = !count && !filtered;
-    show(byId("dead-tools"), ...(may && count ? this.#tools(count) : []));
-    if (!groups.length) {
-      const text = filtered ? "No dead record matches." : "No record is dead. An event that has used up its attempts, or cannot ever succeed, comes here with its error, until it is replayed or discarded.";
-      show(byId("dead"), el("p", { class: "empty" }, text));
-      return;
-    }
-    const heads = [[may && records.length ? this.box(null, records) : ""], ["Record", "number"], ["Died"], ["Event type"], ["Aggregate"], ["Attempts", "number"], ["Error"], [el("span", { class: "unseen" }, "Actions")]];
-    const rows = groups.flatMap((each) => [
-      ...(each.records > 1 ? [this.#group(each, may, heads.length)] : []),
-      ...each.page.map((record) => this.#row(record, may)),
-      ...this.#pager(each, heads.length),
-    ]);
-    show(byId("dead"), table(heads, rows));
+    this.fill({
+      note: count ? `${number(count)}${filtered ? " match" : ""}${more ? `, the ${groups.length} most frequent kinds` : ""}` : "none",
+      tools: count ? this.#allButtons(`all ${number(count)}`, "all", () => null) : [],
+      empty: filtered ? "No dead record matches." : "No record is dead. An event that has used up its attempts, or cannot ever succeed, comes here with its error, until it is replayed or discarded.",
+      rows: groups.flatMap((each) => [...(each.records > 1 ? [this.#group(each)] : []), ...each.page.map((record) => this.#row(record)), ...this.#pager(each)]),
+      records: groups.flatMap(({ page }) => page.map(({ record }) => record)),
+    });
   }
 
-  #tools(count) {
-    const chosen = this.chosen.size;
-    if (chosen) {
-      return [
-        button(`Replay ${chosen}`, "replay-chosen", () => this.#replay([...this.chosen])),
-        button(`Discard ${chosen} …`, "discard-chosen", () => this.#discard([...this.chosen])),
-      ];
-    }
-    return [
-      button(`Replay all ${number(count)} …`, "replay-all", () => this.#all("replay")),
-      button(`Discard all ${number(count)} …`, "discard-all", () => this.#all("discard")),
-    ];
+  // Buttons that ask about all of a group, or of the subscription.
+  #allButtons(count, key, group) {
+    if (!this.may) return [];
+    return Object.keys(this.verbs).map((verb) => button(`${this.verbs[verb].text[0]} ${count} …`, `${verb}-${key}`, () => this.#all(verb, group())));
   }
 
-  #group({ group, records, blocking, open, died_from, died_to, newest }, may, columns) {
-    const act = (verb) => () => this.#all(verb, this.found.groups.find((each) => each.group === group));
+  #found(group) {
+    return this.found.groups.find((each) => each.group === group);
+  }
+
+  #group({ group, records, blocking, open, died_from, died_to, newest }) {
     const blocks = blocking ? el("span", { class: "blocks" }, ` · ${counted(blocking, "aggregate")} blocked`) : "";
     return this.groupRow({
       group,
       title: [`${counted(records, "record")} of type `, said(newest.event_type)],
       open,
-      columns,
       error: why(newest),
       facts: el("span", {}, "died ", ago(died_from, this.now, ""), " to ", ago(died_to, this.now), blocks),
-      actions: may
-        ? [
-            button(`Replay ${number(records)} …`, `replay-group-${group}`, act("replay")),
-            button(`Discard ${number(records)} …`, `discard-group-${group}`, act("discard")),
-          ]
-        : [],
+      actions: this.#allButtons(number(records), `group-${group}`, () => this.#found(group)),
     });
   }
 
-  #pager({ group, next }, columns) {
+  #pager({ group, next }) {
     const page = this.#pages.get(group)?.length ?? 1;
     if (page === 1 && next === null) return [];
-    const newest = () => this.found.groups.find((each) => each.group === group).next;
     const pager = el(
       "div",
       { class: "pager" },
       button("Older", `older-${group}`, () => this.#turn(() => this.#starts(group).pop()), { disabled: page === 1 }),
       el("span", {}, `page ${page}`),
-      button("Newer", `newer-${group}`, () => this.#turn(() => this.#starts(group).push(newest())), { disabled: next === null }),
+      button("Newer", `newer-${group}`, () => this.#turn(() => this.#starts(group).push(this.#found(group).next)), { disabled: next === null }),
     );
-    return [el("tr", { class: "group" }, el("td", { colspan: columns, role: "cell" }, pager))];
+    return [this.wideRow({}, pager)];
   }
 
   #turn(step) {
@@ -152,40 +139,17 @@ export class Dead extends List {
     this.reload();
   }
 
-  #row(each, may) {
-    return el(
-      "tr",
-      { "data-record": each.record },
-      el("td", { class: "choose" }, may ? this.box(each.record) : ""),
-      el("td", { class: "number" }, button(String(each.record), `show-${each.record}`, () => this.#show(each.record), { class: "link", "aria-label": `Show record ${each.record}` })),
-      el("td", {}, ago(each.died_at, this.now)),
-      el("td", {}, said(each.event_type)),
-      el("td", {}, aggregate(each), each.blocks ? el("small", { class: "blocks" }, " blocks it") : ""),
-      el("td", { class: "number" }, number(each.attempts)),
-      el("td", { class: "wide" }, why(each)),
-      el(
-        "td",
-        { class: "actions" },
-        may ? button("Replay", `replay-${each.record}`, () => this.#replay([each.record])) : "",
-        may ? button("Discard …", `discard-${each.record}`, () => this.#discard([each.record])) : "",
-      ),
+  #row(each) {
+    const link = { class: "link", "aria-label": `Show record ${each.record}` };
+    return this.row(
+      each,
+      button(String(each.record), `show-${each.record}`, () => this.#show(each.record), link),
+      ago(each.died_at, this.now),
+      said(each.event_type),
+      [aggregate(each), each.blocks ? el("small", { class: "blocks" }, " blocks it") : ""],
+      number(each.attempts),
+      why(each),
     );
-  }
-
-  #replay(records) {
-    return this.act("api/dead/replay", { subscription: this.of, records }, (done) => `replayed ${counted(done, "record")}`);
-  }
-
-  async #discard(records) {
-    const subscription = this.of;
-    const what = records.length === 1 ? `record ${records[0]}` : `${records.length} records`;
-    const wanted = await confirm({
-      question: `Discard ${what}?`,
-      consequence: "It is given up for good: it counts as done, and a later purge removes it.",
-      yes: "Discard",
-      danger: true,
-    });
-    if (wanted) await this.act("api/dead/discard", { subscription, records }, (done) => `discarded ${counted(done, "record")}`);
   }
 
   // All of a group, or (null) all; as many as were counted, by the filters that they were found with.
@@ -193,7 +157,7 @@ export class Dead extends List {
     const subscription = this.of;
     const { filters } = this.found;
     const count = group ? group.records : this.found.count;
-    const name = `${verb[0].toUpperCase()}${verb.slice(1)}`;
+    const [name] = this.verbs[verb].text;
     const matching = Object.keys(filters).length ? " that match" : "";
     const those = group ? `of type ${group.newest.event_type} with this error${matching}` : matching.trim() || "of this subscription";
     const wanted = await confirm({
@@ -220,10 +184,9 @@ export class Dead extends List {
   async #show(record) {
     try {
       const found = await get(`api/dead/${record}`, { subscription: this.of });
-      const may = this.context.mayAct();
-      const choice = await details(`Record ${record}`, whole(found), may ? [{ text: "Replay", value: "replay" }, { text: "Discard …", danger: true, value: "discard" }] : []);
-      if (choice === "replay") await this.#replay([record]);
-      if (choice === "discard") await this.#discard([record]);
+      const actions = this.may ? [{ text: "Replay", value: "replay" }, { text: "Discard …", danger: true, value: "discard" }] : [];
+      const verb = await details(`Record ${record}`, whole(found), actions);
+      if (verb) await this.change(verb, [record]);
     } catch (error) {
       this.context.failed(error);
     }

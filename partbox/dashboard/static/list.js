@@ -1,8 +1,9 @@
 // The common parts of the lists of blocked aggregates and dead records.
 
 import { byId, el, said, show } from "./text.js";
-import { toast } from "./ask.js";
+import { confirm, toast } from "./ask.js";
 import { post } from "./link.js";
+import { row, table } from "./table.js";
 
 const GENTLY = 10000; // milliseconds after which a list is asked for again, although nothing seems to have changed
 const AT_ONCE = 1500; // and at the earliest
@@ -11,6 +12,10 @@ const FEW = 5; // records that are all shown from the start; of more, groups are
 // A list that is asked for when it may have changed, with what is chosen in it. What is done concerns what is drawn:
 // `found`, null while there is none, of the subscription `of`. Listeners ask for both when they are called, as elements
 // that look the same stay with the listeners that they have.
+//
+// A list says what it is: `what` and its `places` (the table, its tools, its note); `columns` between the box and the
+// actions; `verbs` that act on records, by name: the `text` of a button around what it concerns, the `path`, the words
+// when it is `done`, and the `consequence` that is asked about, if any, with a `field` for the answer.
 export class List {
   chosen = new Set();
   found = null;
@@ -90,20 +95,48 @@ export class List {
     this.toggled(group);
   }
 
-  // A row above those of a group: its description, the error of one, and the actions for all.
-  groupRow({ group, title, open, error, facts, actions, columns }) {
-    const fold = el(
-      "button",
-      { type: "button", class: "fold", "aria-expanded": String(open), "data-key": `fold-${group}`, onclick: () => this.toggle(group) },
-      ...title,
+  get may() {
+    return this.context.mayAct();
+  }
+
+  // Shows `rows`, of which `records` can be chosen, or the `empty` text; `more` stands below.
+  fill({ note, tools, empty, rows, records, more = "" }) {
+    const [place, toolbar, line] = this.places.map(byId);
+    this.#prune(records);
+    line.textContent = note;
+    show(toolbar, ...(this.may && this.chosen.size ? this.buttons(` ${this.chosen.size}`, "chosen", () => [...this.chosen]) : tools));
+    if (!rows.length) return show(place, el("p", { class: "empty" }, empty));
+    const all = this.may && records.length ? this.#box(null, records) : "";
+    return show(place, table([[all, "choose"], ...this.columns, [el("span", { class: "unseen" }, "Actions"), "actions"]], rows), more);
+  }
+
+  // A button for each verb; `records()` says of what, when one is pressed.
+  buttons(count, key, records) {
+    if (!this.may) return [];
+    return Object.entries(this.verbs).map(([verb, { text: [before, after] }]) =>
+      button(`${before}${count}${after}`, `${verb}-${key}`, () => this.change(verb, records())),
     );
+  }
+
+  // The row of a record, with a box before the cells and the actions behind them.
+  row({ record }, ...cells) {
+    return row({ "data-record": record }, this.may ? this.#box(record) : "", ...cells, this.buttons("", record, () => [record]));
+  }
+
+  // A row for a whole group.
+  wideRow(attributes, child) {
+    return el("tr", { class: "group", role: "row", ...attributes }, el("td", { colspan: this.columns.length + 2, role: "cell" }, child));
+  }
+
+  // A row above those of a group: its description, the error of one, and the actions for all.
+  groupRow({ group, title, open, error, facts, actions }) {
+    const fold = button(title, `fold-${group}`, () => this.toggle(group), { class: "fold", "aria-expanded": String(open) });
     const words = el("div", {}, fold, " ", el("span", { class: "group-facts" }, facts), el("div", {}, error));
-    const head = el("div", { class: "group-head" }, words, el("span", { class: "actions" }, ...actions));
-    return el("tr", { class: "group", "data-group": group }, el("td", { colspan: columns, role: "cell" }, head));
+    return this.wideRow({ "data-group": group }, el("div", { class: "group-head" }, words, el("span", { class: "actions" }, ...actions)));
   }
 
   // A checkbox for one, or (record null) for all that are shown.
-  box(record, records) {
+  #box(record, records) {
     const all = record === null;
     const checked = all ? records.length > 0 && records.every((each) => this.chosen.has(each)) : this.chosen.has(record);
     const box = el("input", {
@@ -120,18 +153,24 @@ export class List {
   }
 
   // Keep only those chosen that are still shown.
-  prune(records) {
+  #prune(records) {
     this.#shown = records;
     for (const record of this.chosen) if (!records.includes(record)) this.chosen.delete(record);
   }
 
-  async act(path, body, done) {
+  // Acts on records of what is drawn, after a question if the verb has one.
+  async change(verb, records) {
+    const subscription = this.of;
+    const { text: [name], path, consequence, field, done } = this.verbs[verb];
+    const what = records.length === 1 ? `record ${records[0]}` : `${records.length} records`;
+    const answer = !consequence || (await confirm({ question: `${name} ${what}?`, consequence, yes: name, danger: true, field }));
+    if (answer === null) return;
     try {
-      const result = await post(path, body);
+      const result = await post(path, { subscription, records, ...(field && { reason: answer }) });
       const failed = [...new Set(result.failed.map(({ why }) => why))].join(" · ");
       const nothing = result.done ? "" : "nothing had to be done: it waits only for a worker";
       toast([result.done ? done(result.done) : failed ? "" : nothing, failed].filter(Boolean).join(" · "), failed ? "bad" : "good");
-      for (const record of body.records ?? []) this.chosen.delete(record);
+      for (const record of records) this.chosen.delete(record);
     } catch (error) {
       this.context.failed(error);
     }
@@ -140,7 +179,7 @@ export class List {
 }
 
 export const button = (text, key, click, attributes = {}) =>
-  el("button", { type: "button", onclick: click, "data-key": key, ...attributes }, text);
+  el("button", { type: "button", onclick: click, "data-key": key, ...attributes }, ...[text].flat());
 
 export const aggregate = ({ aggregate_type, aggregate_id }) =>
   el("span", { class: "aggregate" }, said(aggregate_type, { class: "kind" }), aggregate_id === null ? "" : " ", aggregate_id === null ? "" : said(aggregate_id));

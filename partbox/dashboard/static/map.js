@@ -1,7 +1,7 @@
 // The 256 partitions: a map coloured by owner and shaded by lag, and the same as a table.
 
 import { byId, el, length, number, said, show } from "./text.js";
-import { table } from "./table.js";
+import { row, table } from "./table.js";
 
 const SIDE = 16;
 const SHADES = [1, 10, 60, 300]; // seconds of lag
@@ -19,12 +19,12 @@ export class PartitionMap {
     this.map = byId("map");
     this.details = byId("details");
     this.cells = Array.from({ length: SIDE * SIDE }, (_, partition) => this.#cell(partition));
-    const rows = Array.from({ length: SIDE }, (_, row) =>
+    const rows = Array.from({ length: SIDE }, (_, line) =>
       el(
         "div",
         { role: "row" },
-        el("span", { role: "rowheader", class: "from" }, String(row * SIDE)),
-        ...this.cells.slice(row * SIDE, (row + 1) * SIDE),
+        el("span", { role: "rowheader", class: "from" }, String(line * SIDE)),
+        ...this.cells.slice(line * SIDE, (line + 1) * SIDE),
       ),
     );
     this.map.replaceChildren(...rows);
@@ -160,16 +160,16 @@ export class PartitionMap {
     const { owners, assignees, epochs, pendings, lags, instances } = this.#data;
     const rows = owners.map((owner, partition) => {
       const next = instances[assignees[partition]];
-      return el(
-        "tr",
+      const holder = instances[owner];
+      return row(
         {},
-        el("th", { scope: "row", class: "number" }, String(partition)),
-        el("td", {}, instances[owner] ? badge(instances[owner]) : "–", " ", said(instances[owner]?.node ?? this.#owner(partition))),
-        el("td", { class: "number" }, instances[owner] ? String(instances[owner].pid) : "–"),
-        el("td", {}, next && owner !== assignees[partition] ? badge(next) : ""),
-        el("td", { class: "number" }, String(epochs[partition])),
-        el("td", { class: "number" }, number(pendings[partition])),
-        el("td", { class: "number" }, length(lags[partition])),
+        el("th", { scope: "row" }, String(partition)),
+        [holder ? badge(holder) : "–", " ", said(holder?.node ?? this.#owner(partition))],
+        holder ? String(holder.pid) : "–",
+        next && owner !== assignees[partition] ? badge(next) : "",
+        String(epochs[partition]),
+        number(pendings[partition]),
+        length(lags[partition]),
       );
     });
     const heads = [["Partition", "number"], ["Owner"], ["pid", "number"], ["Goes to"], ["Epoch", "number"], ["Unread", "number"], ["Oldest waits", "number"]];

@@ -3,7 +3,7 @@
 import { brief, byId, clock, counted, el, length, number, said, show } from "./text.js";
 import { aggregate } from "./list.js";
 import { badge } from "./map.js";
-import { table } from "./table.js";
+import { row, table } from "./table.js";
 
 const STATES = {
   retrying: "failed; tried again when it is due",
@@ -24,8 +24,8 @@ export function drawWorkers({ instances, nodes, running, sinks }, highlight) {
     return;
   }
   const most = Math.max(...instances.map((each) => each.partitions), 1);
-  const heads = [[el("span", { class: "unseen" }, "Letter")], ["Node"], ["pid", "number"], ["State"], ["Heartbeat", "number"], ["Partitions"]];
-  show(byId("workers"), table(heads, instances.map((each) => row(each, most))));
+  const heads = [[el("span", { class: "unseen" }, "Letter")], ["Node", "node"], ["pid", "number"], ["State"], ["Heartbeat", "number"], ["Partitions", "share"]];
+  show(byId("workers"), table(heads, instances.map((each) => process(each, most))));
   byId("workers").querySelectorAll("tbody tr").forEach((line, place) => {
     line.onpointerenter = () => highlight(place);
     line.onpointerleave = () => highlight(null);
@@ -33,62 +33,37 @@ export function drawWorkers({ instances, nodes, running, sinks }, highlight) {
   for (const meter of byId("workers").querySelectorAll(".bar i")) meter.style.width = `${meter.dataset.share}%`;
 }
 
-function row(each, most) {
-  return el(
-    "tr",
+function process(each, most) {
+  const bar = el("span", { class: "bar", "data-slot": each.slot, "aria-hidden": "true" }, el("i", { "data-share": Math.round((100 * each.partitions) / most) }));
+  return row(
     { "data-state": each.state },
-    el("td", {}, badge(each)),
-    el("td", { class: "node" }, said(each.node), each.same_host ? "" : el("small", {}, " ", said(each.hostname))),
-    el("td", { class: "number" }, String(each.pid)),
-    el("td", {}, el("span", { class: "state", "data-state": each.state }, each.state)),
-    el("td", { class: "number", title: `its lease is ${length(each.lease)}` }, `${each.heartbeat.toFixed(1)} s ago`),
-    el(
-      "td",
-      { class: "share" },
-      el(
-        "div",
-        {},
-        el("span", { class: "bar", "data-slot": each.slot, "aria-hidden": "true" }, el("i", { "data-share": Math.round((100 * each.partitions) / most) })),
-        el("span", {}, String(each.partitions)),
-      ),
-    ),
+    badge(each),
+    [said(each.node), each.same_host ? "" : el("small", {}, " ", said(each.hostname))],
+    String(each.pid),
+    el("span", { class: "state", "data-state": each.state }, each.state),
+    el("td", { title: `its lease is ${length(each.lease)}` }, `${each.heartbeat.toFixed(1)} s ago`),
+    el("div", {}, bar, el("span", {}, String(each.partitions))),
   );
 }
 
 function drawRunning({ count, handlers }, instances) {
   byId("running-side").hidden = !count;
   byId("running-note").textContent = count > handlers.length ? `the longest ${handlers.length} of ${number(count)}` : "";
-  const heads = [[el("span", { class: "unseen" }, "Letter")], ["Process"], ["Handler"], ["Event"], ["Aggregate"], ["Runs for", "number"]];
+  const heads = [[el("span", { class: "unseen" }, "Letter")], ["Process"], ["Handler", "handler"], ["Event"], ["Aggregate"], ["Runs for", "number"]];
   const rows = handlers.map((each) => {
-    const process = instances[each.place];
-    return el(
-      "tr",
-      { "data-running": each.record },
-      el("td", {}, badge(process)),
-      el("td", {}, said(`${process.node} ${process.pid}`)),
-      el("td", { class: "handler" }, said(each.handler)),
-      el("td", {}, said(each.event_type), el("small", {}, ` record ${each.record}`)),
-      el("td", {}, aggregate(each)),
-      el("td", { class: "number" }, length(each.seconds)),
-    );
+    const { node, pid } = instances[each.place];
+    const event = [said(each.event_type), el("small", {}, ` record ${each.record}`)];
+    return row({ "data-running": each.record }, badge(instances[each.place]), said(`${node} ${pid}`), said(each.handler), event, aggregate(each), length(each.seconds));
   });
   show(byId("running"), table(heads, rows));
 }
 
 function drawSinks(sinks) {
   byId("sinks-side").hidden = !sinks.length;
-  const heads = [["Sink"], ["Sent", "number"], ["In flight", "number"], ["Acknowledged in", "number"], ["Sent again", "number"]];
+  const heads = [["Sink", "handler"], ["Sent", "number"], ["In flight", "number"], ["Acknowledged in", "number"], ["Sent again", "number"]];
   const rows = sinks.flatMap((each) => [
-    el(
-      "tr",
-      { "data-sink": each.name },
-      el("td", { class: "handler" }, said(each.name)),
-      el("td", { class: "number" }, number(each.sent)),
-      el("td", { class: "number" }, number(each.in_flight)),
-      el("td", { class: "number" }, brief(each.mean)),
-      el("td", { class: "number" }, number(each.retries)),
-    ),
-    ...(each.error === null ? [] : [el("tr", { "data-failing": each.name }, el("td", { colspan: 5 }, `nothing acknowledged for ${length(each.failing)}: `, said(each.error)))]),
+    row({ "data-sink": each.name }, said(each.name), number(each.sent), number(each.in_flight), brief(each.mean), number(each.retries)),
+    ...(each.error === null ? [] : [row({ "data-failing": each.name }, el("td", { colspan: 5 }, `nothing acknowledged for ${length(each.failing)}: `, said(each.error)))]),
   ]);
   show(byId("sinks"), table(heads, rows));
 }
