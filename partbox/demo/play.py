@@ -26,9 +26,8 @@ from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
 from partbox.supervisor.signals import uninterrupted
-from partbox.terminal.interrupts import Interrupts
+from partbox.terminal.interrupts import Interrupts, stderr_to
 from partbox.terminal.roster import Roster
-from partbox.terminal.streams import stderr_to
 from partbox.text.wording import counted
 
 SCHEMA: Final = "partbox_demo"

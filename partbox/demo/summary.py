@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from partbox.terminal.figures import figures
+from partbox.terminal.cluster_view import figures
 
 LOST = 1
 CUT_SHORT = 130  # as shells say of Ctrl-C

@@ -11,8 +11,7 @@ from partbox.db.inspect.stats import Cluster
 from partbox.demo.meter import Throughput
 from partbox.operations.stats.happenings import Happening
 from partbox.terminal import cluster_view
-from partbox.terminal.cluster_view import DIM, GAP, ROOMY, ProcessColumn
-from partbox.terminal.grid import SIDE
+from partbox.terminal.cluster_view import DIM, GAP, ROOMY, SIDE, ProcessColumn
 from partbox.terminal.roster import Roster
 
 BESIDE = 60  # columns from which the numbers have room beside the map

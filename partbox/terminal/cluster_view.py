@@ -1,17 +1,18 @@
 """The parts that every live view of a cluster shares: the map of the partitions, the processes, the totals."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from partbox.db.inspect.stats import Cluster
-from partbox.terminal.grid import SIDE, badge, grid
 from partbox.terminal.roster import Face, Roster
 
+SIDE: Final = 16  # the map has 16 x 16 partitions
 ROOMY: Final = 80  # columns from which there is room for more than what is needed
 WIDE: Final = 110  # columns from which the map's cells are three wide
 GAP: Final = 3
@@ -52,7 +53,7 @@ def body(
     living = {each.instance_id for each in cluster.instances}
     owners = [each.owner if each.owner in living else None for each in cluster.partitions]
     cell = 3 if width >= WIDE else 2
-    map_of = grid(owners, roster, moved, cell)
+    map_of = partition_map(owners, roster, moved, cell)
     if width < beside:
         return Group(map_of, Text(), numbers(width))
     made = Table.grid(padding=(0, gap, 0, 0))
@@ -91,3 +92,32 @@ def totals() -> Table:
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style=DIM, no_wrap=True)
     return made
+
+
+def figures(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
+    """The table that ends a run: a name, a number and a remark in each row."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column()
+    made.add_column(justify="right", style="bold")
+    made.add_column()
+    for name, number, remark in rows:
+        made.add_row(name, number, Text(remark) if isinstance(remark, str) else remark)
+    return made
+
+
+def partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Collection[int], cell: int) -> Text:
+    """A letter for each partition, `cell` columns wide; one that has just moved has its colours swapped."""
+    drawn = Text(no_wrap=True)
+    for partition, owner in enumerate(owners):
+        face = roster.face(owner)
+        plain = owner is None or partition in moved
+        style = Style.parse(f"bold {face.colour}" if plain else f"black on {face.colour}")
+        drawn.append(face.letter.center(cell), style)
+        if partition % SIDE == SIDE - 1 and partition < len(owners) - 1:
+            drawn.append("\n")
+    return drawn
+
+
+def badge(face: Face) -> Text:
+    """The mark of a process beside the map."""
+    return Text(f" {face.letter} ", f"bold black on {face.colour}")

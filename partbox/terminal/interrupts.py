@@ -1,8 +1,12 @@
-"""Ctrl-C for long runs: the first one ends a run in order, the second one at once."""
+"""Long runs at a terminal: Ctrl-C ends one in order, and then at once; errors go to a file meanwhile."""
 
+import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from partbox.platform import HANGUP, STOP_SIGNALS
@@ -52,3 +56,18 @@ class Interrupts:
             self.at_once.set()
         self._told |= number != HANGUP
         self.asked.set()
+
+
+@contextmanager
+def stderr_to(log: Path) -> Iterator[None]:
+    """Append the errors of this process, and of those that it starts meanwhile, to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -9,8 +9,7 @@ from typing import TextIO
 import psycopg
 
 from partbox.errors import PartboxError
-from partbox.terminal.interrupts import Interrupts
-from partbox.terminal.streams import stderr_to
+from partbox.terminal.interrupts import Interrupts, stderr_to
 from partbox.text.wording import in_short
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import LineResult, Measured, Unmeasured, judged

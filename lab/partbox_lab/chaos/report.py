@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from partbox.terminal.figures import figures
+from partbox.terminal.cluster_view import figures
 from partbox_lab.chaos.explained_duplicates import Judgement
 from partbox_lab.chaos.journal import HandlerCall
 from partbox_lab.chaos.oracle import LoggedEvent

@@ -12,8 +12,7 @@ from partbox.cli.views import long_runs
 from partbox.db.inspect.stats import Cluster, Instance
 from partbox.db.operator.blocked import BlockedKey
 from partbox.terminal import cluster_view
-from partbox.terminal.cluster_view import DIM, ROOMY, ProcessColumn
-from partbox.terminal.grid import SIDE
+from partbox.terminal.cluster_view import DIM, ROOMY, SIDE, ProcessColumn
 from partbox.terminal.roster import Roster
 from partbox.text.nodes import named
 from partbox.text.printing import printable
