@@ -1,8 +1,10 @@
 """The case that is judged, and the form of a check: a pure function from a case to findings."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import wraps
 from inspect import getdoc
+from typing import NamedTuple
 from uuid import UUID
 
 from partbox.db.inspect.evidence import Evidence
@@ -59,7 +61,18 @@ class Case:
         return next((each for each in found if each.subscription == subscription), None)
 
 
-Judge = Callable[[Case], Iterable[Finding]]
+class Symptom(NamedTuple):
+    """What a check has seen: a finding but for its cause, and its severity unless that is not the check's first one."""
+
+    summary: str
+    evidence: tuple[str, ...] = ()
+    remedy: tuple[str, ...] = ()
+    subscription: str | None = None
+    severity: Severity | None = None
+
+
+Judge = Callable[[Case], Iterable[Symptom]]
+ClusterJudge = Callable[[Case, Cluster], Iterable[Symptom]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +85,28 @@ class Check:
     judge: Judge | None = None
 
     def __call__(self, case: Case) -> Iterator[Finding]:
-        for finding in self.judge(case) if self.judge else ():
-            yield replace(finding, cause=self.name)
+        for summary, evidence, remedy, subscription, severity in self.judge(case) if self.judge else ():
+            yield Finding(severity or self.severities[0], summary, evidence, remedy, subscription, self.name)
 
 
 def check(name: str, *severities: Severity) -> Callable[[Judge], Check]:
     """A check of this name, whose findings have one of these severities; its meaning is the docstring."""
     return lambda judge: Check(name, severities, " ".join((getdoc(judge) or "").split()), judge)
+
+
+def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterJudge], Check]:
+    """A check that judges each subscription by itself."""
+
+    def made(judge: ClusterJudge) -> Check:
+        @wraps(judge)
+        def judge_all(case: Case) -> Iterator[Symptom]:
+            for cluster in case.clusters:
+                for symptom in judge(case, cluster):
+                    yield symptom._replace(subscription=cluster.subscription)
+
+        return check(name, *severities)(judge_all)
+
+    return made
 
 
 def living(cluster: Cluster) -> list[Instance]:

@@ -1,7 +1,7 @@
 """Looks, looks again where a moment may deceive, and judges."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,16 +11,17 @@ from psycopg import Connection
 from partbox.db.connect import connect
 from partbox.db.inspect.evidence import Evidence, Thresholds, gather, gather_again
 from partbox.db.inspect.stats import Overview
-from partbox.doctor.case import Case, living, ownerless, standing
+from partbox.doctor.case import Case, living, ownerless, standing, waiting
 from partbox.doctor.checks import CHECKS
-from partbox.doctor.crowd import gathered
 from partbox.doctor.finding import Finding, Severity, healthy
 from partbox.doctor.limits import BACKLOG, BLOCKED, LATELY, Limits
 from partbox.settings import Settings
+from partbox.text.wording import in_short
 
 PATIENCE = 30.0  # seconds a statement may take
 LOOK_AGAIN = 3.0  # seconds; a handover takes less than one
 
+FEW = 5  # subscriptions that have a finding each; of more as many are named
 ORDER = tuple(Severity)
 
 
@@ -50,7 +51,7 @@ def examine(
 
 def judge(case: Case) -> list[Finding]:
     """The findings of every check on the case, the worst first."""
-    found = [finding for check in CHECKS for finding in gathered(case, check(case))]
+    found = [finding for check in CHECKS for finding in _gathered(case, check(case))]
     return sorted(found, key=lambda each: ORDER.index(each.severity))
 
 
@@ -61,11 +62,7 @@ def report(schema: str, findings: Sequence[Finding]) -> Report:
 
 
 def _case(
-    conn: Connection[Any],
-    schema: str,
-    limits: Limits,
-    wait: Callable[[float], object],
-    clock: Callable[[], float],
+    conn: Connection[Any], schema: str, limits: Limits, wait: Callable[[float], object], clock: Callable[[], float]
 ) -> Case:
     asked = clock()
     evidence = gather(conn, schema, Thresholds(LATELY, limits.overdue))
@@ -93,3 +90,32 @@ def _skew(evidence: Evidence, before: float, after: float) -> float:
         return 0.0
     there = evidence.server.clock
     return before - there if there < before else after - there if there > after else 0.0
+
+
+def _gathered(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings of one check; those of more than a few subscriptions as one, with the worst of them."""
+    every = [*found]
+    for severity in Severity:
+        alike = [each for each in every if each.severity is severity]
+        own = [each for each in alike if each.subscription is not None]
+        yield from (alike if len(own) <= FEW else (*(each for each in alike if each not in own), _merged(case, own)))
+
+
+def _merged(case: Case, alike: Sequence[Finding]) -> Finding:
+    most = {each.subscription: waiting(each) for each in case.clusters}
+    worst, *others = sorted(alike, key=lambda each: -most.get(each.subscription or "", 0))
+    name = _name(worst)
+    return Finding(
+        worst.severity,
+        f"{len(alike):,} subscriptions, the worst {name}: {worst.summary}",
+        (
+            *(f"{_name(each)}: {'; '.join((each.summary, *each.evidence[:1]))}" for each in (worst, *others)[:FEW]),
+            f"and {len(alike) - FEW:,} more",
+        ),
+        (f"for {name}, and for each of the others with its own name:", *worst.remedy),
+        cause=worst.cause,
+    )
+
+
+def _name(finding: Finding) -> str:
+    return in_short(finding.subscription or "", 60)

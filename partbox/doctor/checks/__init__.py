@@ -1,26 +1,12 @@
 """Every known cause of trouble, in the order in which it is told: what explains others comes first."""
 
 from partbox.doctor.case import Check
-from partbox.doctor.checks import (
-    access,
-    handlers,
-    keepers,
-    keys,
-    ownership,
-    queue,
-    server,
-    sessions,
-    sinks,
-    storage,
-    workers,
-)
+from partbox.doctor.checks import access, handlers, keys, ownership, server, sessions, sinks, storage, workers
 from partbox.doctor.finding import Severity
 
 # Met before there is a case to judge; the message is that of the error.
 DATABASE = Check(
-    "database",
-    (Severity.PROBLEM,),
-    "The database cannot be reached, refuses the connection, or is a standby.",
+    "database", (Severity.PROBLEM,), "The database cannot be reached, refuses the connection, or is a standby."
 )
 SCHEMA = Check(
     "schema",
@@ -61,8 +47,8 @@ CHECKS: tuple[Check, ...] = (
     sessions.prepared_transaction,
     sessions.replication_slot,
     sessions.locks,
-    keepers.kept_lock,
-    queue.notification_queue,
+    sessions.kept_lock,
+    server.notification_queue,
     storage.archive,
     storage.purge,
     storage.segments,

@@ -4,21 +4,20 @@ places, rows that are gone; and from writing: triggers and rules of others."""
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import ForeignTrigger, WorkerAccess
-from partbox.doctor.case import Case, check
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Case, Symptom, check
+from partbox.doctor.finding import Severity
 from partbox.doctor.words import listed, quoted
 from partbox.text.wording import counted
 
 
 @check("row-security", Severity.PROBLEM)
-def row_security(case: Case) -> Iterator[Finding]:
+def row_security(case: Case) -> Iterator[Symptom]:
     """Row security is on for a table and hides rows from the role of the workers: they read nothing until it is off, or
     the role is exempt."""
     hidden = [each for each in case.evidence.access if each.hidden]
     for role in dict.fromkeys(each.role for each in hidden):
         tables = [each.name or "" for each in hidden if each.role == role]
-        yield Finding(
-            Severity.PROBLEM,
+        yield Symptom(
             f"row security hides rows of {listed(tables)} from role {role}: its workers read nothing",
             ("an event that a worker may not see would be lost, so PostgreSQL is asked to fail instead",),
             (
@@ -29,14 +28,13 @@ def row_security(case: Case) -> Iterator[Finding]:
 
 
 @check("privileges", Severity.PROBLEM)
-def privileges(case: Case) -> Iterator[Finding]:
+def privileges(case: Case) -> Iterator[Symptom]:
     """A privilege that workers need was taken from their role: what needs it fails, and is tried again until it is
     granted."""
     lacking = [each for each in case.evidence.access if each.missing]
     for role in dict.fromkeys(each.role for each in lacking):
         its = [each for each in lacking if each.role == role]
-        yield Finding(
-            Severity.PROBLEM,
+        yield Symptom(
             f"role {role} of workers lacks {counted(sum(len(each.missing) for each in its), 'privilege')}",
             tuple(f"{listed(each.missing)} on {_object(each)}" for each in its),
             (f"{case.command('init', None, options=(f'--worker-role={role}',))} grants all that it needs again",),
@@ -44,16 +42,16 @@ def privileges(case: Case) -> Iterator[Finding]:
 
 
 @check("displaced", Severity.PROBLEM)
-def displaced(case: Case) -> Iterator[Finding]:
+def displaced(case: Case) -> Iterator[Symptom]:
     """Something else stands in the place of a table of ours, a segment was detached from the log by hand, so that
     events in it are invisible, or cursors were deleted. Workers read nothing until all is back."""
     if case.evidence.displaced is not None:
         problem, remedy = case.evidence.displaced
-        yield Finding(Severity.PROBLEM, problem, (), (remedy,) if remedy else ())
+        yield Symptom(problem, (), (remedy,) if remedy else ())
 
 
 @check("triggers", Severity.PROBLEM, Severity.NOTE)
-def triggers(case: Case) -> Iterator[Finding]:
+def triggers(case: Case) -> Iterator[Symptom]:
     """Somebody has put a trigger or a rule on a table of ours. A problem where it looks as if it kept rows as they are,
     which raises nothing: what publishes or saves counts what was written, fails, and tries again until it is gone."""
     found = case.evidence.triggers
@@ -65,7 +63,9 @@ def triggers(case: Case) -> Iterator[Finding]:
         summary = f"there are triggers or rules of others on {tables}"
         if severity is Severity.PROBLEM:
             summary += ", which may keep rows from being written: publishers and workers fail at that"
-        yield Finding(severity, summary, tuple(map(_told, its)), tuple(_dropped(case, each) for each in its[:5]))
+        yield Symptom(
+            summary, tuple(map(_told, its)), tuple(_dropped(case, each) for each in its[:5]), severity=severity
+        )
 
 
 def _told(each: ForeignTrigger) -> str:

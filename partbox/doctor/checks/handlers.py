@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from partbox.db.inspect.stats import Cluster, Instance, Running
-from partbox.doctor.case import Case, check, living
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Case, Symptom, living, subscription_check
+from partbox.doctor.finding import Severity
 from partbox.doctor.limits import HANGING, OVERDUE
 from partbox.doctor.words import listed, processes
 from partbox.text.wording import age, counted, in_short
@@ -20,24 +20,21 @@ class Hang(NamedTuple):
     running: Running
 
 
-@check("hanging-handler", Severity.PROBLEM)
-def hanging_handler(case: Case) -> Iterator[Finding]:
+@subscription_check("hanging-handler", Severity.PROBLEM)
+def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """A handler has run for over a minute and has no timeout, or is over its timeout and runs on: its aggregate waits,
     and so would a rebalance and a stop; where all handlers of a process hang, everything that the process owns waits.
     """
-    for cluster in case.clusters:
-        hangs = [Hang(process, each) for process in living(cluster) for each in process.running if _hangs(each)]
-        hangs.sort(key=lambda hang: -hang.running.seconds)
-        if hangs:
-            others = sum(process.running_more for process in {hang.process for hang in hangs})
-            more = f", {others:,} more for long" if others else ""
-            yield Finding(
-                Severity.PROBLEM,
-                f"{counted(len(hangs), 'handler')} running without an end{more}",
-                (*_rows(case, hangs), *_behind(case, cluster, hangs)),
-                tuple(_ways_out(case, hangs)),
-                cluster.subscription,
-            )
+    hangs = [Hang(process, each) for process in living(cluster) for each in process.running if _hangs(each)]
+    hangs.sort(key=lambda hang: -hang.running.seconds)
+    if hangs:
+        others = sum(process.running_more for process in {hang.process for hang in hangs})
+        more = f", {others:,} more for long" if others else ""
+        yield Symptom(
+            f"{counted(len(hangs), 'handler')} running without an end{more}",
+            (*_rows(case, hangs), *_behind(case, cluster, hangs)),
+            tuple(_ways_out(case, hangs)),
+        )
 
 
 def _hangs(running: Running) -> bool:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import DeadRows, DeferredRows
+from partbox.db.inspect.stats import Cluster
 from partbox.db.operator.blocked import BlockedKey
-from partbox.doctor.case import Case, check, living
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Case, Symptom, check, living, subscription_check
+from partbox.doctor.finding import Severity
 from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD
 from partbox.doctor.words import MORE, copyable, said
 from partbox.text.wording import age, counted, in_short
@@ -14,7 +15,7 @@ SHOWN = 5
 
 
 @check("blocked-key", Severity.PROBLEM)
-def blocked_key(case: Case) -> Iterator[Finding]:
+def blocked_key(case: Case) -> Iterator[Symptom]:
     """An aggregate waits for an event whose handler keeps failing: at least three attempts failed, or it has been so
     for a minute. Of many subscriptions the 50 with the most blocked aggregates are looked at."""
     for name, keys in _by_subscription(case).items():
@@ -24,7 +25,7 @@ def blocked_key(case: Case) -> Iterator[Finding]:
 
 
 @check("blocked-by-dead", Severity.PROBLEM)
-def blocked_by_dead(case: Case) -> Iterator[Finding]:
+def blocked_by_dead(case: Case) -> Iterator[Symptom]:
     """An aggregate waits for a dead event (`on_dead = "block"`): somebody has to replay or skip it."""
     for name, keys in _by_subscription(case).items():
         stuck = [each for each in keys if each.state == "dead"]
@@ -33,15 +34,14 @@ def blocked_by_dead(case: Case) -> Iterator[Finding]:
 
 
 @check("braked", Severity.PROBLEM)
-def braked(case: Case) -> Iterator[Finding]:
+def braked(case: Case) -> Iterator[Symptom]:
     """A partition reads nothing new: it has `max_parked` parked records. One aggregate that is blocked for long, or an
     outage of what handlers call, does that."""
     for name in dict.fromkeys(each.subscription for each in case.evidence.open):
         full = case.braked(name)
         if full:
             most = max(each.rows for each in full)
-            yield Finding(
-                Severity.PROBLEM,
+            yield Symptom(
                 f"{counted(len(full), 'partition')} braked: nothing new is read there",
                 (f"up to {most:,} open parked records in one; max_parked = {case.limits.max_parked:,}",),
                 (
@@ -52,30 +52,29 @@ def braked(case: Case) -> Iterator[Finding]:
             )
 
 
-@check("deferred", Severity.WARNING, Severity.PROBLEM)
-def deferred(case: Case) -> Iterator[Finding]:
+@subscription_check("deferred", Severity.WARNING, Severity.PROBLEM)
+def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Events are put off without an attempt being charged: the circuit of their handler is open because what it calls
     is down (the database does not show circuits), or handlers return `RetryAfter`. A warning when they are many, a
     problem when aggregates have waited for them for a minute."""
-    for cluster in case.clusters:
-        name = cluster.subscription
-        rows = [each for each in case.evidence.deferred if each.subscription == name]
-        keys = [each for each in _by_subscription(case).get(name, []) if each.state == "deferred"]
-        stuck = [each for each in keys if _lasting(case, each)]
-        total = sum(each.rows for each in rows)
-        if total >= DEFERRED or stuck:
-            yield Finding(
-                Severity.PROBLEM if stuck else Severity.WARNING,
-                f"{counted(max(total, len(keys)), 'event')} deferred: the circuit of a handler is open, or handlers "
-                "return RetryAfter",
-                (*_reasons(rows), *_stuck(case, stuck)),
-                (
-                    "bring back what the handler calls: one event probes it every 30 s at the latest, "
-                    "then all go on in order",
-                    f"see which aggregates wait: {case.command('blocked list', name)}",
-                ),
-                name,
-            )
+    name = cluster.subscription
+    rows = [each for each in case.evidence.deferred if each.subscription == name]
+    keys = [each for each in _by_subscription(case).get(name, []) if each.state == "deferred"]
+    stuck = [each for each in keys if _lasting(case, each)]
+    total = sum(each.rows for each in rows)
+    if total >= DEFERRED or stuck:
+        yield Symptom(
+            f"{counted(max(total, len(keys)), 'event')} deferred: the circuit of a handler is open, or handlers "
+            "return RetryAfter",
+            (*_reasons(rows), *_stuck(case, stuck)),
+            (
+                "bring back what the handler calls: one event probes it every 30 s at the latest, "
+                "then all go on in order",
+                f"see which aggregates wait: {case.command('blocked list', name)}",
+            ),
+            name,
+            severity=Severity.PROBLEM if stuck else Severity.WARNING,
+        )
 
 
 def _reasons(rows: list[DeferredRows]) -> Iterator[str]:
@@ -91,14 +90,13 @@ def _stuck(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
 
 
 @check("dead-flood", Severity.PROBLEM)
-def dead_flood(case: Case) -> Iterator[Finding]:
+def dead_flood(case: Case) -> Iterator[Symptom]:
     """Many events died within the last hour: a handler, or what it is given, is broken. It names the most frequent
     errors."""
     for name, rows in _dead(case).items():
         lately = sum(each.lately for each in rows)
         if lately >= FLOOD:
-            yield Finding(
-                Severity.PROBLEM,
+            yield Symptom(
                 f"{lately:,} events died within an hour",
                 tuple(_kind(each) for each in rows[:SHOWN] if each.lately),
                 tuple(_ways_out(case, name, rows[0])),
@@ -107,12 +105,11 @@ def dead_flood(case: Case) -> Iterator[Finding]:
 
 
 @check("dead", Severity.WARNING)
-def dead(case: Case) -> Iterator[Finding]:
+def dead(case: Case) -> Iterator[Symptom]:
     """Dead events wait for a decision, until `retain_dead` is over."""
     for name, rows in _dead(case).items():
         if sum(each.lately for each in rows) < FLOOD:
-            yield Finding(
-                Severity.WARNING,
+            yield Symptom(
                 f"{counted(sum(each.rows for each in rows), 'dead event')}",
                 tuple(_kind(each) for each in rows[:SHOWN]),
                 tuple(_ways_out(case, name, rows[0])),
@@ -120,36 +117,30 @@ def dead(case: Case) -> Iterator[Finding]:
             )
 
 
-@check("backlog-grows", Severity.WARNING)
-def backlog_grows(case: Case) -> Iterator[Finding]:
+@subscription_check("backlog-grows", Severity.WARNING)
+def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """More than a thousand records wait, the oldest for over a minute, and more come than handlers finish."""
-    for cluster in case.clusters:
-        earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
-        if earlier is None or now is None or then is None or not living(cluster) or cluster.paused:
-            continue
-        span = (now.at - then.at).total_seconds()
-        if (
-            span <= 0
-            or cluster.pending < BACKLOG
-            or (cluster.oldest_age or 0) < BLOCKED
-            or cluster.pending <= earlier.pending
-        ):
-            continue
-        yield Finding(
-            Severity.WARNING,
-            "publishers are faster than handlers: the backlog grows",
-            (
-                f"{cluster.pending:,} pending, {(cluster.pending - earlier.pending) / span:,.0f} more a second, "
-                f"the oldest published {age(cluster.oldest_age)} ago",
-                f"published: {(now.newest_id - then.newest_id) / span:,.0f} a second; "
-                f"{len(living(cluster))} worker processes",
-            ),
-            (
-                "find out what handlers spend their time on",
-                MORE,
-            ),
-            cluster.subscription,
-        )
+    earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
+    if earlier is None or now is None or then is None or not living(cluster) or cluster.paused:
+        return
+    span = (now.at - then.at).total_seconds()
+    if (
+        span <= 0
+        or cluster.pending < BACKLOG
+        or (cluster.oldest_age or 0) < BLOCKED
+        or cluster.pending <= earlier.pending
+    ):
+        return
+    yield Symptom(
+        "publishers are faster than handlers: the backlog grows",
+        (
+            f"{cluster.pending:,} pending, {(cluster.pending - earlier.pending) / span:,.0f} more a second, "
+            f"the oldest published {age(cluster.oldest_age)} ago",
+            f"published: {(now.newest_id - then.newest_id) / span:,.0f} a second; "
+            f"{len(living(cluster))} worker processes",
+        ),
+        ("find out what handlers spend their time on", MORE),
+    )
 
 
 def _by_subscription(case: Case) -> dict[str, list[BlockedKey]]:
@@ -168,7 +159,7 @@ def _since(case: Case, key: BlockedKey) -> float:
     return max(0.0, (now.at - key.blocked_since).total_seconds()) if now else 0.0
 
 
-def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Finding:
+def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Symptom:
     """One row for those of one type that fail of the same kind of error."""
     groups: dict[tuple[str, str | None], list[BlockedKey]] = {}
     for each in stuck:
@@ -177,8 +168,7 @@ def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Findin
     total = next((each.blocked_keys for each in case.clusters if each.subscription == name), known)
     shown = [_group(case, each) for each in groups.values()][:SHOWN]
     more = (f"{counted(total, 'aggregate')} blocked in all",) if total > known or len(groups) > SHOWN else ()
-    return Finding(
-        Severity.PROBLEM,
+    return Symptom(
         f"{counted(len(stuck), 'aggregate')}: events {why}",
         (*shown, *more),
         tuple(_ways_on(case, name, stuck[0])),

@@ -4,50 +4,45 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from partbox.db.inspect.stats import Cluster, PartitionStats
-from partbox.doctor.case import Case, check, living, ownerless, waiting
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Case, Symptom, living, ownerless, subscription_check, waiting
+from partbox.doctor.finding import Severity
 from partbox.doctor.limits import GONE_LEASES
 from partbox.doctor.words import WORKER, listed, processes
 from partbox.text.wording import counted
 
 
-@check("expired-process", Severity.WARNING, Severity.PROBLEM)
-def expired_process(case: Case) -> Iterator[Finding]:
+@subscription_check("expired-process", Severity.WARNING, Severity.PROBLEM)
+def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """A process has sent no heartbeat for longer than its lease: it or its node died, froze or lost the database.
     Others take its partitions over within two leases; a problem where nobody does."""
-    for cluster in case.clusters:
-        expired = [each for each in cluster.instances if each.expired]
-        if not expired or (not living(cluster) and waiting(cluster) and not cluster.paused):
-            continue
-        left = any(each.heartbeat_age > GONE_LEASES * each.lease and each.partitions for each in expired)
-        yield Finding(
-            Severity.PROBLEM if left else Severity.WARNING,
-            f"{processes(expired)} without a heartbeat for longer than the lease",
-            tuple(case.process(each) for each in expired[:5]),
-            (
-                "look at that node: does it run, is it stopped, does it reach the database?",
-                f"start its worker again: {case.command(WORKER, cluster.subscription)}; any node that works on the "
-                "subscription takes over what the process held",
-            ),
-            cluster.subscription,
-        )
+    expired = [each for each in cluster.instances if each.expired]
+    if not expired or (not living(cluster) and waiting(cluster) and not cluster.paused):
+        return
+    left = any(each.heartbeat_age > GONE_LEASES * each.lease and each.partitions for each in expired)
+    yield Symptom(
+        f"{processes(expired)} without a heartbeat for longer than the lease",
+        tuple(case.process(each) for each in expired[:5]),
+        (
+            "look at that node: does it run, is it stopped, does it reach the database?",
+            f"start its worker again: {case.command(WORKER, cluster.subscription)}; any node that works on the "
+            "subscription takes over what the process held",
+        ),
+        severity=Severity.PROBLEM if left else Severity.WARNING,
+    )
 
 
-@check("unowned", Severity.PROBLEM)
-def unowned(case: Case) -> Iterator[Finding]:
+@subscription_check("unowned", Severity.PROBLEM)
+def unowned(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Partitions have no owner for seconds, though processes live: their records wait. It names who was to take
     them."""
-    for cluster in case.clusters:
-        stuck = _stuck(case, cluster)
-        if not stuck or cluster.paused or not living(cluster):
-            continue
-        yield Finding(
-            Severity.PROBLEM,
-            f"{counted(len(stuck), 'partition')} without an owner, though workers live: {processes(living(cluster))}",
-            tuple(_whose(case, cluster, stuck)),
-            tuple(_taking(case, cluster, stuck)),
-            cluster.subscription,
-        )
+    stuck = _stuck(case, cluster)
+    if not stuck or cluster.paused or not living(cluster):
+        return
+    yield Symptom(
+        f"{counted(len(stuck), 'partition')} without an owner, though workers live: {processes(living(cluster))}",
+        tuple(_whose(case, cluster, stuck)),
+        tuple(_taking(case, cluster, stuck)),
+    )
 
 
 def _stuck(case: Case, cluster: Cluster) -> list[PartitionStats]:

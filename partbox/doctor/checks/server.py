@@ -1,24 +1,27 @@
-"""The server and its settings, and what of them this role may not see."""
+"""The server: its settings, connections, notification queue, and what of them this role may not see."""
 
 from collections.abc import Iterator
 
-from partbox.doctor.case import Case, check
-from partbox.doctor.finding import Finding, Severity
+from partbox.db.inspect.evidence import HALF
+from partbox.db.inspect.facts import OpenSession
+from partbox.doctor.case import Case, Symptom, check
+from partbox.doctor.finding import Severity
 from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
-from partbox.doctor.words import listed, quoted
+from partbox.doctor.words import ending, listed, quoted, session
 from partbox.protocol.bell import why_off
 from partbox.text.wording import age, counted
 
+FULL = 0.9
+SUSPECTS = 3  # sessions that are named if the server does not name one
 UNLOGGED = 150_000  # the first version with sequences that are not logged
 
 
 @check("connections", Severity.WARNING)
-def connections(case: Case) -> Iterator[Finding]:
+def connections(case: Case) -> Iterator[Symptom]:
     """Nearly all connection slots of the server are in use: workers that lose a connection may not get a new one."""
     server = case.evidence.server
     if server and server.connections >= SLOTS_USED * server.most:
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"{server.connections:,} of {server.most:,} connections are in use",
             (),
             (
@@ -30,14 +33,13 @@ def connections(case: Case) -> Iterator[Finding]:
 
 
 @check("durability", Severity.NOTE)
-def durability(case: Case) -> Iterator[Finding]:
+def durability(case: Case) -> Iterator[Symptom]:
     """Settings by which a crash of the server loses committed transactions: events with them (`synchronous_commit`), or
     the whole database (`fsync`, `full_page_writes`)."""
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
     if off:
-        yield Finding(
-            Severity.NOTE,
+        yield Symptom(
             f"off, as this session has it: {listed(off)}",
             ("a crash of the server may lose events that were committed, or more",),
             tuple(f"`alter system set {name} = on`" for name in off),
@@ -45,7 +47,7 @@ def durability(case: Case) -> Iterator[Finding]:
 
 
 @check("pooled-role", Severity.WARNING)
-def pooled_role(case: Case) -> Iterator[Finding]:
+def pooled_role(case: Case) -> Iterator[Symptom]:
     """Behind a pooler (`pooler = true`) workers send no session options, so that their role has to carry them; the role
     that doctor connects as does not: `jit`, `row_security`, `statement_timeout` and
     `idle_in_transaction_session_timeout`."""
@@ -69,8 +71,7 @@ def pooled_role(case: Case) -> Iterator[Finding]:
     missing = [name for name, (_, fine) in wrong.items() if not fine]
     if missing:
         where = f"alter role {quoted(server.user)} in database {quoted(server.database)}"
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"role {server.user} lacks settings that workers behind a pooler need",
             tuple(f"{name} = {given.get(name)}" for name in missing),
             tuple(f"`{where} set {name} = {wrong[name][0]}`" for name in missing),
@@ -78,7 +79,7 @@ def pooled_role(case: Case) -> Iterator[Finding]:
 
 
 @check("bell", Severity.NOTE)
-def bell(case: Case) -> Iterator[Finding]:
+def bell(case: Case) -> Iterator[Symptom]:
     """Publishers do not wake idle workers, which look for new events every `poll_idle` instead: the server is
     PostgreSQL 14, or lets transactions be prepared, or workers are behind a pooler without `listen_dsn`. Not where
     `bell` is off."""
@@ -92,8 +93,7 @@ def bell(case: Case) -> Iterator[Finding]:
         prepared=int(server.settings.get("max_prepared_transactions", 0)),
     )
     if reason is not None:
-        yield Finding(
-            Severity.NOTE,
+        yield Symptom(
             "the bell is off: an event may wait for `poll_idle` before an idle worker sees it",
             (reason,),
             ("or set `bell = off`, and this is not said again",),
@@ -101,15 +101,14 @@ def bell(case: Case) -> Iterator[Finding]:
 
 
 @check("autovacuum", Severity.WARNING)
-def autovacuum(case: Case) -> Iterator[Finding]:
+def autovacuum(case: Case) -> Iterator[Symptom]:
     """Autovacuum is off, for the server or for a table that is updated all the time: it grows, and saving gets
     slower."""
     given = case.evidence.server.settings if case.evidence.server else {}
     off = [name for name in ("autovacuum", "track_counts") if given.get(name) == "off"]
     tables = [each.name for each in case.evidence.tables if each.autovacuum_off]
     if off or tables:
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             "autovacuum is off" + (f" for {listed(tables)}" if tables and not off else ""),
             tuple(f"{name} = off" for name in off),
             (
@@ -120,15 +119,14 @@ def autovacuum(case: Case) -> Iterator[Finding]:
 
 
 @check("bloat", Severity.WARNING)
-def bloat(case: Case) -> Iterator[Finding]:
+def bloat(case: Case) -> Iterator[Symptom]:
     """A table that is updated all the time is full of dead rows: each save reads through them. Something holds vacuum
     back, or it does not run."""
     for each in case.evidence.tables:
         rows = 256 * len(case.clusters) if each.name == "partition" else each.live + 1
         if each.size > max(SMALL, rows * ROW_BYTES):
             table = f"{quoted(case.schema)}.{each.name}"
-            yield Finding(
-                Severity.WARNING,
+            yield Symptom(
                 f"table {each.name} is bloated: {each.size / (1 << 20):,.0f} MiB for {counted(rows, 'row')}",
                 (
                     f"{each.dead:,} dead rows by the statistics",
@@ -142,14 +140,13 @@ def bloat(case: Case) -> Iterator[Finding]:
 
 
 @check("not-seen", Severity.NOTE, Severity.PROBLEM)
-def not_seen(case: Case) -> Iterator[Finding]:
+def not_seen(case: Case) -> Iterator[Symptom]:
     """This role may not see everything, or a table is locked: some checks had nothing to judge. A problem when that is
     true of the outbox's own tables, for then nothing is said about delivery."""
     evidence = case.evidence
     if evidence.server and not evidence.server.sees_all:
         role = evidence.server.user
-        yield Finding(
-            Severity.NOTE,
+        yield Symptom(
             f"role {role} does not see what sessions of other roles do, or since when",
             ("not judged: idle and long transactions, lock waits",),
             (f"run as a role with pg_read_all_stats, or `grant pg_read_all_stats to {quoted(role)}`",),
@@ -159,9 +156,41 @@ def not_seen(case: Case) -> Iterator[Finding]:
         grant = (
             f"grant usage on schema {quoted(case.schema)}, select on all tables in it and on its sequence to this role"
         )
-        yield Finding(
-            Severity.NOTE if evidence.overview else Severity.PROBLEM,
+        yield Symptom(
             f"{counted(len(evidence.unread), 'part')} of the evidence could not be read",
             tuple(f"{each.part}: {each.reason}" for each in evidence.unread),
             (grant if forbidden else "end what holds the locks, see `locks`; then run doctor again",),
+            severity=Severity.NOTE if evidence.overview else Severity.PROBLEM,
         )
+
+
+@check("notification-queue", Severity.WARNING, Severity.PROBLEM)
+def notification_queue(case: Case) -> Iterator[Symptom]:
+    """The server's notification queue is filling up, because a session that listens does not take what is sent to it:
+    nobody wakes idle workers, or tells them of plans and commands. A problem when it is nearly full: then a transaction
+    that notifies, of whatever program, fails at its COMMIT."""
+    queue = case.evidence.queue
+    if queue is None or queue.usage < HALF:
+        return
+    open_ = case.evidence.sessions
+    named = [each for each in open_ if each.pid == queue.holder] if queue.holder else [*open_[:SUSPECTS]]
+    unseen = queue.holder if not named else None
+    yield Symptom(
+        f"the server's notification queue is {queue.usage:.0%} full",
+        (
+            *((f"pid {unseen} keeps it from being emptied",) if unseen else ()),
+            *(_holding(each, sure=queue.holder is not None) for each in named),
+            "nobody rings meanwhile: an idle worker sees a new event within `poll_idle`, a plan or a command at a tick",
+        ),
+        tuple(
+            f"let it end its transaction, or {ending(pid, application)}"
+            for pid, application in [(unseen, None), *((each.pid, each.application) for each in named)]
+            if pid
+        ),
+        severity=Severity.PROBLEM if queue.usage >= FULL else Severity.WARNING,
+    )
+
+
+def _holding(each: OpenSession, *, sure: bool) -> str:
+    which = "keeps it from being emptied" if sure else "may keep it from being emptied, if it listens"
+    return f"{session(each)} {which}, its transaction open for {age(each.age)}"

@@ -1,10 +1,11 @@
-"""Other people's transactions and locks: what they hold back, who they are, how to end them."""
+"""Other people's transactions and locks: what they hold back, who they are, how to end them; also locks of what only
+one may do at a time: those who do it try them, and do without, so nobody is seen to wait."""
 
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import OpenSession, Wait
-from partbox.doctor.case import Case, check
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Case, Symptom, check
+from partbox.doctor.finding import Severity
 from partbox.doctor.words import ending, listed, literal, quoted, session, statement
 from partbox.text.wording import age, counted, in_short
 
@@ -13,8 +14,18 @@ LATE = "records are looked for, and kept from purge, from where the log was when
 DEAD_ROWS = "vacuum keeps every dead row of the cursors since, and saving gets slower"
 
 
+STOPS = {
+    "subscription": "no plan is made: who joins gets nothing, and what a dead process had stays",
+    "meta": "no purge, and no segment, is made",
+    "archiving": "nothing is archived",
+    "imports": "no import of one table is made",
+    "the first migration": "no schema is made",
+}
+LONG = ("partbox archive", "partbox import", "partbox rebase")  # ours that hold theirs for as long as they work
+
+
 @check("open-publisher", Severity.PROBLEM)
-def open_publisher(case: Case) -> Iterator[Finding]:
+def open_publisher(case: Case) -> Iterator[Symptom]:
     """A transaction that has published events stays open: nobody sees them before it commits."""
     for each in _open(case):
         if each.publishes:
@@ -22,7 +33,7 @@ def open_publisher(case: Case) -> Iterator[Finding]:
 
 
 @check("idle-transaction", Severity.PROBLEM)
-def idle_transaction(case: Case) -> Iterator[Finding]:
+def idle_transaction(case: Case) -> Iterator[Symptom]:
     """A session does nothing within an open transaction, and holds back vacuum (xmin), purge, or both: a forgotten
     `commit`, or a client that hangs."""
     for each in _open(case):
@@ -31,23 +42,21 @@ def idle_transaction(case: Case) -> Iterator[Finding]:
 
 
 @check("long-transaction", Severity.WARNING)
-def long_transaction(case: Case) -> Iterator[Finding]:
+def long_transaction(case: Case) -> Iterator[Symptom]:
     """A statement or a busy transaction runs for long, and holds back vacuum (xmin), purge, or both: a report, a dump,
     a migration."""
     for each in _open(case):
         if not each.publishes and not _idle(each):
-            found = _transaction(case, each, "a transaction runs for long")
-            yield Finding(Severity.WARNING, found.summary, found.evidence, found.remedy)
+            yield _transaction(case, each, "a transaction runs for long")
 
 
 @check("prepared-transaction", Severity.PROBLEM)
-def prepared_transaction(case: Case) -> Iterator[Finding]:
+def prepared_transaction(case: Case) -> Iterator[Symptom]:
     """A prepared transaction (two-phase commit) was neither committed nor rolled back. It outlives sessions and
     restarts, and holds back vacuum and purge."""
     for each in case.evidence.prepared:
         if each.age >= case.limits.transaction:
-            yield Finding(
-                Severity.PROBLEM,
+            yield Symptom(
                 f"a transaction was prepared {age(each.age)} ago and is not ended",
                 (
                     f"gid {in_short(each.gid)}, owner {each.owner}, database {each.database}, "
@@ -63,15 +72,14 @@ def prepared_transaction(case: Case) -> Iterator[Finding]:
 
 
 @check("replication-slot", Severity.WARNING)
-def replication_slot(case: Case) -> Iterator[Finding]:
+def replication_slot(case: Case) -> Iterator[Symptom]:
     """A replication slot that nobody uses keeps WAL until the disk is full, or holds back vacuum (xmin); one in use
     does the latter when its standby has a long query."""
     for each in case.evidence.slots:
         pins = each.xmin is not None and each.xmin > 1_000_000
         if pins or (not each.active and (each.retained is not None or each.xmin is not None)):
             held = f"; vacuum stops {each.xmin:,} transactions ago" if each.xmin is not None else ""
-            yield Finding(
-                Severity.WARNING,
+            yield Symptom(
                 f"replication slot {each.name} is {'behind' if each.active else 'not in use'}",
                 (f"{each.kind}, keeps {(each.retained or 0) / (1 << 20):,.0f} MiB of WAL{held}",),
                 (
@@ -82,7 +90,7 @@ def replication_slot(case: Case) -> Iterator[Finding]:
 
 
 @check("locks", Severity.PROBLEM)
-def locks(case: Case) -> Iterator[Finding]:
+def locks(case: Case) -> Iterator[Symptom]:
     """Sessions wait for locks on the outbox's tables, or one has locked a whole table and does nothing: publishers and
     workers stand still."""
     long = case.limits.lock_wait
@@ -94,8 +102,7 @@ def locks(case: Case) -> Iterator[Finding]:
     waiting = {each.pid for each in waits}
     first = sorted(blockers - waiting) or sorted(blockers) or [0]
     applications = {each.pid: each.application for each in case.evidence.sessions}
-    yield Finding(
-        Severity.PROBLEM,
+    yield Symptom(
         f"{counted(len(waits), 'session')} waiting for locks on tables of the outbox"
         if waits
         else "a table of the outbox is locked",
@@ -112,6 +119,23 @@ def locks(case: Case) -> Iterator[Finding]:
     )
 
 
+@check("kept-lock", Severity.PROBLEM, Severity.WARNING)
+def kept_lock(case: Case) -> Iterator[Symptom]:
+    """A session keeps a row of `subscription` or `meta` locked, or the advisory lock of imports or of a first
+    migration, which anybody may take: nobody waits for it, and what takes that lock is not done meanwhile."""
+    for each in case.evidence.keepers:
+        if each.age is None or each.age < case.limits.lock_wait or each.application in LONG:
+            continue
+        named = ("user", each.user), ("application", each.application)
+        who = ", ".join(f"{name} {in_short(said, 60)}" for name, said in named if said)
+        yield Symptom(
+            f"pid {each.pid} keeps the lock of {each.what} for {age(each.age)}",
+            (f"pid {each.pid} ({who})", f"{STOPS[each.what]} meanwhile"),
+            (f"let it end its transaction, or {ending(each.pid, each.application)}",),
+            severity=Severity.PROBLEM if each.what == "subscription" else Severity.WARNING,
+        )
+
+
 def _open(case: Case) -> Iterator[OpenSession]:
     """Transactions that are open for too long and hold something back: a transaction id does in any database."""
     here = case.evidence.server.database if case.evidence.server else None
@@ -125,7 +149,7 @@ def _idle(each: OpenSession) -> bool:
     return (each.state or "").startswith("idle in transaction")
 
 
-def _transaction(case: Case, each: OpenSession, what: str) -> Finding:
+def _transaction(case: Case, each: OpenSession, what: str) -> Symptom:
     here = case.evidence.server.database if case.evidence.server else None
     pins = each.pins or each.writes
     evidence = [
@@ -141,7 +165,7 @@ def _transaction(case: Case, each: OpenSession, what: str) -> Finding:
     if _idle(each) and each.user:
         limit = f"alter role {quoted(each.user)} set idle_in_transaction_session_timeout = '1min'"
         remedy.append(f"for the future: `{limit}`")
-    return Finding(Severity.PROBLEM, f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy))
+    return Symptom(f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy))
 
 
 def _wait(each: Wait) -> str:

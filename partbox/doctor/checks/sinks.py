@@ -3,40 +3,37 @@
 from collections.abc import Iterator
 
 from partbox.db.delivery.traffic import Traffic
-from partbox.doctor.case import Case, check
-from partbox.doctor.finding import Finding, Severity
+from partbox.db.inspect.stats import Cluster
+from partbox.doctor.case import Case, Symptom, subscription_check
+from partbox.doctor.finding import Severity
 from partbox.doctor.limits import UNREACHABLE
 from partbox.doctor.words import listed, said
 from partbox.text.wording import age, brief, counted, in_short
 
 
-@check("sink", Severity.PROBLEM, Severity.NOTE)
-def sink(case: Case) -> Iterator[Finding]:
+@subscription_check("sink", Severity.PROBLEM, Severity.NOTE)
+def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """A broker has acknowledged nothing for ten seconds, and what is sent to it fails: its events wait in the log. As a
     note: the messages that each sink has sent since its processes began, and how long its broker takes.
     """
-    for cluster in case.clusters:
-        failing = [each for each in cluster.sinks if (each.failing or 0.0) > UNREACHABLE]
-        failing.sort(key=lambda each: -(each.failing or 0.0))
-        if failing:
-            yield Finding(
-                Severity.PROBLEM,
-                f"nothing is acknowledged by the broker of {listed([in_short(each.sink) for each in failing])}, for "
-                f"{age(failing[0].failing)}",
-                (*map(_trouble, failing), *map(_figures, cluster.sinks)),
-                (
-                    "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
-                    "and nothing is lost meanwhile",
-                ),
-                cluster.subscription,
-            )
-        elif cluster.sinks:
-            yield Finding(
-                Severity.NOTE,
-                f"{counted(len(cluster.sinks), 'sink')} at work",
-                tuple(map(_figures, cluster.sinks)),
-                subscription=cluster.subscription,
-            )
+    failing = [each for each in cluster.sinks if (each.failing or 0.0) > UNREACHABLE]
+    failing.sort(key=lambda each: -(each.failing or 0.0))
+    if failing:
+        yield Symptom(
+            f"nothing is acknowledged by the broker of {listed([in_short(each.sink) for each in failing])}, for "
+            f"{age(failing[0].failing)}",
+            (*map(_trouble, failing), *map(_figures, cluster.sinks)),
+            (
+                "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
+                "and nothing is lost meanwhile",
+            ),
+        )
+    elif cluster.sinks:
+        yield Symptom(
+            f"{counted(len(cluster.sinks), 'sink')} at work",
+            tuple(map(_figures, cluster.sinks)),
+            severity=Severity.NOTE,
+        )
 
 
 def _trouble(each: Traffic) -> str:

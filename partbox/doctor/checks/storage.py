@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from partbox.db.inspect.facts import Segments, SequenceFacts
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, check, living
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Case, Symptom, check, living
+from partbox.doctor.finding import Severity
 from partbox.doctor.limits import SEGMENT_LEFT
 from partbox.doctor.words import literal, quoted, said
 from partbox.protocol.segments import AHEAD
@@ -17,12 +17,11 @@ DEFAULT_XID = "pg_current_xact_id()"
 
 
 @check("copied", Severity.PROBLEM)
-def copied(case: Case) -> Iterator[Finding]:
+def copied(case: Case) -> Iterator[Symptom]:
     """The schema came from a dump or by logical replication: its cursors speak of another server's transactions, and
     workers, which would lose events, refuse to start."""
     if not case.evidence.original:
-        yield Finding(
-            Severity.PROBLEM,
+        yield Symptom(
             "this schema is a logical copy: its cursors are those of another database cluster",
             ("the marker in table meta was not written here, or a saved snapshot lies in this server's future",),
             (
@@ -33,7 +32,7 @@ def copied(case: Case) -> Iterator[Finding]:
 
 
 @check("cursor-ahead", Severity.PROBLEM)
-def cursor_ahead(case: Case) -> Iterator[Finding]:
+def cursor_ahead(case: Case) -> Iterator[Symptom]:
     """A cursor is ahead of the id sequence, which somebody has set back: new events get ids that count as consumed, and
     are never delivered."""
     sequence = case.evidence.sequence
@@ -42,8 +41,7 @@ def cursor_ahead(case: Case) -> Iterator[Finding]:
     for name, reach in case.evidence.reach.items():
         if reach > sequence.last:
             raised = f"select setval({_sequence(case)}, {max(case.evidence.reach.values())})"
-            yield Finding(
-                Severity.PROBLEM,
+            yield Symptom(
                 f"its cursors are at id {reach:,}, the sequence is at {sequence.last:,}",
                 ("events that are published now get ids that this subscription has passed",),
                 (
@@ -57,12 +55,11 @@ def cursor_ahead(case: Case) -> Iterator[Finding]:
 
 
 @check("life", Severity.PROBLEM)
-def life(case: Case) -> Iterator[Finding]:
+def life(case: Case) -> Iterator[Symptom]:
     """The sequence `life` cannot be read, so no worker reads: a standby was promoted before its first restartpoint.
     Workers that start, and migrations, make it anew."""
     if case.evidence.unreadable is not None:
-        yield Finding(
-            Severity.PROBLEM,
+        yield Symptom(
             "the sequence life cannot be read, so no worker reads",
             (case.evidence.unreadable,),
             (f"{case.command('migrate')} makes it anew, as workers that start do",),
@@ -70,14 +67,13 @@ def life(case: Case) -> Iterator[Finding]:
 
 
 @check("sequence", Severity.PROBLEM)
-def sequence(case: Case) -> Iterator[Finding]:
+def sequence(case: Case) -> Iterator[Symptom]:
     """Ids are not drawn as the cursors need it: one by one, rising, after the transaction id. With a cache, a cycle,
     another step or other defaults, events are lost or reordered."""
     found = case.evidence.sequence
     wrong = list(_wrong(case, found)) if found else []
     if wrong:
-        yield Finding(
-            Severity.PROBLEM,
+        yield Symptom(
             "record ids are not drawn as the cursors need it",
             tuple(what for what, _ in wrong),
             tuple(f"`{remedy}`" for _, remedy in wrong),
@@ -85,7 +81,7 @@ def sequence(case: Case) -> Iterator[Finding]:
 
 
 @check("segments", Severity.WARNING)
-def segments(case: Case) -> Iterator[Finding]:
+def segments(case: Case) -> Iterator[Symptom]:
     """The last segment of the log is nearly full, or records are in the default one already: it takes any, but slows
     down polls and purges. Or the server lets none be made, emptied or dropped: an event trigger of the database fails,
     as most that name a table without its schema. Or one was begun and is not there, and publishing would fail at it."""
@@ -93,8 +89,7 @@ def segments(case: Case) -> Iterator[Finding]:
     if found is None or ids is None or ids.last is None:
         return
     if found.barred is not None:
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"a segment from id {found.barred:,} was begun and is not there: publishing would fail at that id",
             (f"the newest id is {ids.last:,}",),
             _make(case),
@@ -103,8 +98,7 @@ def segments(case: Case) -> Iterator[Finding]:
     near = found.end is None or ids.last > found.end - SEGMENT_LEFT  # what the default one holds is from before
     if not near and found.refused is None and not (triggers and not ahead):
         return
-    yield Finding(
-        Severity.WARNING,
+    yield Symptom(
         _lack(found, near, ahead),
         (
             f"it ends before id {found.end:,}; the newest id is {ids.last:,}" if found.end else "there is none",
@@ -125,7 +119,7 @@ def _lack(found: Segments, near: bool, ahead: int) -> str:
 
 
 @check("archive", Severity.WARNING)
-def archive(case: Case) -> Iterator[Finding]:
+def archive(case: Case) -> Iterator[Symptom]:
     """An archive is kept, and what has expired does not get into it: writing it fails, or nobody does. No purge removes
     what is not in it, so the log grows."""
     found = case.evidence.archive
@@ -134,15 +128,13 @@ def archive(case: Case) -> Iterator[Finding]:
     end = f"or keep none any more: {case.command('purge --no-archive')}"
     waits = () if found.first is None else (f"record {found.first:,} and what follows it wait for an archive",)
     if found.problem is not None:
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"the archive cannot be written for {age(found.failing)}: what has expired stays in the log",
             (found.problem, *waits),
             ("the reason names the remedy; it is tried again at the next purge", end),
         )
     elif found.oldest is not None and found.oldest > case.limits.overdue:
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"records of {age(found.oldest)} ago are in no archive, and one is kept: they stay in the log",
             (f"retention {age(case.limits.retain_done)}", *waits),
             ("set `archive` for the workers, or repeat " + case.command("purge --archive DIR"), end),
@@ -150,13 +142,12 @@ def archive(case: Case) -> Iterator[Finding]:
 
 
 @check("purge", Severity.WARNING)
-def purge(case: Case) -> Iterator[Finding]:
+def purge(case: Case) -> Iterator[Symptom]:
     """Records are long past their retention: a subscription still needs them (it names which, and why), or nobody
     purges. The log grows."""
     for held in case.evidence.held:
         cluster = next((each for each in case.clusters if each.subscription == held.subscription), None)
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"it keeps records from being purged that are up to {age(held.age)} old",
             (
                 f"{counted(held.partitions, 'partition')}; retention {age(case.limits.retain_done)}",
@@ -170,8 +161,7 @@ def purge(case: Case) -> Iterator[Finding]:
         )
     expired = case.evidence.expired
     if expired and expired.partitions and expired.age is not None:
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"records of {age(expired.age)} ago, which nobody needs, have not been purged",
             (f"{counted(expired.partitions, 'partition')}; retention {age(case.limits.retain_done)}",),
             (

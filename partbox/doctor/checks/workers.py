@@ -3,67 +3,61 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
-from partbox.doctor.case import Case, check, idle, living, quiet, standing, waiting
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Case, Symptom, check, idle, living, quiet, standing, subscription_check, waiting
+from partbox.doctor.finding import Severity
 from partbox.doctor.limits import PAUSED, SKEW, STALLED
 from partbox.doctor.words import MORE, WORKER, listed
 from partbox.text.wording import age, counted
 
 
-@check("no-workers", Severity.PROBLEM)
-def no_workers(case: Case) -> Iterator[Finding]:
+@subscription_check("no-workers", Severity.PROBLEM)
+def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Records wait in a subscription, and no process works on it: none was started, or all are down."""
-    for cluster in case.clusters:
-        if cluster.paused or living(cluster) or not waiting(cluster):
-            continue
-        remedy = [f"start workers: {case.command(WORKER, cluster.subscription)}"]
-        if any(living(other) for other in case.clusters):
-            remedy.append(f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}")
-        yield Finding(
-            Severity.PROBLEM,
-            "no process works on it, and records wait",
-            (_backlog(cluster), *(f"its lease is over: {case.process(each)}" for each in cluster.instances[:5])),
-            tuple(remedy),
-            cluster.subscription,
-        )
+    if cluster.paused or living(cluster) or not waiting(cluster):
+        return
+    remedy = [f"start workers: {case.command(WORKER, cluster.subscription)}"]
+    if any(living(other) for other in case.clusters):
+        remedy.append(f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}")
+    yield Symptom(
+        "no process works on it, and records wait",
+        (_backlog(cluster), *(f"its lease is over: {case.process(each)}" for each in cluster.instances[:5])),
+        tuple(remedy),
+    )
 
 
-@check("paused", Severity.NOTE, Severity.PROBLEM)
-def paused(case: Case) -> Iterator[Finding]:
+@subscription_check("paused", Severity.NOTE, Severity.PROBLEM)
+def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """A subscription is paused; a problem when that was over an hour ago and records wait, for it looks forgotten."""
-    for cluster in case.clusters:
-        if not cluster.paused or cluster.paused_at is None or case.evidence.overview is None:
-            continue
-        since = (case.evidence.overview.at - cluster.paused_at).total_seconds()
-        forgotten = since > PAUSED and waiting(cluster) > 0
-        yield Finding(
-            Severity.PROBLEM if forgotten else Severity.NOTE,
-            f"paused {age(since)} ago: nothing is delivered" + (", and the log keeps all of it" if forgotten else ""),
-            (_backlog(cluster),),
-            (
-                f"let it go on: {case.command('subscription resume', None, cluster.subscription)}",
-                f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}",
-            ),
-            cluster.subscription,
-        )
+    if not cluster.paused or cluster.paused_at is None or case.evidence.overview is None:
+        return
+    since = (case.evidence.overview.at - cluster.paused_at).total_seconds()
+    forgotten = since > PAUSED and waiting(cluster) > 0
+    yield Symptom(
+        f"paused {age(since)} ago: nothing is delivered" + (", and the log keeps all of it" if forgotten else ""),
+        (_backlog(cluster),),
+        (
+            f"let it go on: {case.command('subscription resume', None, cluster.subscription)}",
+            f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}",
+        ),
+        severity=Severity.PROBLEM if forgotten else Severity.NOTE,
+    )
 
 
-@check("stalled", Severity.PROBLEM, Severity.WARNING)
-def stalled(case: Case) -> Iterator[Finding]:
+@subscription_check("stalled", Severity.PROBLEM, Severity.WARNING)
+def stalled(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Records wait, and their owner neither reads nor saves, for four leases or 20 s, and names no handler that runs
     for long: one holds the interpreter, the process cannot connect again, or what is between it and the database hangs
     again and again. A warning where it moves on in other partitions, and not in one for minutes: it has more to do than
     it can."""
-    for cluster in case.clusters:
-        owners = {each.instance_id: each for each in living(cluster) if not each.running}
-        still = [each for each in _standing(case, cluster) if each.owner in owners]
-        works = {each.owner for each in cluster.partitions if each.pending and quiet(each) <= STALLED}
-        works -= idle(cluster)
-        for slow in (False, True):
-            found = [each for each in still if (each.owner in works) == slow]
-            if found:
-                held_up = {each.owner: owners[each.owner] for each in found if each.owner}
-                yield _stalled(case, cluster, found, list(held_up.values()), slow=slow)
+    owners = {each.instance_id: each for each in living(cluster) if not each.running}
+    still = [each for each in _standing(case, cluster) if each.owner in owners]
+    works = {each.owner for each in cluster.partitions if each.pending and quiet(each) <= STALLED}
+    works -= idle(cluster)
+    for slow in (False, True):
+        found = [each for each in still if (each.owner in works) == slow]
+        if found:
+            held_up = {each.owner: owners[each.owner] for each in found if each.owner}
+            yield _stalled(case, cluster, found, list(held_up.values()), slow=slow)
 
 
 def _standing(case: Case, cluster: Cluster) -> list[PartitionStats]:
@@ -77,7 +71,7 @@ def _standing(case: Case, cluster: Cluster) -> list[PartitionStats]:
 
 def _stalled(
     case: Case, cluster: Cluster, found: list[PartitionStats], owners: list[Instance], *, slow: bool
-) -> Finding:
+) -> Symptom:
     what = "without progress while their process works on others" if slow else "whose owner neither reads nor saves"
     where = (
         f"partitions {listed([str(each.partition) for each in found], 8)}: "
@@ -94,66 +88,60 @@ def _stalled(
             "give handlers a limit: `handler_timeout`, such as PARTBOX_HANDLER_TIMEOUT=30s",
         )
     )
-    return Finding(
-        Severity.WARNING if slow else Severity.PROBLEM,
+    return Symptom(
         f"{counted(len(found), 'partition')} {what}",
         (where, *(f"owned by {case.process(each)}" for each in owners[:5])),
         remedy,
         cluster.subscription,
+        severity=Severity.WARNING if slow else Severity.PROBLEM,
     )
 
 
-@check("crashes", Severity.WARNING, Severity.PROBLEM)
-def crashes(case: Case) -> Iterator[Finding]:
+@subscription_check("crashes", Severity.WARNING, Severity.PROBLEM)
+def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Processes died while they worked, and what may have killed them is run with care. A problem when the same record
     was running at several deaths: it ends dead when its attempts are over."""
-    for cluster in case.clusters:
-        suspect = sum(each.suspect and each.pending > 0 for each in cluster.partitions)
-        accused = [each for each in case.evidence.accused if each.subscription == cluster.subscription]
-        again = [each for each in accused if each.attempts > 1]
-        if not (suspect or accused) or cluster.paused:
-            continue
-        rows = (
-            f"record {each.record_id} ({each.event_type}), attempt {each.attempts}, started {age(each.age)} ago"
-            for each in (again or accused)[:5]
-        )
-        yield Finding(
-            Severity.PROBLEM if again else Severity.WARNING,
-            "processes die while they work"
-            + (f", {counted(len(again), 'record')} each time among what they ran" if again else ""),
-            (f"{counted(suspect, 'partition')} freed by a death, with records pending that may have run then", *rows),
-            (
-                "look at the node's log, and at the kernel's for processes killed out of memory: `dmesg | grep -i oom`",
-                f"records that ended dead of it: {case.command('dead list', cluster.subscription)}",
-            ),
-            cluster.subscription,
-        )
+    suspect = sum(each.suspect and each.pending > 0 for each in cluster.partitions)
+    accused = [each for each in case.evidence.accused if each.subscription == cluster.subscription]
+    again = [each for each in accused if each.attempts > 1]
+    if not (suspect or accused) or cluster.paused:
+        return
+    rows = (
+        f"record {each.record_id} ({each.event_type}), attempt {each.attempts}, started {age(each.age)} ago"
+        for each in (again or accused)[:5]
+    )
+    yield Symptom(
+        "processes die while they work"
+        + (f", {counted(len(again), 'record')} each time among what they ran" if again else ""),
+        (f"{counted(suspect, 'partition')} freed by a death, with records pending that may have run then", *rows),
+        (
+            "look at the node's log, and at the kernel's for processes killed out of memory: `dmesg | grep -i oom`",
+            f"records that ended dead of it: {case.command('dead list', cluster.subscription)}",
+        ),
+        severity=Severity.PROBLEM if again else Severity.WARNING,
+    )
 
 
-@check("mixed-versions", Severity.WARNING)
-def mixed_versions(case: Case) -> Iterator[Finding]:
+@subscription_check("mixed-versions", Severity.WARNING)
+def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """The processes of a subscription run different versions of partbox: right in a rolling deploy, not for long."""
-    for cluster in case.clusters:
-        nodes: dict[str, set[str]] = {}
-        for each in living(cluster):
-            nodes.setdefault(each.version, set()).add(case.node(each))
-        if len(nodes) > 1:
-            yield Finding(
-                Severity.WARNING,
-                f"workers of {len(nodes)} versions",
-                tuple(f"version {version} on {listed(sorted(names))}" for version, names in sorted(nodes.items())),
-                ("upgrade the nodes that are behind",),
-                cluster.subscription,
-            )
+    nodes: dict[str, set[str]] = {}
+    for each in living(cluster):
+        nodes.setdefault(each.version, set()).add(case.node(each))
+    if len(nodes) > 1:
+        yield Symptom(
+            f"workers of {len(nodes)} versions",
+            tuple(f"version {version} on {listed(sorted(names))}" for version, names in sorted(nodes.items())),
+            ("upgrade the nodes that are behind",),
+        )
 
 
 @check("clock-skew", Severity.WARNING)
-def clock_skew(case: Case) -> Iterator[Finding]:
+def clock_skew(case: Case) -> Iterator[Symptom]:
     """The clock of the host that doctor runs on differs from the database's. Leases and due times follow the database's
     clock alone; `occurred_at` and log lines of that host are off."""
     if abs(case.skew) >= SKEW:
-        yield Finding(
-            Severity.WARNING,
+        yield Symptom(
             f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
             (),
             ("let both follow a time server: `timedatectl set-ntp true`",),
