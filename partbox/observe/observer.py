@@ -114,12 +114,7 @@ class Observer:
         """These events are done."""
 
     def parked(
-        self,
-        event: DeliveredEvent,
-        handler: str,
-        verdict: Verdict,
-        error: BaseException | None,
-        seconds: float | None,
+        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
         """The event did not succeed: `verdict` says its state (dead, retrying, deferred), attempts, delay and error;
         `error` is the exception of the handler, if any; `seconds` its run time, None if it was not called.

@@ -4,14 +4,13 @@ An error of an observer is logged. An exception that passes through one is raise
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from partbox.events import DeliveredEvent, Event, checks
 from partbox.observe.logs.log_event import is_ctrl_c, log_event
-from partbox.observe.observer import Answer, Load, Observer, Started, Turn
-from partbox.protocol.parking import Verdict
+from partbox.observe.observer import Observer
 
 log = logging.getLogger("partbox.observe")
 
@@ -21,7 +20,7 @@ Hook = Callable[..., Any]
 class Observers(Observer):
     """Calls each hook of the observers that override it; `hears("read")` is True if any does.
 
-    One method for each hook of the protocol, which costs next to nothing while nobody hears it.
+    It has a method for each hook of the protocol, made below, which costs next to nothing while nobody hears it.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
@@ -53,79 +52,27 @@ class Observers(Observer):
                 _entered(stack, "handling", hook, events, handler)
             yield
 
-    def published(self, events: Sequence[Event]) -> None:
-        for hook in self._hooks["published"]:
-            _call("published", hook, events)
 
-    def started(self, worker: Started) -> None:
-        for hook in self._hooks["started"]:
-            _call("started", hook, worker)
+def _names() -> list[str]:
+    return [name for name in vars(Observer) if not name.startswith("_")]
 
-    def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
-        for hook in self._hooks["claimed"]:
-            _call("claimed", hook, partition, epoch, pause)
 
-    def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
-        for hook in self._hooks["read"]:
-            _call("read", hook, records, seconds, late_ids)
+def _hand_on(name: str) -> Hook:
+    """The method that calls this hook of every observer that overrides it."""
 
-    def sending(self, handler: str, messages: int) -> None:
-        for hook in self._hooks["sending"]:
-            _call("sending", hook, handler, messages)
+    def method(self: Observers, *arguments: object) -> None:
+        for hook in self._hooks[name]:
+            try:
+                hook(*arguments)
+            except BaseException as error:  # SystemExit too: no worker ends of it
+                _log(name, error)
 
-    def answered(self, handler: str, answer: Answer) -> None:
-        for hook in self._hooks["answered"]:
-            _call("answered", hook, handler, answer)
+    return method
 
-    def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
-        for hook in self._hooks["settled"]:
-            _call("settled", hook, event, handler, verdict)
 
-    def delivered(self, turn: Turn) -> None:
-        for hook in self._hooks["delivered"]:
-            _call("delivered", hook, turn)
-
-    def parked(
-        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
-    ) -> None:
-        for hook in self._hooks["parked"]:
-            _call("parked", hook, event, handler, verdict, error, seconds)
-
-    def circuit(self, handler: str, is_open: bool) -> None:
-        for hook in self._hooks["circuit"]:
-            _call("circuit", hook, handler, is_open)
-
-    def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
-        for hook in self._hooks["saved"]:
-            _call("saved", hook, partitions, parked, seconds)
-
-    def refused(self, partitions: int) -> None:
-        for hook in self._hooks["refused"]:
-            _call("refused", hook, partitions)
-
-    def released(self, partition: int) -> None:
-        for hook in self._hooks["released"]:
-            _call("released", hook, partition)
-
-    def forgotten(self, partition: int) -> None:
-        for hook in self._hooks["forgotten"]:
-            _call("forgotten", hook, partition)
-
-    def lost(self, partition: int) -> None:
-        for hook in self._hooks["lost"]:
-            _call("lost", hook, partition)
-
-    def loaded(self, load: Load) -> None:
-        for hook in self._hooks["loaded"]:
-            _call("loaded", hook, load)
-
-    def planned(self, moved: int) -> None:
-        for hook in self._hooks["planned"]:
-            _call("planned", hook, moved)
-
-    def buried(self, instances: int) -> None:
-        for hook in self._hooks["buried"]:
-            _call("buried", hook, instances)
+for _name in _names():
+    if _name not in vars(Observers):  # all but those that return a context manager
+        setattr(Observers, _name, _hand_on(_name))
 
 
 def _wanted(yielded: Any) -> dict[str, str]:
@@ -137,21 +84,10 @@ def _wanted(yielded: Any) -> dict[str, str]:
         return {}
 
 
-def _names() -> list[str]:
-    return [name for name in vars(Observer) if not name.startswith("_")]
-
-
 def _overridden(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
     for observer in observers:
         if getattr(type(observer), name, None) is not getattr(Observer, name):
             yield getattr(observer, name)
-
-
-def _call(name: str, hook: Hook, *arguments: object) -> None:
-    try:
-        hook(*arguments)
-    except BaseException as error:  # SystemExit too: no worker ends of it
-        _log(name, error)
 
 
 def _entered(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:

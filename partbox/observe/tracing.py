@@ -80,10 +80,7 @@ class Tracing(Observer):
     """
 
     def __init__(
-        self,
-        tracer_provider: TracerProvider | Callable[[], TracerProvider] | None = None,
-        *,
-        statements: bool = False,
+        self, tracer_provider: TracerProvider | Callable[[], TracerProvider] | None = None, *, statements: bool = False
     ) -> None:
         self._given = tracer_provider
         self._statements = statements

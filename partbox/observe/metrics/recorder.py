@@ -80,12 +80,7 @@ class MetricsRecorder(Observer):
             cells[of.lag + len(LAG_SECONDS) + 1] += oldest * first + newest * (count - first)
 
     def parked(
-        self,
-        event: DeliveredEvent,
-        handler: str,
-        verdict: Verdict,
-        error: BaseException | None,
-        seconds: float | None,
+        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
         of, cells = self._of.get(handler, self._other), self._cells
         failed = error is not None or verdict.attempts >= event.attempt
