@@ -15,7 +15,7 @@ def address(dsn, caplog) -> Iterator[str]:
     """The page of a node whose second database cannot be reached."""
     caplog.set_level(logging.INFO, "partbox.http")
     away = Outbox("postgresql://ada:s3cret@127.0.0.1:1/billing")._nodes().supervisor(name="billing", metrics=True)
-    away._joining.attempt()
+    away._database.attempt()
     with served(":0", [Outbox(dsn)._nodes().supervisor(name="orders", metrics=True), away], pages):
         where = next(word for word in caplog.messages[-1].split() if word.startswith("http://"))
         yield f"{where.rstrip(',')}/"
