@@ -26,7 +26,7 @@ class Told:
         self.said: list[dict[str, str]] = []
         self.full = False
 
-    def send(self, **said: str) -> bool:
+    def post(self, **said: str) -> bool:
         self.said += [] if self.full else [said]
         return not self.full
 
@@ -148,16 +148,16 @@ def test_a_message_is_one_datagram_of_a_line_a_value(tmp_path, kind):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reader:
         reader.bind(f"\0{address[1:]}" if kind == "abstract" else address)
         ours = NotifySocket(address)
-        assert ours.send(READY="1", STATUS="two\nlines\x00 \udc80")
+        assert ours.post(READY="1", STATUS="two\nlines\x00 \udc80")
         assert reader.recv(1_000) == b"READY=1\nSTATUS=two lines\x00 ?"
-        while ours.send(WATCHDOG="1"):  # until it is full, without waiting
+        while ours.post(WATCHDOG="1"):  # until it is full, without waiting
             pass
         ours.close()
 
 
 def test_a_reader_that_is_away_is_no_error(tmp_path):
     ours = NotifySocket(str(tmp_path / "nobody"))
-    assert not ours.send(READY="1")
+    assert not ours.post(READY="1")
     ours.close()
 
 
