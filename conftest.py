@@ -57,11 +57,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="only the tests that say something about the server; the others say the same whatever its version is",
     )
     parser.addoption("--soak", action="store_true", help="only the full-size forms, which take minutes each")
+    parser.addoption("--brief", action="store_true", help="without the tests that are marked as thorough")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files, the servers' data above all, in memory: on a disc, cloning takes most of a test's time."""
     config.addinivalue_line("markers", "soak: full size, of minutes; left out unless it is named or --soak is given")
+    config.addinivalue_line("markers", "thorough: costs more than it tells at every change; left out with --brief")
     config.addinivalue_line("markers", "every_version(reason): runs on every PostgreSQL, though its folder does not")
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
         os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
@@ -94,7 +96,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     soak, server_only = config.getoption("--soak"), config.getoption("--server-only")
 
     def wanted(item: pytest.Item) -> bool:
-        return (item.get_closest_marker("soak") is not None) == soak and (not server_only or versions.every(item))
+        left_out = config.getoption("--brief") and item.get_closest_marker("thorough")
+        full_size = item.get_closest_marker("soak") is not None
+        return full_size == soak and not left_out and (not server_only or versions.every(item))
 
     named = any("::" in argument for argument in config.args)
     if named and not any(map(wanted, items)):

@@ -42,6 +42,7 @@ def _fail(event: Any) -> None:
     raise KeyError(AWKWARD)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_what_the_output_cannot_show_is_escaped(dead: str, encoding: str) -> None:
     environ = {"PARTBOX_DSN": dead, "PYTHONIOENCODING": encoding, "COLUMNS": "200"}
@@ -54,6 +55,7 @@ def test_what_the_output_cannot_show_is_escaped(dead: str, encoding: str) -> Non
     assert record["aggregate_id"] == AWKWARD
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["--help", "config", "doctor", "nonsense …"])
 def test_every_form_of_output_is_shown_where_it_is_not_utf_8(dead: str, command: str) -> None:
     done = run(*command.split(), PARTBOX_DSN=dead, PYTHONIOENCODING="ascii")

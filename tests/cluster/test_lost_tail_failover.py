@@ -150,6 +150,7 @@ def causes(dsn: str) -> list[str]:
     return [each.cause for each in examine(lambda: dsn, settings, limits_of(settings, 60.0)).findings]
 
 
+@pytest.mark.thorough
 def test_all_that_exists_is_delivered_whatever_was_remembered_of_a_lost_tail(new_cluster, pair, caplog):
     with psycopg.connect(pair.dsns[0], autocommit=True) as conn:
         conn.execute("create table effect (event uuid)")

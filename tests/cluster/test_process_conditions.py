@@ -143,6 +143,7 @@ def start(dsn: str, tmp_path: Path, ledger: Path) -> Callable[..., dict[str, Any
 WORKER = ("worker", "conditions_app:outbox", "--processes", "1", "--until-empty")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", CHANGES)
 def test_it_delivers_whatever_the_application_changes(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, change: str
@@ -167,6 +168,7 @@ STARTED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", STARTED)
 def test_it_delivers_however_it_is_started(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, how: str
@@ -218,6 +220,7 @@ APPLICATIONS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("program", "how"), APPLICATIONS)
 def test_an_application_that_runs_workers_delivers_however_it_is_started(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, how: str, program: str

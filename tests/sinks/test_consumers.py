@@ -134,6 +134,7 @@ def again(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Outbox], None
     return again
 
 
+@pytest.mark.thorough
 def test_the_consumer_of_the_page_has_one_effect_for_each_event(dsn, conn, kind, consumer, again):
     outbox = Outbox(dsn, retry="fixed:0.1")
     outbox.register(consumer.sink(), "*", max_attempts=None)

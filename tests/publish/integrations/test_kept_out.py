@@ -60,6 +60,7 @@ async def refused(kit: Kit, events: list[Event]) -> None:
                 await (kit.publish(tx, events[0]) if len(events) == 1 else kit.publish_many(tx, events))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("table", TABLES)
 async def test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there(
     kit: Kit, conn: psycopg.Connection[Any], table: str
