@@ -21,11 +21,10 @@ from partbox.handlers import Options
 from partbox.handlers.registry import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
-from partbox.operations import Operations
-from partbox.operations import arguments as asked
+from partbox.operations import Operations, arguments
 from partbox.platform import require_workers
-from partbox.publish import Bell, Moment, Publisher, PublishHooks, Scope, Sleepers
-from partbox.publish.given import NOT_GIVEN, event_of
+from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope
+from partbox.publish.publisher import NOT_GIVEN, event_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -65,7 +64,7 @@ class Outbox(Registrar, Operations):
         Registrar.__init__(self)
         Operations.__init__(self, dsn if callable(dsn) else loaded.dsn, loaded)
         self.codecs = Codecs(codecs)
-        self._workers = Sleepers()
+        self._workers = EmbeddedWorkers()
         self._hooks = PublishHooks()
         self._publisher = Publisher(
             self.settings.schema_name,
@@ -189,7 +188,7 @@ class Outbox(Registrar, Operations):
             self.codecs,
             self._database.resolve(),
             subscription=subscription,
-            concurrency=asked.count("concurrency", concurrency, self.settings.concurrency),
+            concurrency=arguments.count("concurrency", concurrency, self.settings.concurrency),
             meters=self._shown.meters(subscription, *self.handlers.names(subscription, self.settings)),
         )
         self._workers.add(worker)

@@ -12,11 +12,90 @@ Each that is not as Debezium has it by default is there for a reason:
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from string import Formatter
+from typing import Any, Final
 
-from partbox.cdc.route import TopicRoute
 from partbox.errors import SettingsError
+
+CONNECT_PASSWORD: Final = "${env:DEBEZIUM_PASSWORD}"  # noqa: S105  the name of a variable
+"""A placeholder that Kafka Connect replaces by a variable of its worker's environment."""
+
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def connect(name: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """The document that creates the connector in Kafka Connect: POST it to /connectors."""
+    return {"name": name, "config": {**options, "database.password": CONNECT_PASSWORD}}
+
+
+def properties(name: str, options: Mapping[str, str]) -> str:
+    """A file of Java's properties, for a program with Debezium's engine in it."""
+    lines = [f"{key}={_escaped(value)}" for key, value in {"name": name, **options}.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    """The value in ASCII; a leading blank would be dropped."""
+    text = "".join(_ESCAPES.get(each) or _ascii(each) for each in value)
+    return f"\\{text}" if text.startswith(" ") else text
+
+
+def _ascii(character: str) -> str:
+    if character.isascii() and character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
+
+
+TOPIC_FIELDS: Final = ("aggregate_type", "event_type")
+"""Columns that a topic may be named for: those that every record has."""
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]*")
+_THERE = " and ".join(f"{{{field}}}" for field in TOPIC_FIELDS)
+
+
+class TopicRoute:
+    """A template such as `{aggregate_type}-events`, of one field at most, for the router knows no more.
+
+    SettingsError for another field or several, and for a character that no topic of Kafka may have.
+    """
+
+    def __init__(self, template: str) -> None:
+        pieces = _pieces(template)
+        fields = [field for _, field in pieces if field is not None]
+        for field in fields:
+            if field not in TOPIC_FIELDS:
+                raise SettingsError(f"topic {template!r} names {{{field}}}: there are {_THERE}")
+        if len(fields) > 1:
+            raise SettingsError(f"topic {template!r} names {len(fields)} fields: Debezium's router takes one")
+        if not template or not all(_LEGAL.fullmatch(text) for text, _ in pieces):
+            raise SettingsError(
+                f"topic {template!r} must consist of letters a to z, digits, '.', '_', '-' and one {{field}}"
+            )
+        self._field = fields[0] if fields else TOPIC_FIELDS[0]
+        self._replacement = "".join(f"{text}${{routedByValue}}" if field else text for text, field in pieces)
+
+    def options(self) -> dict[str, str]:
+        """The template as options of the router."""
+        return {"route.by.field": self._field, "route.topic.replacement": self._replacement}
+
+
+def _pieces(template: str) -> list[tuple[str, str | None]]:
+    """Texts, each with the field after it, as it stands in the braces."""
+    try:
+        parsed = list(Formatter().parse(template))
+    except ValueError as error:
+        raise SettingsError(
+            f"topic {template!r}: {error}: write one field in braces, such as {TOPIC_FIELDS[0]}"
+        ) from None
+    return [(text, None if name is None else _written(name, spec, how)) for text, name, spec, how in parsed]
+
+
+def _written(name: str, spec: str | None, conversion: str | None) -> str:
+    return name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
+
 
 HEADERS: Final = {
     "eventType": "event_type",

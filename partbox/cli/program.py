@@ -120,8 +120,7 @@ def before(context: typer.Context, version: Version = False, markdown: Markdown 
 
 
 def _add(app: typer.Typer, entry: CommandEntry) -> None:
-    from partbox.cli.shell.flags import with_settings
-    from partbox.cli.shell.spelling import spelled
+    from partbox.cli.shell.flags import spelled, with_settings
 
     if entry.group:
         group = entry.room.app

@@ -27,7 +27,7 @@ from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
 from partbox.observe.health.siblings import Siblings
 from partbox.observe.logs.log_event import log_event
-from partbox.operations.stats.rates import Pace, Rates
+from partbox.operations.stats import Pace, Rates
 
 log = logging.getLogger("partbox.http")
 

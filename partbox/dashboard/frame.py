@@ -10,7 +10,7 @@ from partbox.dashboard.page_text import cut
 from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats, Running
-from partbox.operations.stats.happenings import Happening
+from partbox.operations.stats import Happening
 from partbox.text import nodes
 
 NOBODY = -1

@@ -9,8 +9,7 @@ from uuid import UUID
 from partbox.dashboard.page_text import cut
 from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.inspect.stats import Cluster, Instance
-from partbox.operations.stats.happenings import News, changes, partitions
-from partbox.operations.stats.rates import Rates
+from partbox.operations.stats import News, Rates, changes, partitions
 
 KEPT_POINTS = 121  # a second apart
 GAP = 10.0  # seconds without a look after which the past is forgotten

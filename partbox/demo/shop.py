@@ -72,7 +72,7 @@ class Shop:
         declined = picked is not None and random.random() < DECLINED
         with conn.transaction():
             if picked is None:
-                moved = _place(conn, self._schema, random.randrange(5, 500))
+                moved = _workspace(conn, self._schema, random.randrange(5, 500))
             else:
                 moved = _advance(conn, self._schema, picked)
             if moved is None:  # another clerk had shipped it before
@@ -91,7 +91,7 @@ class Shop:
                 self._open.remove(order)
 
 
-def _place(conn: Connection[Any], schema: str, total: int) -> tuple[int, int] | None:
+def _workspace(conn: Connection[Any], schema: str, total: int) -> tuple[int, int] | None:
     """Insert an order; `(order, step)`."""
     return conn.execute(query("demo_place", schema), {"total": total}).fetchone()
 

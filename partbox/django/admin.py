@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 from django.contrib import admin, messages
 from django.http import HttpRequest
 
-from partbox.django import outbox, queries
+from partbox.django import database, outbox
 from partbox.django.conf import config
 from partbox.django.models import Dead, Record
 from partbox.errors import PartboxError
@@ -52,7 +52,7 @@ class RecordAdmin(ReadOnly):
         found = super().get_queryset(request).filter(partition__in=PARTITIONS).defer("payload")
         if getattr(request.resolver_match, "kwargs", {}).get("object_id"):
             return found
-        return found.filter(id__gt=queries.newest() - RECENT)
+        return found.filter(id__gt=database.newest() - RECENT)
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return () if _sees_payloads(request) else ("payload",)

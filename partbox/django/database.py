@@ -1,6 +1,8 @@
 """The database of the outbox, as Django knows it."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
@@ -8,7 +10,9 @@ from django.utils.connection import ConnectionDoesNotExist
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Conninfo
 
+from partbox.db import statements
 from partbox.django.conf import config
+from partbox.protocol.hashing import partition_of
 
 _NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 
@@ -44,3 +48,38 @@ def dsn() -> str:
     if not values.keys() & {"dbname", "service"}:
         values["dbname"] = "postgres"  # as Django does
     return make_conninfo("", **values)
+
+
+def newest() -> int:
+    """The highest record id that was given out."""
+    return int(_row(statements.django_newest)[0])
+
+
+def published() -> int:
+    """An id at or a little above that of the record which this session has published last."""
+    return int(_row(statements.django_published)[0])
+
+
+class TaskRow(NamedTuple):
+    """A task, from its record and its parked row."""
+
+    path: str
+    payload: Any
+    created_at: Any
+    status: str
+    attempts: int | None
+    error: str | None
+    trace: str | None
+
+
+def task(subscription: str, aggregate_type: str, id: int, event_id: UUID) -> TaskRow | None:
+    """The task of this event; None if the log has no such event."""
+    values = {"subscription": subscription, "aggregate_type": aggregate_type, "id": id, "event_id": event_id}
+    found = _row(statements.django_task, values | {"partition": partition_of(str(event_id))})
+    return None if found is None else TaskRow(*found)
+
+
+def _row(statement: Callable[[str], bytes], values: dict[str, Any] | None = None) -> Any:
+    with connection().cursor() as cursor:
+        cursor.execute(statement(config().schema).decode(), values or {})
+        return cursor.fetchone()

@@ -1,4 +1,9 @@
-"""The part of an outbox that operators use, and its database."""
+"""The operators' verbs: a file for each noun that they act on.
+
+`dead`, `blocked`, `subscriptions` and `stats` are objects of an outbox; `purge` and `rebase` are its methods. Each call
+opens a `session` of its own, checks what it was given by `arguments`, and has its statements in `partbox.db.operator`
+or `partbox.db.inspect`. `Operations` is the part of an outbox that has them all.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING

@@ -1,10 +1,14 @@
-"""Checks of an operator's arguments; each raises ArgumentError with the value and the form it must have."""
+"""Checks of an operator's arguments.
+
+Each function returns the value as it is meant, or raises PartboxError with the value and the form it must have.
+"""
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from partbox.duration import seconds
@@ -13,12 +17,15 @@ from partbox.events import checks
 
 LARGEST: Final = (1 << 63) - 1
 DIGITS: Final = len(str(LARGEST))
+LONGEST: Final = 100  # characters of a subscription's name
+EXAMPLE: Final = "2026-01-31T09:00:00Z"
 GROUP: Final = re.compile(rf"-?[0-9]{{1,{DIGITS}}}")
 
 Id = int | str | UUID
 AggregateId = str | int | UUID
 Length = timedelta | float | str
 Bound = datetime | Length
+Moment = datetime | str
 
 
 class ArgumentError(PartboxError):
@@ -64,8 +71,10 @@ def length(name: str, value: Length) -> float:
         raise ArgumentError(name, f"{value!r} is no length of time: {error}") from None
 
 
-def bound(name: str, value: Bound) -> datetime | float:
-    """A time, or so many seconds ago."""
+def bound(name: str, value: Bound | None) -> datetime | float | None:
+    """A time, or a number of seconds ago; None is no bound."""
+    if value is None:
+        return None
     with suppress(ValueError):
         return seconds(value)
     when: Bound = value
@@ -128,3 +137,85 @@ def record_or_event(value: Id) -> int | UUID:
             except ValueError:
                 pass
     raise PartboxError(f"{value!r} is neither a record id, such as 42, nor an event id, a UUID")
+
+
+class StartPosition(NamedTuple):
+    """The position at which a new subscription starts: the beginning, a time, or (neither) now."""
+
+    beginning: bool
+    since: datetime | None
+
+
+class ReplayPosition(NamedTuple):
+    """The position at which a replay starts: one of the two."""
+
+    from_id: int | None
+    from_time: datetime | None
+
+    def __str__(self) -> str:
+        return f"record {self.from_id}" if self.from_time is None else self.from_time.isoformat()
+
+
+def subscription_name(value: str) -> str:
+    """The name of a new subscription."""
+    kind("subscription", value)
+    if len(value) > LONGEST:
+        raise ArgumentError("subscription", f"{value[:20]!a}… has {len(value)} characters, above {LONGEST}: shorten it")
+    if not value.isprintable() or value != value.strip():
+        raise ArgumentError(
+            "subscription", f"{value!a} begins or ends with a blank, or holds control characters: rename it"
+        )
+    return value
+
+
+def event_types(values: Iterable[str | Enum] | None) -> list[str] | None:
+    """The event types that are wanted; None = all."""
+    if values is None:
+        return None
+    if isinstance(values, str | Enum):
+        raise ArgumentError("types", f"{values!r} is one type: give a list, [{values!r}]")
+    found = sorted({kind("type", each) for each in values})
+    if not found:
+        raise ArgumentError("types", "is empty, so nothing would ever be delivered: name some, or leave it out for all")
+    return found
+
+
+def time_with_zone(what: str, value: Moment) -> datetime:
+    """A time with its zone, as datetime or in ISO 8601."""
+    try:
+        when = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ArgumentError(what, f"{value!r} is no time: write it in ISO 8601, such as {EXAMPLE}") from None
+    if not isinstance(when, datetime):
+        raise ArgumentError(what, f"must be a datetime, not {type(when).__name__} {when!r}: convert it")
+    if when.utcoffset() is None:
+        raise ArgumentError(what, f"{value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
+    return when
+
+
+def start_position(value: Moment) -> StartPosition:
+    """ "beginning", "now" or a time."""
+    if value in ("beginning", "now"):
+        return StartPosition(value == "beginning", None)
+    try:
+        return StartPosition(False, time_with_zone("start", value))
+    except ArgumentError as error:
+        raise ArgumentError(error.name, f'{error.said}; or "beginning", or "now"') from None
+
+
+def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosition:
+    """A record id, or a time."""
+    if (from_id is None) == (from_time is None):
+        raise PartboxError(f"from_id {from_id!r}, from_time {from_time!r}: give one of the two")
+    if from_time is not None:
+        return ReplayPosition(None, time_with_zone("from_time", from_time))
+    if isinstance(from_id, bool) or not isinstance(from_id, int) or not 1 <= from_id <= LARGEST:
+        raise ArgumentError("from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {LARGEST}")
+    return ReplayPosition(from_id, None)
+
+
+def parsed_position(text: str) -> ReplayPosition:
+    """A record id if it is a number, else a time."""
+    if not (text.isascii() and text.isdecimal()):
+        return replay_position(None, text)
+    return replay_position(int(text) if len(text) <= DIGITS else LARGEST + 1, None)

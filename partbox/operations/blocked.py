@@ -1,52 +1,39 @@
 """Blocked aggregates for operators: list, retry, skip."""
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import Enum
-from typing import Any
-
-from psycopg import Connection
 
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Bounds, Head
-from partbox.db.session import require, session
 from partbox.errors import PartboxError
-from partbox.observe.logs.log_event import log_event
-from partbox.operations import arguments as asked
-from partbox.settings import Settings
-
-log = logging.getLogger("partbox.commands")
+from partbox.operations import arguments
+from partbox.operations.session import OperatorVerbs
 
 Keys = list[BlockedKey]
 Groups = list[BlockedGroup]
 
 
-class BlockedKeys:
+class BlockedKeys(OperatorVerbs):
     """The blocked aggregates of an outbox. Every call opens a connection of its own.
 
     A key is blocked while a record of it is to be run before its others: the head. What cannot be done raises
     PartboxError with the remedy; a database that cannot be reached raises psycopg.Error.
     """
 
-    def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
-        self._dsn = dsn
-        self._settings = settings
-        self._schema = settings.schema_name
+    _noun = "blocked"
 
     def list(
         self,
         limit: int = 100,
         *,
-        since: asked.Bound | None = None,
-        until: asked.Bound | None = None,
+        since: arguments.Bound | None = None,
+        until: arguments.Bound | None = None,
         subscription: str = "default",
     ) -> Keys:
         """At most `limit` blocked keys, the longest blocked first.
 
         Those blocked since `since` or later, and before `until`: times, or lengths such as "2h", which ended now.
         """
-        limit, bounds = asked.limit(limit), _bounds(since, until)
+        limit, bounds = arguments.limit(limit), _bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.listed(conn, self._schema, subscription, limit, bounds)
 
@@ -54,17 +41,17 @@ class BlockedKeys:
         self,
         limit: int = 100,
         *,
-        since: asked.Bound | None = None,
-        until: asked.Bound | None = None,
+        since: arguments.Bound | None = None,
+        until: arguments.Bound | None = None,
         subscription: str = "default",
     ) -> Groups:
         """At most `limit` groups of blocked keys that wait for heads that are alike, the most frequent first."""
-        limit, bounds = asked.limit(limit), _bounds(since, until)
+        limit, bounds = arguments.limit(limit), _bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.groups(conn, self._schema, subscription, limit, bounds)
 
     def retry_now(
-        self, aggregate_type: str | Enum, aggregate_id: asked.AggregateId, *, subscription: str = "default"
+        self, aggregate_type: str | Enum, aggregate_id: arguments.AggregateId, *, subscription: str = "default"
     ) -> Head:
         """Let the head of a key run now: what it waits for is over, a dead one is replayed.
 
@@ -74,9 +61,9 @@ class BlockedKeys:
         with self._session(subscription) as conn:
             head = blocked.retry_now(conn, self._schema, subscription, aggregate_type, aggregate_id)
         head = _found(head, aggregate_type, aggregate_id, subscription)
-        log_event(
-            log,
-            "command",
+        self._log(
+            "retry",
+            subscription,
             "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s",
             head.record_id,
             aggregate_type,
@@ -84,15 +71,13 @@ class BlockedKeys:
             subscription,
             head.state,
             "" if head.changed else ", as it would anyway: nothing to do",
-            command="blocked retry",
-            subscription=subscription,
         )
         return head
 
     def skip(
         self,
         aggregate_type: str | Enum,
-        aggregate_id: asked.AggregateId,
+        aggregate_id: arguments.AggregateId,
         reason: str | None = None,
         *,
         subscription: str = "default",
@@ -102,7 +87,7 @@ class BlockedKeys:
         `reason` is put before its error. A handler that is running it at this moment has the last word.
         """
         aggregate_type, aggregate_id = _key(aggregate_type, aggregate_id)
-        said = "by hand" if reason is None else asked.text("reason", reason)
+        said = "by hand" if reason is None else arguments.text("reason", reason)
         with self._session(subscription) as conn:
             head = blocked.skip(
                 conn,
@@ -114,9 +99,9 @@ class BlockedKeys:
                 error_limit=self._settings.error_limit,
             )
         head = _found(head, aggregate_type, aggregate_id, subscription)
-        log_event(
-            log,
-            "command",
+        self._log(
+            "skip",
+            subscription,
             "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r",
             head.record_id,
             aggregate_type,
@@ -124,20 +109,12 @@ class BlockedKeys:
             subscription,
             head.state,
             said,
-            command="blocked skip",
-            subscription=subscription,
         )
         return head
 
-    @contextmanager
-    def _session(self, subscription: str) -> Iterator[Connection[Any]]:
-        with session(self._dsn, self._settings, "partbox blocked") as conn:
-            require(conn, self._schema, subscription)
-            yield conn
 
-
-def _key(aggregate_type: str | Enum, aggregate_id: asked.AggregateId) -> tuple[str, str]:
-    return asked.kind("aggregate_type", aggregate_type), asked.aggregate_id(aggregate_id)
+def _key(aggregate_type: str | Enum, aggregate_id: arguments.AggregateId) -> tuple[str, str]:
+    return arguments.kind("aggregate_type", aggregate_type), arguments.aggregate_id(aggregate_id)
 
 
 def _found(head: Head | None, aggregate_type: str, aggregate_id: str, subscription: str) -> Head:
@@ -149,7 +126,5 @@ def _found(head: Head | None, aggregate_type: str, aggregate_id: str, subscripti
     return head
 
 
-def _bounds(since: asked.Bound | None, until: asked.Bound | None) -> Bounds:
-    return Bounds(
-        None if since is None else asked.bound("since", since), None if until is None else asked.bound("until", until)
-    )
+def _bounds(since: arguments.Bound | None, until: arguments.Bound | None) -> Bounds:
+    return Bounds(arguments.bound("since", since), arguments.bound("until", until))

@@ -1,8 +1,6 @@
 """Dead records for operators: list, replay, discard."""
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -10,14 +8,10 @@ from psycopg import Connection
 
 from partbox.db.operator import dead
 from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord, Filters
-from partbox.db.session import require, session
 from partbox.errors import PartboxError
-from partbox.observe.logs.log_event import log_event
-from partbox.operations import arguments as asked
-from partbox.settings import Settings
+from partbox.operations import arguments
+from partbox.operations.session import OperatorVerbs
 from partbox.text.wording import counted
-
-log = logging.getLogger("partbox.commands")
 
 DONE = {"replay": "replayed", "discard": "discarded"}
 MEANWHILE = "later events of their aggregates may have been delivered meanwhile"
@@ -28,7 +22,7 @@ Progress = Callable[[int, int], None]
 Act = Callable[[Connection[Any], str, str, list[int]], int]
 
 
-class DeadRecords:
+class DeadRecords(OperatorVerbs):
     """The dead records of an outbox. Every call opens a connection of its own.
 
     The filters are those of `list` everywhere: `event_type`, `aggregate_type`, `aggregate_id`, and `older_than`, a
@@ -38,42 +32,40 @@ class DeadRecords:
     database that cannot be reached raises psycopg.Error: no answer ever means "none".
     """
 
-    def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
-        self._dsn = dsn
-        self._settings = settings
-        self._schema = settings.schema_name
+    _noun = "dead"
 
     def list(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
         aggregate_id: str | None = None,
-        older_than: asked.Length | None = None,
+        older_than: arguments.Length | None = None,
         limit: int = 100,
         *,
         after: int | None = None,
         group: int | str | None = None,
-        since: asked.Bound | None = None,
-        until: asked.Bound | None = None,
+        since: arguments.Bound | None = None,
+        until: arguments.Bound | None = None,
         subscription: str = "default",
     ) -> Records:
         """At most `limit` dead records, oldest first, without payloads; `after`: those with higher record ids only."""
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         with self._session(subscription) as conn:
             filters = dead.resolved(conn, self._schema, filters)
-            return dead.listed(conn, self._schema, subscription, filters, asked.limit(limit), asked.after(after))
+            page = arguments.limit(limit), arguments.after(after)
+            return dead.listed(conn, self._schema, subscription, filters, *page)
 
     def groups(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
         aggregate_id: str | None = None,
-        older_than: asked.Length | None = None,
+        older_than: arguments.Length | None = None,
         limit: int = 100,
         *,
         group: int | str | None = None,
-        since: asked.Bound | None = None,
-        until: asked.Bound | None = None,
+        since: arguments.Bound | None = None,
+        until: arguments.Bound | None = None,
         subscription: str = "default",
     ) -> Groups:
         """At most `limit` groups of dead records that are alike, the most frequent first: of one event type, with one
@@ -81,18 +73,18 @@ class DeadRecords:
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         with self._session(subscription) as conn:
             filters = dead.resolved(conn, self._schema, filters)
-            return dead.groups(conn, self._schema, subscription, filters, asked.limit(limit))
+            return dead.groups(conn, self._schema, subscription, filters, arguments.limit(limit))
 
     def count(  # public: its filters are keywords
         self,
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
         aggregate_id: str | None = None,
-        older_than: asked.Length | None = None,
+        older_than: arguments.Length | None = None,
         *,
         group: int | str | None = None,
-        since: asked.Bound | None = None,
-        until: asked.Bound | None = None,
+        since: arguments.Bound | None = None,
+        until: arguments.Bound | None = None,
         subscription: str = "default",
     ) -> int:
         """The number of dead records that match."""
@@ -100,14 +92,14 @@ class DeadRecords:
         with self._session(subscription) as conn:
             return dead.count(conn, self._schema, subscription, dead.resolved(conn, self._schema, filters))
 
-    def show(self, id: asked.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
+    def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
         """One dead record with its headers and times; with its payload, verbatim, only if `payload` is true."""
         with self._session(subscription) as conn:
             record_id = self._record(conn, subscription, id)
             found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
             return found or self._refuse(conn, subscription, record_id)
 
-    def replay(self, id: asked.Id, *, subscription: str = "default") -> int:
+    def replay(self, id: arguments.Id, *, subscription: str = "default") -> int:
         """Deliver a dead record again, with all its attempts and before every unstarted event of its aggregate: 1.
 
         Its last error is kept. Later events of the aggregate may have been delivered since it died.
@@ -117,7 +109,7 @@ class DeadRecords:
             if not dead.replay(conn, self._schema, subscription, [record_id]):
                 self._refuse(conn, subscription, record_id)
         text = "replayed dead record %d of subscription %r; %s"
-        _tell("replay", subscription, text, record_id, subscription, MEANWHILE)
+        self._log("replay", subscription, text, record_id, subscription, MEANWHILE)
         return 1
 
     def replay_all(  # public: its filters are keywords
@@ -125,11 +117,11 @@ class DeadRecords:
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
         aggregate_id: str | None = None,
-        older_than: asked.Length | None = None,
+        older_than: arguments.Length | None = None,
         *,
         group: int | str | None = None,
-        since: asked.Bound | None = None,
-        until: asked.Bound | None = None,
+        since: arguments.Bound | None = None,
+        until: arguments.Bound | None = None,
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
@@ -142,13 +134,13 @@ class DeadRecords:
         filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
         return self._bulk("replay", dead.replay, filters, subscription, progress)
 
-    def discard(self, id: asked.Id, *, subscription: str = "default") -> int:
+    def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
         """Give up a dead record for good: it is never delivered, and what it blocked goes on: 1."""
         with self._session(subscription) as conn:
             record_id = self._record(conn, subscription, id)
             if not dead.discard(conn, self._schema, subscription, [record_id]):
                 self._refuse(conn, subscription, record_id)
-        _tell("discard", subscription, "discarded dead record %d of subscription %r", record_id, subscription)
+        self._log("discard", subscription, "discarded dead record %d of subscription %r", record_id, subscription)
         return 1
 
     def discard_all(  # public: its filters are keywords
@@ -156,11 +148,11 @@ class DeadRecords:
         event_type: str | Enum | None = None,
         aggregate_type: str | Enum | None = None,
         aggregate_id: str | None = None,
-        older_than: asked.Length | None = None,
+        older_than: arguments.Length | None = None,
         *,
         group: int | str | None = None,
-        since: asked.Bound | None = None,
-        until: asked.Bound | None = None,
+        since: arguments.Bound | None = None,
+        until: arguments.Bound | None = None,
         subscription: str = "default",
         progress: Progress | None = None,
     ) -> int:
@@ -182,18 +174,12 @@ class DeadRecords:
             finally:
                 note = f"; {MEANWHILE}" if act is dead.replay else ""
                 text, of = "%s %d of %s of subscription %r%s%s", counted(total, "dead record")
-                _tell(f"{what} --all", subscription, text, DONE[what], done, of, subscription, filters, note)
+                self._log(f"{what} --all", subscription, text, DONE[what], done, of, subscription, filters, note)
         return done
 
-    @contextmanager
-    def _session(self, subscription: str) -> Iterator[Connection[Any]]:
-        with session(self._dsn, self._settings, "partbox dead") as conn:
-            require(conn, self._schema, subscription)
-            yield conn
-
-    def _record(self, conn: Connection[Any], subscription: str, id: asked.Id) -> int:
+    def _record(self, conn: Connection[Any], subscription: str, id: arguments.Id) -> int:
         """The record id of a record id, or of an event id that is that of one dead record."""
-        parsed = asked.record_or_event(id)
+        parsed = arguments.record_or_event(id)
         if isinstance(parsed, int):
             return parsed
         found = dead.of_event(conn, self._schema, subscription, parsed)
@@ -225,21 +211,17 @@ def _filters(
     event_type: str | Enum | None,
     aggregate_type: str | Enum | None,
     aggregate_id: str | None,
-    older_than: asked.Length | None,
+    older_than: arguments.Length | None,
     group: int | str | None,
-    since: asked.Bound | None,
-    until: asked.Bound | None,
+    since: arguments.Bound | None,
+    until: arguments.Bound | None,
 ) -> Filters:
     return Filters(
-        None if event_type is None else asked.kind("event_type", event_type),
-        None if aggregate_type is None else asked.kind("aggregate_type", aggregate_type),
-        None if aggregate_id is None else asked.text("aggregate_id", aggregate_id),
-        None if older_than is None else asked.length("older_than", older_than),
-        None if group is None else asked.group(group),
-        None if since is None else asked.bound("since", since),
-        None if until is None else asked.bound("until", until),
+        None if event_type is None else arguments.kind("event_type", event_type),
+        None if aggregate_type is None else arguments.kind("aggregate_type", aggregate_type),
+        None if aggregate_id is None else arguments.text("aggregate_id", aggregate_id),
+        None if older_than is None else arguments.length("older_than", older_than),
+        None if group is None else arguments.group(group),
+        arguments.bound("since", since),
+        arguments.bound("until", until),
     )
-
-
-def _tell(command: str, subscription: str, text: str, *arguments: object) -> None:
-    log_event(log, "command", text, *arguments, command=f"dead {command}", subscription=subscription)

@@ -20,7 +20,7 @@ from partbox.db.operator.rebase import Known, Problem, Rebased
 from partbox.db.session import session
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
-from partbox.operations import arguments as asked
+from partbox.operations import arguments
 from partbox.settings import Settings
 from partbox.text.wording import counted, in_short
 
@@ -45,7 +45,7 @@ def rebase(
     settings: Settings,
     *,
     force: bool = False,
-    timeout: asked.Length,
+    timeout: arguments.Length,
     progress: Progress = lambda what: None,
 ) -> Rebased:
     """Make the copy in the schema of the settings one of this cluster; the result. All or nothing.
@@ -53,7 +53,7 @@ def rebase(
     Waits at most `timeout` for publishers to end their transactions. PartboxError if it need not be (unless `force`),
     if workers are alive, or if the wait was too short. Raises psycopg.Error.
     """
-    patience, schema = asked.length("timeout", timeout), settings.schema_name
+    patience, schema = arguments.length("timeout", timeout), settings.schema_name
     with session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, schema, force)
         dead = _silent(conn, schema, progress)

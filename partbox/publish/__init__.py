@@ -2,20 +2,20 @@
 
 from partbox.publish.adapter import Adapter, AsyncAdapter
 from partbox.publish.bell import Bell
+from partbox.publish.embedded_workers import EmbeddedWorkers
 from partbox.publish.hooks import Moment, PublishHooks
 from partbox.publish.integrations import register
 from partbox.publish.publisher import Publisher
-from partbox.publish.scope import Scope
-from partbox.publish.sleepers import Sleepers
+from partbox.publish.transaction_scope import Scope
 
 __all__ = [
     "Adapter",
     "AsyncAdapter",
     "Bell",
+    "EmbeddedWorkers",
     "Moment",
     "PublishHooks",
     "Publisher",
     "Scope",
-    "Sleepers",
     "register",
 ]

@@ -14,8 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from partbox.errors import PublishError
-from partbox.publish.ending import Call, EndReporter
 from partbox.publish.steps import Copy, Row, Steps
+from partbox.publish.transaction_outcome import Call, EndReporter
 
 T = TypeVar("T")
 
@@ -31,7 +31,8 @@ Parameters = Mapping[str, Any]
 class Library:
     """The common part of both kinds of adapters. `on_commit` and `on_rollback` are called only for ends in `tells`.
 
-    `mark` and `wakes` are as in `ending.EndReporter`; they suit a library that tracks savepoints itself.
+    `savepoint_mark` and `wake_after_commit` are as in `EndReporter`; they suit a library that tracks
+    savepoints itself.
     """
 
     copies: bool = False
@@ -46,7 +47,7 @@ class Library:
     def __init__(self, conn: Any) -> None:
         self.conn = conn
 
-    def reports(self) -> EndReporter:
+    def end_reporter(self) -> EndReporter:
         """The object that reports the end of the transaction."""
         return self
 
@@ -57,7 +58,7 @@ class Library:
         """
         return None
 
-    def mark(self) -> int | None:
+    def savepoint_mark(self) -> int | None:
         return None
 
     def on_commit(self, call: Call) -> None:
@@ -68,7 +69,7 @@ class Library:
         """Make the call once the writes so far are rolled back, to a savepoint or entirely."""
         raise NotImplementedError
 
-    def wakes(self, call: Call) -> None:
+    def wake_after_commit(self, call: Call) -> None:
         if COMMIT in self.tells:
             self.on_commit(call)
 

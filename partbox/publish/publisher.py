@@ -7,6 +7,7 @@ takes a fifth more CPU time.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -17,15 +18,17 @@ from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PublishError
 from partbox.events import Event
+from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.observe import Observers
-from partbox.publish import ending, integrations, steps, transaction
+from partbox.publish import integrations, steps, transaction, transaction_outcome
 from partbox.publish.adapter import COMMIT, ROLLBACK, Library
 from partbox.publish.bell import Bell, place_of
+from partbox.publish.embedded_workers import EmbeddedWorkers
 from partbox.publish.failures import Explained
 from partbox.publish.fields import all_fields, fields_of, parameters
 from partbox.publish.hooks import Moment, PublishHooks
 from partbox.publish.integrations.psycopg import is_async_psycopg, is_psycopg
-from partbox.publish.sleepers import Sleepers
+from partbox.publish.transaction_outcome import EndReporter
 from partbox.publish.writing import write
 
 Batch = tuple[list[Event], list[UUID | None]]
@@ -34,16 +37,17 @@ Batch = tuple[list[Event], list[UUID | None]]
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publishes into one schema. Every method raises PublishError before anything is written, and leaves the
-    connection as it was: it neither commits nor changes it. `max_payload` is in bytes; `sleepers` are woken after a
-    commit that the connection reports.
+    """Publishes into one schema. Every method raises PublishError before anything is written.
+
+    It leaves the connection as it was: it neither commits nor changes it. `max_payload` is in bytes; `workers` are
+    those of this process, which are woken after a commit that the connection reports.
     """
 
     schema: str
     codecs: Codecs
     max_payload: int
     hooks: PublishHooks
-    sleepers: Sleepers
+    workers: EmbeddedWorkers
     observers: Observers = field(default_factory=Observers)
     bell: Bell = field(default_factory=Bell)
 
@@ -128,21 +132,25 @@ class Publisher:
         with self.observers.publishing(events) as headers:
             yield [event.with_headers(headers) for event in events] if headers else events
 
-    def _reports(self, adapter: Library) -> ending.EndReporter | None:
+    def _reports(self, adapter: Library) -> EndReporter | None:
         """The reporter of the end of the transaction, if needed; PublishError if a hook needs an end that cannot be
         reported."""
         if not self.hooks.follow:
-            return adapter.reports() if COMMIT in adapter.tells and self.sleepers else None
+            return adapter.end_reporter() if COMMIT in adapter.tells and self.workers else None
         wanted = {COMMIT: self.hooks.at(Moment.AFTER_COMMIT), ROLLBACK: self.hooks.at(Moment.AFTER_ROLLBACK)}
         if any(hooks and end not in adapter.tells for end, hooks in wanted.items()):
             raise PublishError(
                 "there are after_commit or after_rollback hooks, and this connection cannot report how its "
                 f"transaction ends: {adapter.untold}"
             )
-        return adapter.reports()
+        return adapter.end_reporter()
 
     def _writing(
-        self, events: list[Event], adapter: Library, reports: ending.EndReporter | None, tell: Callable[..., Any]
+        self,
+        events: list[Event],
+        adapter: Library,
+        reports: EndReporter | None,
+        tell: Callable[..., Any],
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
         """Write the events; their ids, and those that were published."""
         batch = all_fields(events, self.codecs, self.max_payload)
@@ -150,20 +158,20 @@ class Publisher:
         ids = yield from write(self.schema, events, batch, asked, copies=adapter.copies)
         published = [event for event, event_id in zip(events, ids, strict=True) if event_id is not None]
         if reports is not None and published:
-            if self.sleepers:
-                reports.wakes(self.sleepers.wake)
+            if self.workers:
+                reports.wake_after_commit(self.workers.wake)
             if self.hooks.follow:
                 yield from self._follow(reports, partial(tell, events=published))
         return ids, published
 
     def _wake_after(self, conn: transaction.AnyConnection) -> None:
-        reports = ending.of(conn)
+        reports = transaction_outcome.of(conn)
         if reports is not None:
-            reports.wakes(self.sleepers.wake)
+            reports.wake_after_commit(self.workers.wake)
 
-    def _follow(self, reports: ending.EndReporter, tell: Callable[[Moment], Any]) -> steps.Steps[None]:
+    def _follow(self, reports: EndReporter, tell: Callable[[Moment], Any]) -> steps.Steps[None]:
         """Register the hooks with the end of the transaction for the events just published."""
-        mark = reports.mark()
+        mark = reports.savepoint_mark()
         if mark is not None:
             yield steps.Execute(statements.publish_mark(self.schema), {"mark": str(mark)})
         if self.hooks.at(Moment.AFTER_COMMIT):
@@ -177,3 +185,17 @@ def _id_of(event: Event, batch: Batch) -> UUID | None:
     events, ids = batch
     own = (place for place, each in enumerate(events) if each.event_id == event.event_id)
     return ids[next(own, 0)] if ids else None
+
+
+__all__ = ["NOT_GIVEN", "event_of"]
+
+
+def event_of(event: Event | str | Enum, payload: Any, fields: EventFields) -> Event:
+    """The event to publish; PublishError if it has no payload (NOT_GIVEN), or is given twice."""
+    if not isinstance(event, Event):
+        if payload is NOT_GIVEN:
+            raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
+        return Event(event, payload, **fields)
+    if payload is not NOT_GIVEN or fields:
+        raise PublishError("an Event already has its payload and fields: give them to the Event")
+    return event

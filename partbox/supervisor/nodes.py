@@ -13,7 +13,7 @@ from partbox.observe.health.database_names import database_names
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.logs.setup import level_of
 from partbox.observe.metrics.registry import ApplicationRegistry
-from partbox.operations import arguments as asked
+from partbox.operations import arguments
 from partbox.operations.subscriptions import Subscriptions
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.child import Job
@@ -66,7 +66,7 @@ class Nodes:
             self.load or partial(_carried, self.handlers, self.codecs),
             given,
             self.subscription,
-            asked.count("concurrency", self.concurrency, settings.concurrency),
+            arguments.count("concurrency", self.concurrency, settings.concurrency),
             level_of(settings),
             self.dead_to,
             None if meters is None else meters.layout,
@@ -75,7 +75,7 @@ class Nodes:
         return Supervisor(
             job,
             handlers=self.handlers,
-            processes=asked.count("processes", self.processes, settings.processes),
+            processes=arguments.count("processes", self.processes, settings.processes),
             meters=meters,
             prepare=partial(self._enter, dsn, given),
         )

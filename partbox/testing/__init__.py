@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from partbox.testing.cases import PartboxAsyncTestCase, PartboxTestCase
     from partbox.testing.delivered import delivered
     from partbox.testing.kit import Kit
+    from partbox.testing.outcomes import Drained, Settled
     from partbox.testing.published import Published
-    from partbox.testing.settled import Drained, Settled
     from partbox.testing.sink import RecordingSink
 
 __all__ = [
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Drained": "settled",
+    "Drained": "outcomes",
     "Kit": "kit",
     "PartboxAsyncTestCase": "cases",
     "PartboxTestCase": "cases",
     "Published": "published",
     "RecordingSink": "sink",
-    "Settled": "settled",
+    "Settled": "outcomes",
     "delivered": "delivered",
 }
 

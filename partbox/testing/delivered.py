@@ -9,7 +9,7 @@ from partbox.events import Claim, DeliveredEvent, Event
 from partbox.events.event import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.fields import fields_of
-from partbox.publish.given import NOT_GIVEN, event_of
+from partbox.publish.publisher import NOT_GIVEN, event_of
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_PAYLOAD = 1 << 30

@@ -17,8 +17,8 @@ from partbox.db.schema.migrate import migrate
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.testing.kit import Kit
+from partbox.testing.outcomes import Drained
 from partbox.testing.published import Published
-from partbox.testing.settled import Drained
 
 if TYPE_CHECKING:
     from django.test import SimpleTestCase as _Case

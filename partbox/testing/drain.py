@@ -21,8 +21,8 @@ from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.settings import Settings
 from partbox.testing import statements
-from partbox.testing.noting import Noting
-from partbox.testing.settled import Drained, Settled
+from partbox.testing.outcome_observer import Noting
+from partbox.testing.outcomes import Drained, Settled
 from partbox.testing.stepping import Await, Stepped
 from partbox.worker.owning.slot import STOPPING, Slot
 from partbox.worker.session import Session

@@ -9,8 +9,8 @@ from partbox.db.deadline import WatchedConnection
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.testing.drain import Connections, Drain
+from partbox.testing.outcomes import Drained
 from partbox.testing.sessions import NAME, Sessions
-from partbox.testing.settled import Drained
 
 
 class Drainer:

@@ -15,16 +15,16 @@ from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.event import EventFields
 from partbox.outbox import Outbox
-from partbox.publish.given import NOT_GIVEN
-from partbox.testing import pointing, statements
+from partbox.publish.publisher import NOT_GIVEN
+from partbox.testing import outbox_override, statements
 from partbox.testing.connections import psycopg_of
+from partbox.testing.direct_delivery import hand
 from partbox.testing.drainer import Drainer
 from partbox.testing.faults import Error, Faults
-from partbox.testing.handing import hand
+from partbox.testing.outcomes import Drained
 from partbox.testing.placing import Placing, State, place
 from partbox.testing.published import Published, Wanted, events_of
 from partbox.testing.sessions import Sessions
-from partbox.testing.settled import Drained
 from partbox.testing.sink import RecordingSink
 
 Type = str | Enum
@@ -43,7 +43,7 @@ class Kit:
         self.outbox = outbox
         self.dsn = outbox.dsn if dsn is None else DsnSource(dsn)()
         self._faults = Faults()
-        self._restore: Callable[[], None] | None = pointing.point(outbox, self.dsn, self._faults)
+        self._restore: Callable[[], None] | None = outbox_override.point(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
 
     def publish(self, event: Event | Type, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
@@ -146,7 +146,7 @@ class Kit:
         PartboxError if there is none.
         """
         sink = RecordingSink()
-        if not pointing.record(self.outbox.handlers, sink):
+        if not outbox_override.record(self.outbox.handlers, sink):
             raise PartboxError("no sink is registered with this outbox: register one, or a RecordingSink itself")
         return sink
 

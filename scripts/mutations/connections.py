@@ -54,7 +54,7 @@ MUTATIONS = (
     Mutation(
         "unanswered-commit-told-as-a-rollback",
         "A hook would undo what has committed: PostgreSQL does not stop for a client that is gone.",
-        "partbox/publish/ending.py",
+        "partbox/publish/transaction_outcome.py",
         "        return Outcome.COMMITTED if error is None else Outcome.UNKNOWN",
         "        return Outcome.COMMITTED if error is None else Outcome.ROLLED_BACK",
         (f"{UNKNOWN}::test_hooks_hear_nothing_of_a_commit_whose_connection_is_cut",),

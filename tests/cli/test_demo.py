@@ -18,12 +18,11 @@ from rich.console import Console
 from waiting import eventually
 
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
-from partbox.demo.meter import Throughput
-from partbox.demo.screen import Screen
+from partbox.demo.audit import Throughput
 from partbox.demo.summary import Summary
-from partbox.demo.view import Frame, picture
+from partbox.demo.view import Frame, Screen, picture
 from partbox.demo.view import line as line_of
-from partbox.operations.stats.happenings import Happening
+from partbox.operations.stats import Happening
 from partbox.terminal.roster import Roster
 
 PATIENCE = 60.0

@@ -15,7 +15,7 @@ from partbox.cli.shell.watching import Sighting
 from partbox.cli.views.top_view import Scene, picture
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats, Running
 from partbox.db.operator.blocked import BlockedKey
-from partbox.operations.stats.rates import Rates
+from partbox.operations.stats import Rates
 from partbox.terminal.roster import Roster
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

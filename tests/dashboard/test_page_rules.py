@@ -17,7 +17,7 @@ from partbox.dashboard.process_labels import ProcessLabel, from_roster, own
 from partbox.db.inspect.stats import Running
 from partbox.errors import PartboxError
 from partbox.http.address import Address, address
-from partbox.operations.stats.rates import Rates
+from partbox.operations.stats import Rates
 from partbox.terminal.roster import Roster
 
 TRICKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\ufeff\x00\x1b\x7f\x9b\n\t"

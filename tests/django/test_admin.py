@@ -26,7 +26,7 @@ assert partbox.django.outbox().drain()
 ids = [each.record_id for each in outbox.dead.list()]
 
 chief, clerk, viewer = client("chief"), client("clerk", "view_dead", "replay_dead"), client("viewer", "view_record")
-RECORDS, DEAD = "/admin/partbox/record/", "/admin/partbox/operations/dead/"
+RECORDS, DEAD = "/admin/partbox/record/", "/admin/partbox/dead/"
 
 def act(who, action, *chosen):
     data = {"action": action, "_selected_action": chosen}

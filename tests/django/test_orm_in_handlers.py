@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from partbox.publish.integrations.django_writes import _only_reads
+from partbox.publish.integrations.django import _only_reads
 
 HANDLERS = """
 

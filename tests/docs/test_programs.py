@@ -17,7 +17,7 @@ import pytest
 from forked import forks
 from psycopg.conninfo import conninfo_to_dict
 
-from partbox.cli.shell.relay_targets import chosen
+from partbox.cli.commands.relay import chosen
 from partbox.settings import load
 
 __all__ = ["forks"]

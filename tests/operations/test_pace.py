@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.db.inspect.stats import Cluster, Overview, PartitionStats
-from partbox.operations.stats.rates import Pace, delivered
+from partbox.operations.stats import Pace, delivered
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

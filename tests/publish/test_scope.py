@@ -10,7 +10,7 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.errors import PublishError
-from partbox.publish import ending
+from partbox.publish import transaction_outcome
 
 EVENT = Event("OrderPlaced", {"id": 42})
 DEFERRED = """
@@ -46,7 +46,7 @@ def test_the_connection_itself_is_yielded_and_stays_as_it_was(outbox: Outbox, ds
             assert app.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
             assert (app.autocommit, app.row_factory, app.closed) == (autocommit, dict_row, False)
             assert ends == [("commit", [{"id": 42}])]
-            assert ending.of(app) is None
+            assert transaction_outcome.of(app) is None
         ends.clear()
 
 

@@ -4,10 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Group, Json, Schema, Since, Subscription, Until
-from partbox.cli.shell.output import console, in_short, moment, print_json, printable, table
+from partbox.cli.shell.options import Group, OutboxOptions, Since, Subscription, Until, bundled
+from partbox.cli.shell.output import Listing, in_short, moment, print_answer, print_list, printable
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey
 from partbox.operations.blocked import BlockedKeys
 
@@ -23,20 +21,17 @@ Reason = Annotated[
     str | None, typer.Option(metavar="TEXT", show_default=False, help="Kept with the error of the skipped record.")
 ]
 
-COLUMNS = ("aggregate", "head", "type", "state", "due", "attempts", "followers", "since", "worker", "error")
-GROUPED = ("aggregates", "followers", "since", "to", "type", "state", "oldest", "its error")
-
 
 @app.command("list")
-def list_(  # its parameters are its options
+@bundled
+def list_(
+    *,
     since: Since = None,
     until: Until = None,
     group: Group = False,
     limit: Limit = 100,
     subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """List blocked aggregates, the longest blocked first: the record they wait for, and how many are parked behind it.
 
@@ -46,73 +41,60 @@ def list_(  # its parameters are its options
 
     Example: partbox blocked list --group --since 2h
     """
-    keys = _keys(dsn, schema)
+    keys = outbox.verbs(BlockedKeys)
     found: Any = (keys.groups if group else keys.list)(limit, since=since, until=until, subscription=subscription)
-    if json:
-        print_json(found)
-    elif not found:
-        between = "".join(f" {name} {value!r}" for name, value in (("since", since), ("until", until)) if value)
-        typer.echo(f"no blocked aggregate{between} in subscription {subscription!r}")
-    elif group:
-        console().print(table(GROUPED, map(_group_row, found), ("aggregates", "followers"), GROUPED[2:4]))
-    else:
-        console().print(table(COLUMNS, map(_row, found), ("head", "attempts", "followers"), ("due", "since")))
-        if len(found) == limit:
-            typer.echo(f"\nthe {limit:,} that are blocked the longest: --limit shows more")
+    between = "".join(f" {name} {value!r}" for name, value in (("since", since), ("until", until)) if value)
+    nothing = f"no blocked aggregate{between} in subscription {subscription!r}"
+    more = (
+        f"the {limit:,} that are blocked the longest: --limit shows more" if len(found) == limit and not group else ""
+    )
+    print_list(found, GROUPED if group else LISTED, outbox.json, nothing=nothing, more=more)
 
 
 @app.command()
+@bundled
 def retry(
+    *,
     aggregate_type: AggregateType,
     aggregate_id: AggregateId,
     subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """Let the record that an aggregate waits for run now, instead of when it is due; a dead one is replayed.
 
     Example: partbox blocked retry Order 7
     """
-    head = _keys(dsn, schema).retry_now(aggregate_type, aggregate_id, subscription=subscription)
-    if json:
-        print_json(head._asdict())
-    elif not head.changed:
-        typer.echo(f"nothing to do: record {head.record_id} is {head.state} and waits only for a worker")
+    head = outbox.verbs(BlockedKeys).retry_now(aggregate_type, aggregate_id, subscription=subscription)
+    if not head.changed:
+        text = f"nothing to do: record {head.record_id} is {head.state} and waits only for a worker"
     elif head.state == "dead":
-        typer.echo(f"record {head.record_id} was dead and is replayed: a worker runs it now")
+        text = f"record {head.record_id} was dead and is replayed: a worker runs it now"
     else:
-        typer.echo(f"record {head.record_id}, which was {head.state}, is due now")
+        text = f"record {head.record_id}, which was {head.state}, is due now"
+    print_answer(outbox.json, head._asdict(), text)
 
 
 @app.command()
+@bundled
 def skip(
+    *,
     aggregate_type: AggregateType,
     aggregate_id: AggregateId,
     reason: Reason = None,
     subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """Let an aggregate go on without the record it waits for, which becomes dead and can be replayed.
 
     Example: partbox blocked skip Order 7 --reason "customer is gone"
     """
-    head = _keys(dsn, schema).skip(aggregate_type, aggregate_id, reason, subscription=subscription)
-    if json:
-        print_json(head._asdict())
-    else:
-        name = printable(f"{aggregate_type} {aggregate_id}")
-        typer.echo(
-            f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} is delivered; "
-            f"`partbox dead replay {head.record_id}` brings it back"
-        )
-
-
-def _keys(dsn: str | None, schema: str | None) -> BlockedKeys:
-    settings = load(flags={"dsn": dsn, "schema": schema})
-    return BlockedKeys(lambda: database(settings), settings)
+    head = outbox.verbs(BlockedKeys).skip(aggregate_type, aggregate_id, reason, subscription=subscription)
+    name = printable(f"{aggregate_type} {aggregate_id}")
+    text = (
+        f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} is delivered; "
+        f"`partbox dead replay {head.record_id}` brings it back"
+    )
+    print_answer(outbox.json, head._asdict(), text)
 
 
 def _group_row(each: BlockedGroup) -> tuple[str, ...]:
@@ -135,3 +117,17 @@ def _row(key: BlockedKey) -> tuple[str, ...]:
         f"{key.node} {key.pid}" if key.node is not None else "none",
         in_short(": ".join(part for part in (key.error_type, key.error) if part)),
     )
+
+
+LISTED = Listing(
+    ("aggregate", "head", "type", "state", "due", "attempts", "followers", "since", "worker", "error"),
+    _row,
+    ("head", "attempts", "followers"),
+    ("due", "since"),
+)
+GROUPED = Listing(
+    ("aggregates", "followers", "since", "to", "type", "state", "oldest", "its error"),
+    _group_row,
+    ("aggregates", "followers"),
+    ("since", "to"),
+)

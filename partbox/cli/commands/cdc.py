@@ -8,8 +8,7 @@ import psycopg
 import typer
 
 from partbox.cdc import CONNECT_PASSWORD, Connector, ServerAddress, TopicRoute, connect, default_name, properties
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.output import print_json, printable
 from partbox.db.adapters import DEFAULTS

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.stopping import until_stopped
 from partbox.db.connect import connect

@@ -2,17 +2,25 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import orjson
 import typer
 
 from partbox.cli.shell.confirm import confirm, progressing
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Group, Json, Schema, Since, Subscription, Until
-from partbox.cli.shell.output import console, counted, in_short, moment, print_json, table
+from partbox.cli.shell.options import Group, OutboxOptions, Since, Subscription, Until, Yes, bundled
+from partbox.cli.shell.output import (
+    Listing,
+    console,
+    counted,
+    in_short,
+    moment,
+    print_answer,
+    print_json,
+    print_list,
+    table,
+)
 from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord
 from partbox.errors import PartboxError
 from partbox.operations.dead import DeadRecords
@@ -36,30 +44,41 @@ OneId = Annotated[
     str | None, typer.Argument(metavar="ID", show_default=False, help="A record id, or an event id (UUID).")
 ]
 All = Annotated[bool, typer.Option("--all", help="All that match the filters, instead of one.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Payload = Annotated[bool, typer.Option("--payload", help="Show the payload too.")]
 
-COLUMNS = ("record", "died", "type", "aggregate", "attempts", "error")
-GROUPED = ("records", "blocking", "first died", "last died", "type", "newest", "its error")
 MEANWHILE = "workers deliver them before what waits of their aggregates; what was delivered since they died stays so"
 
-Filters = dict[str, str | None]
+
+@dataclass(frozen=True, slots=True)
+class DeadFilters:
+    """The filters of the dead records that a command is about."""
+
+    type: Type = None
+    aggregate_type: AggregateType = None
+    aggregate_id: AggregateId = None
+    older_than: OlderThan = None
+    since: Since = None
+    until: Until = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that were given, by their names in Python."""
+        named = {"event_type" if name == "type" else name: value for name, value in asdict(self).items()}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def __str__(self) -> str:
+        said = [f"{name.replace('_', ' ')} {value!r}" for name, value in self.given().items()]
+        return f" with {' and '.join(said)}" if said else ""
 
 
 @app.command("list")
-def list_(  # its parameters are its options
-    type: Type = None,
-    aggregate_type: AggregateType = None,
-    aggregate_id: AggregateId = None,
-    older_than: OlderThan = None,
-    since: Since = None,
-    until: Until = None,
+@bundled
+def list_(
+    *,
+    filters: DeadFilters,
     group: Group = False,
     limit: Limit = 100,
     subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """List dead records, oldest first, without payloads; with --group how many there are of each kind.
 
@@ -69,36 +88,22 @@ def list_(  # its parameters are its options
 
     Example: partbox dead list --group --since 2h
     """
-    filters = _filters(type, aggregate_type, aggregate_id, older_than, since, until)
-    records = _records(dsn, schema)
-    found: Any = (records.groups if group else records.list)(**filters, limit=limit, subscription=subscription)
-    if json:
-        print_json(found)
-    elif not found:
-        typer.echo(_none(filters, subscription))
-    elif group:
-        console().print(table(GROUPED, map(_group_row, found), ("records", "blocking", "newest"), GROUPED[2:4]))
-    else:
-        console().print(table(COLUMNS, map(_row, found), ("record", "attempts"), ("died",)))
-        if len(found) == limit:
-            typer.echo(f"\nthe {limit:,} oldest: --limit shows more, `partbox dead count` counts them")
+    records = outbox.verbs(DeadRecords)
+    found: Any = (records.groups if group else records.list)(**filters.given(), limit=limit, subscription=subscription)
+    more = f"the {limit:,} oldest: --limit shows more, `partbox dead count` counts them"
+    more = more if len(found) == limit and not group else ""
+    print_list(found, GROUPED if group else LISTED, outbox.json, nothing=_none(filters, subscription), more=more)
 
 
 @app.command()
-def show(
-    id: Id,
-    payload: Payload = False,
-    subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
-) -> None:
+@bundled
+def show(*, id: Id, payload: Payload = False, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
     """Show one dead record whole; its payload only with --payload.
 
     Example: partbox dead show 4711 --payload
     """
-    found = _records(dsn, schema).show(id, payload=payload, subscription=subscription)
-    if json:
+    found = outbox.verbs(DeadRecords).show(id, payload=payload, subscription=subscription)
+    if outbox.json:
         print_json(_plain(found, payload))
         return
     details = table(("", ""), _details(found, payload), lines=True)
@@ -107,45 +112,27 @@ def show(
 
 
 @app.command()
-def count(  # its parameters are its options
-    type: Type = None,
-    aggregate_type: AggregateType = None,
-    aggregate_id: AggregateId = None,
-    older_than: OlderThan = None,
-    since: Since = None,
-    until: Until = None,
-    subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
-) -> None:
+@bundled
+def count(*, filters: DeadFilters, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
     """Count dead records.
 
     Example: partbox dead count --aggregate-type Order
     """
-    filters = _filters(type, aggregate_type, aggregate_id, older_than, since, until)
-    number = _records(dsn, schema).count(**filters, subscription=subscription)
-    if json:
-        print_json({"dead": number})
-    else:
-        typer.echo(f"{counted(number, 'dead record')}{_said(filters)} in subscription {subscription!r}")
+    number = outbox.verbs(DeadRecords).count(**filters.given(), subscription=subscription)
+    text = f"{counted(number, 'dead record')}{filters} in subscription {subscription!r}"
+    print_answer(outbox.json, {"dead": number}, text)
 
 
 @app.command()
-def replay(  # its parameters are its options
+@bundled
+def replay(
+    *,
     id: OneId = None,
     all: All = False,
-    type: Type = None,
-    aggregate_type: AggregateType = None,
-    aggregate_id: AggregateId = None,
-    older_than: OlderThan = None,
-    since: Since = None,
-    until: Until = None,
+    filters: DeadFilters,
     yes: Yes = False,
     subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """Deliver dead records again, with all their attempts, in order and before what waits of their aggregates.
 
@@ -156,39 +143,30 @@ def replay(  # its parameters are its options
 
     Example: partbox dead replay --all --type OrderPlaced --older-than 2h
     """
-    records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than, since, until)
+    records = outbox.verbs(DeadRecords)
     _check_choice("replay", id, all, filters)
     done = left = 0
     if id is not None:
         done = records.replay(id, subscription=subscription)
-    elif total := records.count(**filters, subscription=subscription):
-        confirm(f"replay {counted(total, 'dead record')}{_said(filters)}", yes)
+    elif total := _confirmed(records, "replay", filters, subscription, yes):
         with progressing("replay", "replayed", total) as progress:
-            done = records.replay_all(**filters, subscription=subscription, progress=progress)
+            done = records.replay_all(**filters.given(), subscription=subscription, progress=progress)
         left = max(0, total - done)
-    if json:
-        print_json({"replayed": done, "left": left})
-    elif not done and not left:
-        typer.echo(f"{_none(filters, subscription)}: nothing to replay")
-    else:
-        typer.echo(f"replayed {counted(done, 'dead record')}: {MEANWHILE}{_left(left)}")
+    text = f"replayed {counted(done, 'dead record')}: {MEANWHILE}{_left(left)}"
+    nothing = f"{_none(filters, subscription)}: nothing to replay"
+    print_answer(outbox.json, {"replayed": done, "left": left}, text if done or left else nothing)
 
 
 @app.command()
-def discard(  # its parameters are its options
+@bundled
+def discard(
+    *,
     id: OneId = None,
     all: All = False,
-    type: Type = None,
-    aggregate_type: AggregateType = None,
-    aggregate_id: AggregateId = None,
-    older_than: OlderThan = None,
-    since: Since = None,
-    until: Until = None,
+    filters: DeadFilters,
     yes: Yes = False,
     subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """Give dead records up for good: they are never delivered, and purged as if they were done.
 
@@ -196,50 +174,37 @@ def discard(  # its parameters are its options
 
     Example: partbox dead discard --all --older-than 30d --yes
     """
-    records, filters = _records(dsn, schema), _filters(type, aggregate_type, aggregate_id, older_than, since, until)
+    records = outbox.verbs(DeadRecords)
     _check_choice("discard", id, all, filters)
+    done = 0
     if id is not None:
         done = records.discard(id, subscription=subscription)
-    elif total := records.count(**filters, subscription=subscription):
-        confirm(f"discard {counted(total, 'dead record')}{_said(filters)} for good", yes)
+    elif total := _confirmed(records, "discard", filters, subscription, yes):
         with progressing("discard", "discarded", total) as progress:
-            done = records.discard_all(**filters, subscription=subscription, progress=progress)
-    else:
-        done = 0
-    if json:
-        print_json({"discarded": done})
-    elif not done:
-        typer.echo(f"{_none(filters, subscription)}: nothing to discard")
-    else:
-        typer.echo(f"discarded {counted(done, 'dead record')}")
+            done = records.discard_all(**filters.given(), subscription=subscription, progress=progress)
+    nothing = f"{_none(filters, subscription)}: nothing to discard"
+    print_answer(outbox.json, {"discarded": done}, f"discarded {counted(done, 'dead record')}" if done else nothing)
 
 
-def _records(dsn: str | None, schema: str | None) -> DeadRecords:
-    settings = load(flags={"dsn": dsn, "schema": schema})
-    return DeadRecords(lambda: database(settings), settings)
+def _confirmed(records: DeadRecords, verb: str, filters: DeadFilters, subscription: str, yes: bool) -> int:
+    """The number of records that match, once the user has confirmed to `verb` them; without any nobody is asked."""
+    total = records.count(**filters.given(), subscription=subscription)
+    if total:
+        for_good = " for good" if verb == "discard" else ""
+        confirm(f"{verb} {counted(total, 'dead record')}{filters}{for_good}", yes)
+    return total
 
 
-def _filters(*given: str | None) -> Any:
-    return dict(
-        zip(("event_type", "aggregate_type", "aggregate_id", "older_than", "since", "until"), given, strict=True)
-    )
-
-
-def _check_choice(what: str, id: str | None, all: bool, filters: Filters) -> None:
+def _check_choice(what: str, id: str | None, all: bool, filters: DeadFilters) -> None:
     """Require either one id or --all: never both, never all by accident."""
-    if id is not None and (all or any(value is not None for value in filters.values())):
+    if id is not None and (all or filters.given()):
         raise PartboxError(f"ID {id!r} is one record: leave out --all and the filters, or leave out the ID")
     if id is None and not all:
         raise PartboxError(f"which records? name one, `partbox dead {what} 42`, or say --all (filters narrow it)")
 
 
-def _said(filters: Filters) -> str:
-    given = [f"{name.replace('_', ' ')} {value!r}" for name, value in filters.items() if value is not None]
-    return f" with {' and '.join(given)}" if given else ""
-
-
-def _none(filters: Filters, subscription: str) -> str:
-    return f"no dead record{_said(filters)} in subscription {subscription!r}"
+def _none(filters: DeadFilters, subscription: str) -> str:
+    return f"no dead record{filters} in subscription {subscription!r}"
 
 
 def _left(number: int) -> str:
@@ -258,6 +223,15 @@ def _group_row(each: DeadGroup) -> tuple[str, ...]:
     record, _, kind, *_, error = _row(each.newest)
     died = moment(each.died_from), moment(each.died_to)
     return f"{each.records:,}", f"{each.blocking:,}", *died, kind, record, error
+
+
+LISTED = Listing(("record", "died", "type", "aggregate", "attempts", "error"), _row, ("record", "attempts"), ("died",))
+GROUPED = Listing(
+    ("records", "blocking", "first died", "last died", "type", "newest", "its error"),
+    _group_row,
+    ("records", "blocking", "newest"),
+    ("first died", "last died"),
+)
 
 
 def _aggregate(each: DeadRecord) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from partbox.cli.shell.options import Json
 from partbox.cli.shell.output import console, print_json
-from partbox.demo import Play, perform
+from partbox.demo import DemoPlan, run_demo
 
 Seconds = Annotated[float, typer.Option(min=0, metavar="N", help="Seconds until it ends; 0 = at Ctrl-C.")]
 Processes = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Worker processes.")]
@@ -42,7 +42,7 @@ def demo(
     Example: partbox demo --seconds 30
     """
     with _out(json) as out:
-        summary = perform(Play(seconds, processes, rate, not no_chaos, dsn), out)
+        summary = run_demo(DemoPlan(seconds, processes, rate, not no_chaos, dsn), out)
     if json:
         print_json(summary.plain())
     else:

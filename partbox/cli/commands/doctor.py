@@ -7,8 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import console, counted, in_one_line, print_json
 from partbox.doctor.checks import DATABASE, SCHEMA

@@ -13,16 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from partbox.archive.source import source_of
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import in_one_line, printable
 from partbox.cli.shell.stopping import stoppable
-from partbox.cli.views.imported import print_done, print_dry, print_line
-from partbox.cli.views.restored import print_restored
+from partbox.cli.views.imported import print_done, print_dry, print_line, print_restored
 from partbox.errors import PartboxError
 from partbox.imports import Imported, ImportPlan, WantedEvents, import_rows, restore
-from partbox.operations.position import moment
+from partbox.operations.arguments import time_with_zone
 from partbox.settings import Settings
 
 From = Annotated[
@@ -153,7 +151,7 @@ def import_(  # its parameters are its options
 
 
 def _time(option: str, text: str | None) -> datetime | None:
-    return None if text is None else moment(option, text)
+    return None if text is None else time_with_zone(option, text)
 
 
 def _check_either(table: str | None, archive: str | None, given: Mapping[str, Any]) -> None:

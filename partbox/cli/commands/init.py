@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.views.granted import print_granted
 from partbox.db.schema.grants import Roles

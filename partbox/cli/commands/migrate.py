@@ -5,8 +5,7 @@ from typing import Annotated
 import psycopg
 import typer
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.views.granted import print_granted
 from partbox.db.adapters import DEFAULTS

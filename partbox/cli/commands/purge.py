@@ -13,9 +13,8 @@ from rich.console import Console
 
 from partbox.archive.place import place_of
 from partbox.cli.shell.confirm import INTERRUPTED
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import OutboxOptions, bundled
 from partbox.cli.shell.output import counted, in_one_line, print_json, printable
 from partbox.cli.shell.stopping import stoppable
 from partbox.db.operator.archive import end
@@ -52,14 +51,14 @@ NoArchive = Annotated[
 ELSEWHERE = "another purge, or a change of subscriptions, is running; what it leaves is purged next time"
 
 
+@bundled
 def purge(
+    *,
     archive: ToArchive = None,
     no_archive: NoArchive = False,
     dry_run: DryRun = False,
     every: Every = None,
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """Delete what has expired: handled and dead records, idempotency keys, inbox rows.
 
@@ -73,7 +72,7 @@ def purge(
     """
     if no_archive and (archive is not None or dry_run):
         raise PartboxError(f"--no-archive goes without {'--dry-run' if archive is None else '--archive'}")
-    settings = load(flags={"dsn": dsn, "schema": schema, "archive": "none" if no_archive else archive})
+    settings = outbox.settings(archive="none" if no_archive else archive)
     interval = None if every is None else _interval(every, dry_run)
     if settings.archive is not None:
         place_of(settings.archive)  # one that makes no sense, or lacks its library, ends it before anything goes
@@ -81,8 +80,8 @@ def purge(
         _end_archive(settings)
     with stoppable() as stopped:
         if interval is None:
-            raise typer.Exit(_once(settings, dry_run, json, stopped))
-        _again(settings, interval, json, stopped)
+            raise typer.Exit(_once(settings, dry_run, outbox.json, stopped))
+        _again(settings, interval, outbox.json, stopped)
 
 
 def _end_archive(settings: Settings) -> None:

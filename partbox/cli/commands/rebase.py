@@ -9,18 +9,16 @@ import typer
 from rich.console import Console
 
 from partbox.cli.shell.confirm import INTERRUPTED, confirm
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import OutboxOptions, Yes, bundled
 from partbox.cli.shell.output import console, counted, print_json, printable, table
 from partbox.db.operator.rebase import Moved, Rebased
-from partbox.operations import arguments as asked
+from partbox.operations import arguments
 from partbox.operations.rebase import Progress, examine
 from partbox.operations.rebase import rebase as run
 from partbox.text.dsn import parts
 
 Force = Annotated[bool, typer.Option("--force", help="Rebase even if the schema is no copy of another cluster's.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Timeout = Annotated[
     str, typer.Option(metavar="TIME", help="Longest wait for open transactions of publishers, such as 90s or 5m.")
 ]
@@ -28,14 +26,8 @@ Timeout = Annotated[
 COLUMNS = ("subscription", "cursors moved", "late records parked")
 
 
-def rebase(
-    yes: Yes = False,
-    force: Force = False,
-    timeout: Timeout = "60s",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
-) -> None:
+@bundled
+def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Adopt an outbox that came from a dump, or by logical replication, so that workers start on it.
 
     They then deliver what had not been delivered when the copy was made, in order. Stop them first; publishers may
@@ -43,14 +35,14 @@ def rebase(
 
     Example: pg_restore -d shop shop.dump && partbox rebase --dsn postgresql://localhost/shop
     """
-    settings = load(flags={"dsn": dsn, "schema": schema})
-    asked.length("timeout", timeout)
+    settings = outbox.settings()
+    arguments.length("timeout", timeout)
     name = settings.schema_name
     examine(lambda: database(settings), settings, force=force)
     confirm(f"adopt schema {printable(name)!r} of {_where(database(settings))}, and deliver what is left there", yes)
     with _waiting() as progress:
         done = run(lambda: database(settings), settings, force=force, timeout=timeout, progress=progress)
-    if json:
+    if outbox.json:
         print_json(asdict(done))
     else:
         _print(name, done)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from pydantic import SecretStr
 
 from partbox.cli.shell.node import (
     Concurrency,
@@ -21,15 +22,16 @@ from partbox.cli.shell.node import (
     surroundings,
 )
 from partbox.cli.shell.options import Dsns, Schema
-from partbox.cli.shell.relay_targets import chosen, sink_to
 from partbox.codecs import Codecs
-from partbox.errors import PartboxError
+from partbox.errors import PartboxError, SettingsError
 from partbox.handlers import Handlers
-from partbox.operations import position
+from partbox.operations import arguments
 from partbox.operations.subscriptions import Subscriptions
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
-from partbox.settings.relay_target import RelayTarget
+from partbox.settings import Settings
+from partbox.settings.relay_target import WEBHOOKS, RelayTarget
+from partbox.sinks import Sink, sink_of
 from partbox.sinks.topic import DEFAULT
 from partbox.supervisor.nodes import Nodes
 
@@ -110,8 +112,8 @@ def relaying(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handler
 
 def _ensuring(subscription: str, start: str) -> Callable[[Subscriptions], None]:
     """Makes the subscription in each database. A mistyped name or start is wrong for all of them: PartboxError here."""
-    position.name(subscription)
-    position.start(start)
+    arguments.subscription_name(subscription)
+    arguments.start_position(start)
     return partial(_ensure, name=subscription, start=start)
 
 
@@ -127,3 +129,36 @@ def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:
 
 def _names(subscriptions: Subscriptions) -> set[str]:
     return {each.name for each in subscriptions.list()}
+
+
+NONE = "relay has no target: give --to, for example `partbox relay --to stdout:`, or [[partbox.relay]] in partbox.toml"
+TOPIC = "--topic is that of --to, which is missing: targets of the settings have their own"
+
+
+def chosen(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:
+    """The targets to send to, checked as far as possible without their brokers; SettingsError, BadParameter."""
+    if to is None and topic is not None:
+        raise typer.BadParameter(TOPIC)
+    if to is None and not settings.relay:
+        raise typer.BadParameter(NONE)
+    given = settings.relay if to is None else (RelayTarget(to=to, topic=topic),)
+    targets = tuple(_signed(target, settings.webhook_secret) for target in given)
+    for number, target in enumerate(targets, 1):
+        try:
+            sink_to(target).check()
+        except SettingsError as error:
+            where = "" if to is not None else f"target {number} of relay (from {settings.origins['relay']}): "
+            raise SettingsError(f"{where}{error}") from None
+    return targets
+
+
+def sink_to(target: RelayTarget) -> Sink:
+    """The sink of a target; SettingsError."""
+    return sink_of(target.to, target.topic, None if target.secret is None else target.secret.get_secret_value())
+
+
+def _signed(target: RelayTarget, secret: str | None) -> RelayTarget:
+    """The target with this secret, if it is a webhook without one of its own."""
+    if secret is None or target.secret is not None or target.scheme not in WEBHOOKS:
+        return target
+    return target.model_copy(update={"secret": SecretStr(secret)})

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import OutboxOptions, bundled
 from partbox.cli.shell.output import console, print_json, printable, table
 from partbox.errors import PartboxError
 from partbox.operations.purge import holders
@@ -15,7 +14,8 @@ from partbox.text.wording import age, size
 COLUMNS = ("name", "first id", "below id", "size", "oldest", "newest", "kept by")
 
 
-def segments(dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+@bundled
+def segments(*, outbox: OutboxOptions) -> None:
     """List the segments of the log: the ids that each takes, its size, the age of its records, and what keeps it.
 
     Workers and purges make them ahead of need, empty them when every subscription has passed them and retain_done is
@@ -23,11 +23,11 @@ def segments(dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None
 
     Example: partbox segments --json
     """
-    settings = load(flags={"dsn": dsn, "schema": schema})
+    settings = outbox.settings()
     found = holders(lambda: database(settings), settings)
     if not found:
         raise PartboxError("this schema holds nothing but an inbox, and no log: partbox init makes it a whole outbox")
-    if json:
+    if outbox.json:
         print_json([_described(each) for each in found])
         return
     console().print(table(COLUMNS, map(_row, found), COLUMNS[1:6], COLUMNS[:1]))

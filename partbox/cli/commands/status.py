@@ -13,8 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
 from partbox.cli.shell.output import age, console, counted, in_short, moment, print_json, printable, table
 from partbox.cli.shell.stopping import until_stopped
@@ -31,7 +30,7 @@ from partbox.text.printing import printable_json
 from partbox.text.wording import command
 
 if TYPE_CHECKING:
-    from partbox.operations.stats.rates import Rates
+    from partbox.operations.stats import Rates
 
 PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
 

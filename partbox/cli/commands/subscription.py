@@ -10,17 +10,13 @@ import typer
 from rich.console import Console
 
 from partbox.cli.shell.confirm import INTERRUPTED, confirm
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Dsn, Json, Schema
-from partbox.cli.shell.output import console, counted, moment, print_json, printable, say, table
+from partbox.cli.shell.options import OutboxOptions, Yes, bundled
+from partbox.cli.shell.output import Listing, counted, in_line, moment, print_answer, print_list, printable
 from partbox.cli.shell.stopping import interruptible
 from partbox.db.operator.subscriptions import Holder, Subscription
 from partbox.errors import PartboxError
-from partbox.operations import arguments as asked
-from partbox.operations import position
-from partbox.operations.subscriptions import Subscriptions
-from partbox.operations.subscriptions.quiet import Progress, described
+from partbox.operations import arguments
+from partbox.operations.subscriptions import Progress, Subscriptions, described
 from partbox.platform import STOP_SIGNALS
 
 app = typer.Typer(
@@ -44,20 +40,11 @@ Point = Annotated[
     ),
 ]
 Timeout = Annotated[str, typer.Option(metavar="TIME", help="Longest wait for workers to release, such as 90s or 5m.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-
-COLUMNS = ("name", "created", "paused since", "types", "instances", "pending", "parked", "dead")
 
 
 @app.command()
-def create(
-    name: Name,
-    start: Start = "beginning",
-    type: Types = None,
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
-) -> None:
+@bundled
+def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox: OutboxOptions) -> None:
     """Make a subscription. It gets every event that the log holds, or those from a time or from now on.
 
     Handlers are registered for it by @outbox.on(…, subscription="audit"), its workers started by
@@ -67,71 +54,53 @@ def create(
 
     Example: partbox subscription create urgent --from now --type PaymentFailed --type FraudSuspected
     """
-    _subscriptions(dsn, schema).create(name, start, type)
-    if json:
-        print_json({"created": name})
-    else:
-        worker = f"partbox worker MODULE:OUTBOX --subscription {quote(name)}"
-        say(f"created subscription {name}: {worker} delivers")
+    outbox.verbs(Subscriptions).create(name, start, type)
+    worker = f"partbox worker MODULE:OUTBOX --subscription {quote(name)}"
+    print_answer(outbox.json, {"created": name}, in_line(f"created subscription {name}: {worker} delivers"))
 
 
 @app.command("list")
-def list_(dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+@bundled
+def list_(*, outbox: OutboxOptions) -> None:
     """List the subscriptions: their worker processes, what is pending, parked and dead in each.
 
     Times are the database's, in UTC.
 
     Example: partbox subscription list
     """
-    found = _subscriptions(dsn, schema).list()
-    if json:
-        print_json(found)
-    elif found:
-        console().print(table(COLUMNS, map(_row, found), COLUMNS[4:], COLUMNS[:3]))
-    else:
-        typer.echo("no subscription: `partbox subscription create NAME` makes one")
+    nothing = "no subscription: `partbox subscription create NAME` makes one"
+    print_list(outbox.verbs(Subscriptions).list(), LISTED, outbox.json, nothing=nothing)
 
 
 @app.command()
-def pause(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+@bundled
+def pause(*, name: Name, outbox: OutboxOptions) -> None:
     """Deliver nothing more until it is resumed. Handlers that run come to their end; what is published waits.
 
     Example: partbox subscription pause audit
     """
-    changed = _subscriptions(dsn, schema).pause(name)
-    if json:
-        print_json({"paused": changed})
-    elif changed:
-        say(f"paused subscription {name}: `partbox subscription resume {quote(name)}` resumes it")
-    else:
-        say(f"subscription {name} is paused already: nothing to do")
+    changed = outbox.verbs(Subscriptions).pause(name)
+    done = f"paused subscription {name}: `partbox subscription resume {quote(name)}` resumes it"
+    nothing = f"subscription {name} is paused already: nothing to do"
+    print_answer(outbox.json, {"paused": changed}, in_line(done if changed else nothing))
 
 
 @app.command()
-def resume(name: Name, dsn: Dsn = None, schema: Schema = None, json: Json = False) -> None:
+@bundled
+def resume(*, name: Name, outbox: OutboxOptions) -> None:
     """Deliver again, from where it stood still.
 
     Example: partbox subscription resume audit
     """
-    changed = _subscriptions(dsn, schema).resume(name)
-    if json:
-        print_json({"resumed": changed})
-    elif changed:
-        say(f"resumed subscription {name}: its workers go on within a heartbeat")
-    else:
-        say(f"subscription {name} is not paused: nothing to do")
+    changed = outbox.verbs(Subscriptions).resume(name)
+    done = f"resumed subscription {name}: its workers go on within a heartbeat"
+    nothing = f"subscription {name} is not paused: nothing to do"
+    print_answer(outbox.json, {"resumed": changed}, in_line(done if changed else nothing))
 
 
 @app.command()
-def replay(
-    name: Name,
-    point: Point,
-    yes: Yes = False,
-    timeout: Timeout = "60s",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
-) -> None:
+@bundled
+def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Deliver everything again from a record or a time on, in order; handlers see those events a second time.
 
     It pauses the subscription, waits until its workers have released, sets it back, and resumes it unless it was
@@ -141,36 +110,27 @@ def replay(
 
     Example: partbox subscription replay audit --from 2026-01-31T09:00:00Z --timeout 5m
     """
-    subscriptions, parsed = _subscriptions(dsn, schema), position.parsed(point)
-    asked.length("timeout", timeout)
+    subscriptions, parsed = outbox.verbs(Subscriptions), arguments.parsed_position(point)
+    arguments.length("timeout", timeout)
     confirm(f"deliver everything in subscription {printable(name)!r} again from {parsed} on", yes)
     with _waiting() as progress:
         rewound = subscriptions.replay(name, **parsed._asdict(), timeout=timeout, progress=progress)
-    if json:
-        print_json({"partitions": rewound})
-    elif rewound:
-        typer.echo(f"{counted(rewound, 'partition')} of 256 set back: from {parsed} on everything is delivered again")
-    else:
-        typer.echo(f"nothing was delivered from {parsed} on: nothing to replay")
+    done = f"{counted(rewound, 'partition')} of 256 set back: from {parsed} on everything is delivered again"
+    nothing = f"nothing was delivered from {parsed} on: nothing to replay"
+    print_answer(outbox.json, {"partitions": rewound}, done if rewound else nothing)
 
 
 @app.command()
-def drop(
-    name: Name,
-    yes: Yes = False,
-    timeout: Timeout = "60s",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
-) -> None:
+@bundled
+def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Delete a subscription for good, with its progress and its parked and dead records. Stop its workers first.
 
     The events themselves stay, for the other subscriptions and until a purge.
 
     Example: partbox subscription drop audit
     """
-    subscriptions = _subscriptions(dsn, schema)
-    asked.length("timeout", timeout)
+    subscriptions = outbox.verbs(Subscriptions)
+    arguments.length("timeout", timeout)
     what = f"drop subscription {printable(name)!r} with its progress and its parked and dead records, for good"
     if name == "default" and not yes and sys.stdin.isatty():
         _spell_out()
@@ -178,15 +138,7 @@ def drop(
         confirm(what, yes)
     with _waiting() as progress:
         subscriptions.drop(name, timeout, progress=progress)
-    if json:
-        print_json({"dropped": name})
-    else:
-        say(f"dropped subscription {name}")
-
-
-def _subscriptions(dsn: str | None, schema: str | None) -> Subscriptions:
-    settings = load(flags={"dsn": dsn, "schema": schema})
-    return Subscriptions(lambda: database(settings), settings)
+    print_answer(outbox.json, {"dropped": name}, in_line(f"dropped subscription {name}"))
 
 
 def _spell_out() -> None:
@@ -230,3 +182,11 @@ def _row(each: Subscription) -> tuple[str, ...]:
         f"{each.parked:,}",
         f"{each.dead:,}",
     )
+
+
+LISTED = Listing(
+    ("name", "created", "paused since", "types", "instances", "pending", "parked", "dead"),
+    _row,
+    ("instances", "pending", "parked", "dead"),
+    ("name", "created", "paused since"),
+)

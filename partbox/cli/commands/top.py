@@ -5,8 +5,7 @@ import time
 
 import psycopg
 
-from partbox.cli.shell.database import database
-from partbox.cli.shell.flags import load
+from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Schema, Subscription
 from partbox.cli.shell.output import console
 from partbox.cli.shell.stopping import until_stopped

@@ -12,9 +12,14 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+from psycopg.conninfo import make_conninfo
 
 from partbox import settings
+from partbox.db.connect import resolve
+from partbox.errors import PartboxError
+from partbox.operations.arguments import ArgumentError
 from partbox.settings import Settings, names
+from partbox.text.dsn import parts, share
 
 Command = Callable[..., Any]
 
@@ -57,3 +62,41 @@ def _parameter(name: str) -> inspect.Parameter:
     return inspect.Parameter(
         name, kind, default=None, annotation=Annotated[bool | None if is_flag else str | None, made]
     )
+
+
+CONNECT_TIMEOUT = 10  # seconds; for all servers of the DSN: a user is waiting at a terminal
+
+
+def database(settings: Settings) -> str:
+    """The DSN of the settings, resolved, with a connect timeout unless it has one."""
+    given = parts(resolve(settings.dsn))
+    return make_conninfo("", **{"connect_timeout": str(share(CONNECT_TIMEOUT, given)), **given})
+
+
+# Parameters of commands that go by another name in Python.
+_ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_time": "point", "subscription": "name"}
+
+
+def spelled(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, whose ArgumentError names its own options."""
+    typed = {name: _as_typed(each) for name, each in inspect.signature(command).parameters.items()}
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        try:
+            return command(**given)
+        except ArgumentError as error:
+            name = typed.get(error.name) or typed.get(_ALIASES.get(error.name, "")) or error.name
+            raise PartboxError(f"{name} {error.said}") from None
+
+    return run
+
+
+def _as_typed(parameter: inspect.Parameter) -> str:
+    """The option, or the argument as the help calls it."""
+    info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
+    if type(info).__name__ == "ArgumentInfo":
+        return str(getattr(info, "metavar", None) or parameter.name)
+    declared: list[Any] = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or [])]
+    long = (each for each in declared if isinstance(each, str) and each.startswith("--"))
+    return next(long, f"--{parameter.name.replace('_', '-')}")

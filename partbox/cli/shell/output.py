@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
 import psycopg
@@ -52,13 +52,42 @@ def table(
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in (*numbers, *whole))
     for row in rows:
         # A line's end in a name would begin what looks like another row.
-        made.add_row(*(Text(printable(cell) if lines else printable(cell).replace("\n", "\\n")) for cell in row))
+        made.add_row(*(Text(printable(cell) if lines else in_line(cell)) for cell in row))
     return made
 
 
-def say(text: str) -> None:
-    """Print the text in one line, made printable: it may hold what somebody has typed."""
-    typer.echo(printable(text).replace("\n", "\\n"))
+class Listing(NamedTuple):
+    """The table of a list: its columns, the cells of each, and the columns as in `table`."""
+
+    columns: Sequence[str]
+    row: Callable[[Any], Iterable[str]]
+    numbers: Sequence[str] = ()
+    whole: Sequence[str] = ()
+
+
+def print_list(found: Sequence[Any], listing: Listing, json: bool, *, nothing: str, more: str = "") -> None:
+    """Print what was found as JSON or as a table, with a last line `more`; without anything, the line `nothing`."""
+    if json:
+        print_json(found)
+    elif not found:
+        typer.echo(nothing)
+    else:
+        console().print(table(listing.columns, map(listing.row, found), listing.numbers, listing.whole))
+        if more:
+            typer.echo(f"\n{more}")
+
+
+def print_answer(json: bool, value: Any, text: str) -> None:
+    """Print the value as JSON, or the text in one line."""
+    if json:
+        print_json(value)
+    else:
+        typer.echo(text)
+
+
+def in_line(text: str) -> str:
+    """The text in one line, made printable: it may hold what somebody has typed."""
+    return printable(text).replace("\n", "\\n")
 
 
 def print_json(value: Any) -> None:

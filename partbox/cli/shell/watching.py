@@ -15,7 +15,7 @@ from partbox.errors import PartboxError
 
 if TYPE_CHECKING:  # `status` without --watch needs none of it, and is to answer at once
     from partbox.db.inspect.cached_overview import CachedOverview
-    from partbox.operations.stats.rates import Pace, Rates
+    from partbox.operations.stats import Pace, Rates
 
 LEAST = 0.1  # seconds between two observations
 
@@ -51,7 +51,7 @@ def sightings(glance: "CachedOverview", subscription: str, wait: Callable[[], bo
 
     An error of the first observation is raised; a later one becomes a complaint, for a database may come back.
     """
-    from partbox.operations.stats.rates import Pace
+    from partbox.operations.stats import Pace
 
     pace = Pace()
     glance.list_partitions(subscription)

@@ -1,7 +1,7 @@
 from django.db import migrations, models
 
 from partbox.django.conf import table
-from partbox.django.fields import Json
+from partbox.django.models import Json
 from partbox.django.operations import Upgrade
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from partbox.db.operator.dead import typed
-from partbox.django import queries
+from partbox.django import database
 from partbox.django.database import connection
 from partbox.django.named import named
 from partbox.django.tasks import calls
@@ -36,7 +36,7 @@ class PartboxBackend(BaseTaskBackend):
         with _transaction(conn):
             if named().publish(conn, event) is None:
                 raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
-            id = f"{queries.published()}.{event.event_id}"
+            id = f"{database.published()}.{event.event_id}"
         result = calls.result(
             task.module_path, self.alias, event.payload, id, status=Status.READY, enqueued_at=timezone.now()
         )
@@ -46,12 +46,12 @@ class PartboxBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> Any:
         record, event_id = _parsed(result_id)
         where = self.options.get("subscription", "default"), calls.aggregate_type(self.alias)
-        row = queries.task(*where, record, event_id)
+        row = database.task(*where, record, event_id)
         if row is None:
             raise DoesNotExist(result_id)
         return self._result(result_id, row)
 
-    def _result(self, id: str, row: queries.TaskRow) -> Any:
+    def _result(self, id: str, row: database.TaskRow) -> Any:
         return calls.result(
             row.path,
             self.alias,

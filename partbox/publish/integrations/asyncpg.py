@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from partbox.errors import PublishError
-from partbox.publish import ending
+from partbox.publish import transaction_outcome
 from partbox.publish.adapter import BOTH, AsyncAdapter, Parameters
 from partbox.publish.steps import Copy, Row
 from partbox.publish.values import numbered
@@ -22,10 +22,10 @@ class AsyncpgAdapter(AsyncAdapter):
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
-        self._ending = ending.of(conn)
+        self._ending = transaction_outcome.of(conn)
         self.tells = () if self._ending is None else BOTH
 
-    def reports(self) -> ending.EndReporter:
+    def end_reporter(self) -> transaction_outcome.EndReporter:
         assert self._ending is not None
         return self._ending
 

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard, TypeVar
 from psycopg import AsyncConnection, Connection
 
 from partbox.db.adapters import AsyncOwnCursor, OwnCursor
-from partbox.publish import ending, integrations, steps, transaction
+from partbox.publish import integrations, steps, transaction, transaction_outcome
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Library
 from partbox.publish.bell import place_of
 from partbox.publish.steps import Steps
@@ -20,10 +20,10 @@ class _Psycopg(Library):
     def __init__(self, conn: Any) -> None:
         self.conn = conn
         self.copies = not transaction.is_pipelined(conn)
-        self._ending = ending.of(conn)
+        self._ending = transaction_outcome.of(conn)
         self.tells = () if self._ending is None else BOTH
 
-    def reports(self) -> ending.EndReporter:
+    def end_reporter(self) -> transaction_outcome.EndReporter:
         assert self._ending is not None
         return self._ending
 

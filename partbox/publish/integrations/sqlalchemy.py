@@ -17,11 +17,11 @@ from sqlalchemy.orm import Session, scoped_session
 from partbox.errors import PublishError
 from partbox.publish import transaction
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Parameters
-from partbox.publish.ending import EndReporter
 from partbox.publish.failures import FAILED
 from partbox.publish.integrations.sqlalchemy_copy import can_copy, copy
 from partbox.publish.integrations.sqlalchemy_end import check_not_over, ending_of
 from partbox.publish.steps import Copy, Row
+from partbox.publish.transaction_outcome import EndReporter
 from partbox.publish.values import numbered
 
 _REMEDY = (
@@ -45,7 +45,7 @@ class SqlalchemyAdapter(Adapter):
         self.tells = () if isinstance(on.get_transaction(), TwoPhaseTransaction) else BOTH
         return not on.connection.dbapi_connection.autocommit  # type: ignore[union-attr]
 
-    def reports(self) -> EndReporter:
+    def end_reporter(self) -> EndReporter:
         return ending_of(self._on)
 
     def database(self) -> Hashable:
@@ -79,8 +79,8 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
         self.copies, self.tells = self._sync.copies, self._sync.tells
         return answer
 
-    def reports(self) -> EndReporter:
-        return self._sync.reports()
+    def end_reporter(self) -> EndReporter:
+        return self._sync.end_reporter()
 
     def database(self) -> Hashable:
         return self._sync.database()

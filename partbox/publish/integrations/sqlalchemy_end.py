@@ -21,8 +21,8 @@ from sqlalchemy.exc import MissingGreenlet
 from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.observe.logs.log_event import log_event
-from partbox.publish.ending import Call, TransactionEnd
 from partbox.publish.failures import is_failed_transaction
+from partbox.publish.transaction_outcome import Call, TransactionEnd
 
 log = logging.getLogger("partbox.publish")
 

@@ -20,6 +20,6 @@ def within_its_transaction(call: Call) -> Call:
 def _refused(conn: Any) -> AbstractContextManager[None]:
     if "django.db" not in sys.modules:  # asked each time: a handler's module may import it late
         return nullcontext()
-    from partbox.publish.integrations.django_writes import refused
+    from partbox.publish.integrations.django import refused
 
     return refused(conn)

@@ -7,7 +7,7 @@ from subscribing import SCHEMA, consume, gets, is_paused
 from partbox import Outbox
 from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
-from partbox.operations.subscriptions.quiet import Interrupted
+from partbox.operations.subscriptions import Interrupted
 
 
 @pytest.fixture

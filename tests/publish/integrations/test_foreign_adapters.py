@@ -200,7 +200,7 @@ async def test_a_transaction_is_opened_on_a_proxy_too(kind: type[Kit], dsn: str,
 
 def test_every_connection_of_partbox_converts_as_psycopg_does() -> None:
     """But those that an application's code gets too, or that play an application."""
-    theirs = ("inbox.py", "demo/shop.py", "publish/scope.py", "chaos/", "bench/")
+    theirs = ("inbox.py", "demo/shop.py", "publish/transaction_scope.py", "chaos/", "bench/")
     found = [
         f"{name}: {line.strip()}"
         for path in sorted(PACKAGE.rglob("*.py"))

@@ -11,8 +11,8 @@ from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
 from partbox.outbox import Outbox
-from partbox.testing.noting import Noting
-from partbox.testing.settled import Drained
+from partbox.testing.outcome_observer import Noting
+from partbox.testing.outcomes import Drained
 from partbox.testing.stepping import Await
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from uuid import UUID
 
 from partbox.db.inspect.stats import Cluster, Instance
-from partbox.operations.stats.happenings import Happening, News, changes, partitions
+from partbox.operations.stats import Happening, News, changes, partitions
 from partbox.terminal.roster import Roster
 
 FRESH = 1.5  # seconds that a partition counts as just moved
 
 
-class Chronicle(News):
+class ActivityFeed(News):
     """Counts `joins` and `moves` (partitions that changed owner); `tell` gets every happening."""
 
     def __init__(self, roster: Roster, tell: Callable[[Happening], None]) -> None:

@@ -10,15 +10,13 @@ from typing import Final, TextIO
 from partbox.db.connect import connect, resolve
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Cluster
-from partbox.demo.audit import DeliveryAudit
-from partbox.demo.cast import Cast
-from partbox.demo.chronicle import Chronicle
-from partbox.demo.meter import DeliveryMeter
+from partbox.demo.activity_feed import ActivityFeed
+from partbox.demo.audit import DeliveryAudit, DeliveryMeter
+from partbox.demo.churn import Churn
 from partbox.demo.recorder import STEPS, DemoRecorder
-from partbox.demo.screen import Screen
 from partbox.demo.shop import Shop
 from partbox.demo.summary import Summary
-from partbox.demo.view import Frame
+from partbox.demo.view import Frame, Screen
 from partbox.demo.workspace import Workspace, workspace
 from partbox.errors import PartboxError
 from partbox.http.address import LOOPBACK, Address
@@ -39,7 +37,7 @@ TO_DRAIN = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class DemoPlan:
     """Its arguments: `rate` in events per second, `seconds` 0 = until Ctrl-C, `dsn` None = an embedded database."""
 
     seconds: float = 0.0
@@ -49,7 +47,7 @@ class Play:
     dsn: str | None = None
 
 
-def perform(play: Play, out: TextIO) -> Summary:
+def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
     """Perform it, showing it on `out`; afterwards no process, no file and no schema of it is left.
 
     Raises PartboxError or psycopg.Error if it cannot go on.
@@ -58,35 +56,35 @@ def perform(play: Play, out: TextIO) -> Summary:
     shown = Screen(out)
     with Interrupts() as interrupts:
         shown.say("setting up the database ...")
-        dsn = None if play.dsn is None else resolve(play.dsn)
-        with workspace(dsn, SCHEMA, program="demo", options=THROWN_AWAY) as place, stderr_to(place.folder / LOG):
-            summary = _Performance(play, place, interrupts, shown).run()
+        dsn = None if plan.dsn is None else resolve(plan.dsn)
+        with workspace(dsn, SCHEMA, program="demo", options=THROWN_AWAY) as made, stderr_to(made.folder / LOG):
+            summary = _Demo(plan, made, interrupts, shown).run()
             if not summary.ok:
-                shown.say(_last_words(place.folder / LOG))
+                shown.say(_last_words(made.folder / LOG))
         return summary
 
 
-class _Performance:
-    def __init__(self, play: Play, place: Workspace, interrupts: Interrupts, shown: Screen) -> None:
-        self._play = play
-        self._place = place
+class _Demo:
+    def __init__(self, plan: DemoPlan, workspace: Workspace, interrupts: Interrupts, shown: Screen) -> None:
+        self._plan = plan
+        self._workspace = workspace
         self._interrupts = interrupts
         self._screen = shown
-        self._processes = counted(play.processes, "worker process")
-        self._outbox = Outbox(place.dsn, schema=SCHEMA)
-        deliveries = place.folder / "deliveries"
+        self._processes = counted(plan.processes, "worker process")
+        self._outbox = Outbox(workspace.dsn, schema=SCHEMA)
+        deliveries = workspace.folder / "deliveries"
         recorder = DemoRecorder(deliveries)
         for step in STEPS:
             self._outbox.register(recorder, step, "Order")
-        self._supervisor = self._outbox.supervisor(processes=play.processes)
-        self._shop = Shop(self._outbox, play.rate)
+        self._supervisor = self._outbox.supervisor(processes=plan.processes)
+        self._shop = Shop(self._outbox, plan.rate)
         self._audit = DeliveryAudit(deliveries)
         self._roster = Roster()
-        self._chronicle = Chronicle(self._roster, shown.hear)
-        self._cast = Cast(self._supervisor, play.processes, self._chronicle, self._audit)
+        self._feed = ActivityFeed(self._roster, shown.hear)
+        self._churn = Churn(self._supervisor, plan.processes, self._feed, self._audit)
         self._serving = ExitStack()
         self._page: str | None = None
-        self._conn = connect(place.dsn, lease=self._outbox.settings.lease, name="partbox demo")
+        self._conn = connect(workspace.dsn, lease=self._outbox.settings.lease, name="partbox demo")
         self._opened = False
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
@@ -98,18 +96,18 @@ class _Performance:
                 with self._screen.live():
                     if self._gather():
                         self._open()
-                        self._on_stage()
+                        self._churn_until_the_end()
                         self._drain()
         finally:
             self._stop()
         return self._summary()
 
     def _start(self) -> None:
-        self._chronicle.say(f"starting {self._processes}")
+        self._feed.say(f"starting {self._processes}")
         with uninterrupted():
             self._supervisor.start()
             served = self._serve()
-        self._chronicle.say(served)
+        self._feed.say(served)
 
     def _serve(self) -> str:
         """Serve the live page, with the letters of the terminal, if that is possible; the news of it."""
@@ -118,7 +116,7 @@ class _Performance:
             from partbox.dashboard import from_roster, standalone
 
             faces, where = from_roster(self._roster), Address(LOOPBACK, 0)
-            page = standalone(self._outbox.settings, lambda: self._place.dsn, where, None, lambda: faces)
+            page = standalone(self._outbox.settings, lambda: self._workspace.dsn, where, None, lambda: faces)
             self._page = self._serving.enter_context(page)
         except PartboxError as error:
             return f"no live page: {error}"
@@ -133,27 +131,27 @@ class _Performance:
         return ready
 
     def _are_ready(self) -> bool:
-        return len(self._look().instances) == self._play.processes and self._chronicle.calm
+        return len(self._look().instances) == self._plan.processes and self._feed.calm
 
     def _open(self) -> None:
         """Open the shop; from here on everything counts."""
         self._opened = True
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
-        self._chronicle.begin(f"{self._processes} for 256 partitions; the shop opens")
+        self._feed.begin(f"{self._processes} for 256 partitions; the shop opens")
         self._shop.open()
 
-    def _on_stage(self) -> None:
-        end = self._began + (self._play.seconds or float("inf"))
+    def _churn_until_the_end(self) -> None:
+        end = self._began + (self._plan.seconds or float("inf"))
         while (left := end - time.monotonic()) > 0 and not self._interrupts.asked.wait(min(LOOK, left)):
             cluster = self._look()
-            if self._play.chaos:
-                self._cast.act(cluster, time.monotonic() - self._began)
+            if self._plan.chaos:
+                self._churn.act(cluster, time.monotonic() - self._began)
 
     def _drain(self) -> None:
         """Wait until what was published is delivered."""
         self._shop.close()
-        self._chronicle.say("the shop is closed; waiting for the last events")
+        self._feed.say("the shop is closed; waiting for the last events")
         self._wait(self._is_delivered, TO_DRAIN, self._interrupts.at_once.is_set)
         self._look()
 
@@ -166,18 +164,18 @@ class _Performance:
         self._check()
         cluster, now = stats.cluster(self._conn, SCHEMA, "default"), time.monotonic()
         events = self._meter.read(now, self._audit.read(), self._shop.published)
-        self._chronicle.watch(cluster, now)
+        self._feed.watch(cluster, now)
         self._screen.show(
             Frame(
                 elapsed=now - self._began if self._opened else None,
-                seconds=self._play.seconds,
+                seconds=self._plan.seconds,
                 cluster=cluster,
                 roster=self._roster,
-                moved=self._chronicle.moved(now),
+                moved=self._feed.moved(now),
                 events=events,
                 duplicates=self._audit.duplicates,
                 out_of_order=self._audit.out_of_order,
-                happenings=self._chronicle.happenings,
+                happenings=self._feed.happenings,
                 page=self._page,
             )
         )
@@ -194,7 +192,7 @@ class _Performance:
             raise PartboxError(f"the worker processes ended: {self._complaint()}")
 
     def _complaint(self) -> str:
-        return _last_words(self._place.folder / LOG, 1) or "they gave no reason"
+        return _last_words(self._workspace.folder / LOG, 1) or "they gave no reason"
 
     def _stop(self) -> None:
         """End the clerks, the page and the worker processes, whatever happened."""
@@ -222,10 +220,10 @@ class _Performance:
             lost=lost,
             rolled_back=self._shop.rolled_back,
             made_up=made_up + self._audit.phantoms,
-            kills=self._cast.kills,
-            joins=self._chronicle.joins,
-            leaves=self._cast.leaves,
-            moves=self._chronicle.moves,
+            kills=self._churn.kills,
+            joins=self._feed.joins,
+            leaves=self._churn.leaves,
+            moves=self._feed.moves,
             seconds=round(seconds, 1),
             lag_p50_ms=half,
             lag_p99_ms=most,

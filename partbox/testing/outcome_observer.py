@@ -9,7 +9,7 @@ from typing import get_args
 from partbox.events import DeliveredEvent
 from partbox.observe import Observer
 from partbox.protocol.parking import Verdict
-from partbox.testing.settled import Settled, State
+from partbox.testing.outcomes import Settled, State
 
 NOT_FATAL = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """Errors that are the handler's own; any other (Ctrl-C, pytest.fail, a timeout of pytest) also ends the drain."""

@@ -35,14 +35,14 @@ class EndReporter(Protocol):
     `on_rollback` if they are rolled back, to a savepoint or entirely, and neither if nobody knows.
     """
 
-    def mark(self) -> int | None:
+    def savepoint_mark(self) -> int | None:
         """The number to add to the transaction's setting before calls are registered; None if not needed."""
 
     def on_commit(self, call: Call) -> None: ...
 
     def on_rollback(self, call: Call) -> None: ...
 
-    def wakes(self, call: Call) -> None:
+    def wake_after_commit(self, call: Call) -> None:
         """Make the call once after a commit, however often it is registered; savepoints are ignored."""
 
 
@@ -71,7 +71,7 @@ class TransactionEnd:
         """True if the marks must be read before the commit."""
         return self._marks > 0
 
-    def mark(self) -> int:
+    def savepoint_mark(self) -> int:
         self._marks += 1
         return self._marks
 
@@ -81,7 +81,7 @@ class TransactionEnd:
     def on_rollback(self, call: Call) -> None:
         self._calls.append((self._marks, False, call))
 
-    def wakes(self, call: Call) -> None:
+    def wake_after_commit(self, call: Call) -> None:
         self._wakes[call] = None
 
     def commits(self, marks: list[tuple[str | None]]) -> None:

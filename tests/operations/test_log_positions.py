@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from partbox.errors import PartboxError
-from partbox.operations import position
-from partbox.operations.position import ReplayPosition, StartPosition
+from partbox.operations import arguments
+from partbox.operations.arguments import ReplayPosition, StartPosition
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(timezones=zones)
@@ -16,14 +16,15 @@ moments = st.datetimes(timezones=zones)
 
 @given(moments)
 def test_a_time_is_the_same_as_datetime_and_as_text(when):
-    assert position.start(when) == StartPosition(False, when)
-    assert position.start(when.isoformat()).since == when
-    assert position.parsed(when.isoformat()) == ReplayPosition(None, when)
+    assert arguments.start_position(when) == StartPosition(False, when)
+    assert arguments.start_position(when.isoformat()).since == when
+    assert arguments.parsed_position(when.isoformat()) == ReplayPosition(None, when)
 
 
 @given(st.integers(1, (1 << 63) - 1))
 def test_a_number_is_a_record_id(number):
-    assert position.parsed(str(number)) == position.point(number, None) == ReplayPosition(number, None)
+    expected = ReplayPosition(number, None)
+    assert arguments.parsed_position(str(number)) == arguments.replay_position(number, None) == expected
 
 
 @given(st.text())
@@ -35,11 +36,11 @@ def test_any_other_text_is_refused_with_the_remedy(text):
         when = None
     assume(when is None or when.utcoffset() is None)
     with pytest.raises(PartboxError, match=r"ISO 8601|has no time zone: give it one"):
-        position.parsed(text)
+        arguments.parsed_position(text)
 
 
 def test_words_are_places_to_start():
-    assert (position.start("beginning"), position.start("now")) == (
+    assert (arguments.start_position("beginning"), arguments.start_position("now")) == (
         StartPosition(True, None),
         StartPosition(False, None),
     )
@@ -47,11 +48,11 @@ def test_words_are_places_to_start():
 
 def test_zones_count():
     east = timezone(timedelta(hours=9))
-    assert position.start("2026-01-31T09:00:00+09:00").since == datetime(2026, 1, 31, 9, tzinfo=east)
-    assert position.start("2026-01-31T09:00:00Z").since == datetime(2026, 1, 31, 9, tzinfo=UTC)
+    assert arguments.start_position("2026-01-31T09:00:00+09:00").since == datetime(2026, 1, 31, 9, tzinfo=east)
+    assert arguments.start_position("2026-01-31T09:00:00Z").since == datetime(2026, 1, 31, 9, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("digits", ["²", "\uff11\uff12", "9" * 20, "0"])
 def test_what_looks_like_a_number_and_is_no_record_id_is_refused(digits):
     with pytest.raises(PartboxError):
-        position.parsed(digits)
+        arguments.parsed_position(digits)

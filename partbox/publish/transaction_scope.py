@@ -13,12 +13,12 @@ from psycopg.pq import TransactionStatus
 from partbox.db import statements
 from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
-from partbox.publish import ending, integrations, transaction
+from partbox.publish import integrations, transaction, transaction_outcome
 from partbox.publish.adapter import AsyncAdapter, Library
-from partbox.publish.ending import TransactionEnd
 from partbox.publish.failures import is_failed_transaction
 from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
+from partbox.publish.transaction_outcome import TransactionEnd
 
 PREPARE_FROM = 5  # executions of a statement, as psycopg does by default
 
@@ -86,7 +86,7 @@ def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
     transaction.sync(conn)
     transaction.check_none(conn)
     failed, marks = False, []
-    with ending.reported(conn) as end:
+    with transaction_outcome.reported(conn) as end:
         with conn.transaction() as opened:  # also in a pipeline its end waits for the answer to the commit
             yield conn
             failed = _has_failed(conn)
@@ -109,7 +109,7 @@ async def _opened_async(conn: Any) -> AsyncIterator[Any]:
     await transaction.sync_async(conn)
     transaction.check_none(conn)
     failed, marks = False, []
-    async with ending.reported_async(conn) as end:
+    async with transaction_outcome.reported_async(conn) as end:
         async with conn.transaction() as opened:
             yield conn
             failed = _has_failed(conn)
@@ -132,7 +132,7 @@ async def _adapted(conn: Any) -> AsyncIterator[None]:
         raise _not_for(adapter)
     if await adapter.in_transaction():
         raise PublishError(transaction.OPEN)
-    async with ending.reported_async(conn) as end, block:
+    async with transaction_outcome.reported_async(conn) as end, block:
         yield
         end.commits(await _kept(adapter))
 

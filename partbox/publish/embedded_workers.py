@@ -5,20 +5,20 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 
-class Sleeper(Protocol):
+class Wakeable(Protocol):
     """An embedded worker, as publishers see it."""
 
     def wake(self) -> None: ...
 
 
-class Sleepers:
+class EmbeddedWorkers:
     """Embedded workers, held weakly. Not sent to other processes, which have none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._workers: WeakSet[Sleeper] = WeakSet()
+        self._workers: WeakSet[Wakeable] = WeakSet()
 
-    def add(self, worker: Sleeper) -> None:
+    def add(self, worker: Wakeable) -> None:
         with self._lock:
             self._workers.add(worker)
 
@@ -34,4 +34,4 @@ class Sleepers:
             worker.wake()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sleepers, ()
+        return EmbeddedWorkers, ()

@@ -1,0 +1,39 @@
+"""The session in which operators' verbs run: on the primary, under a name that the server shows."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from psycopg import Connection
+
+from partbox.db.session import require, session
+from partbox.observe.logs.log_event import log_event
+from partbox.operations import arguments
+from partbox.settings import Settings
+
+log = logging.getLogger("partbox.commands")
+
+
+class OperatorVerbs:
+    """Verbs about the outbox with these settings in the database of `dsn`; each opens a connection of its own."""
+
+    _noun: ClassVar[str]  # names its connections, and its commands in logs
+
+    def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
+        self._dsn = dsn
+        self._settings = settings
+        self._schema = settings.schema_name
+
+    @contextmanager
+    def _session(self, subscription: str | None = None) -> Iterator[Connection[Any]]:
+        """A connection, for a subscription that exists there."""
+        if subscription is not None:
+            arguments.text("subscription", subscription)
+        with session(self._dsn, self._settings, f"partbox {self._noun}") as conn:
+            if subscription is not None:
+                require(conn, self._schema, subscription)
+            yield conn
+
+    def _log(self, verb: str, subscription: str, text: str, *values: object) -> None:
+        log_event(log, "command", text, *values, command=f"{self._noun} {verb}", subscription=subscription)

@@ -1,0 +1,224 @@
+"""Numbers of an outbox: counts, partitions, processes, records a page at a time, rates, news."""
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from partbox.db.inspect import pages, stats
+from partbox.db.inspect.pages import RecordStatus
+from partbox.db.inspect.stats import STATES, Cluster, Instance, Overview, PartitionStats
+from partbox.errors import PartboxError
+from partbox.operations import arguments
+from partbox.operations.session import OperatorVerbs
+from partbox.text.wording import counted
+
+LARGEST_PAGE = 1_000
+FAILED = ("retrying", "dead")
+
+
+class Stats(OperatorVerbs):
+    """The numbers of an outbox. Every call opens a connection of its own and asks one statement.
+
+    `overview`, `cluster`, `partitions` and `records` count up to 10,000 pending records of a partition and estimate
+    beyond; parked ones are counted, completed ones estimated. Pages hold at most 1,000 records by id, without payloads:
+    the next one begins `after` the last id of the one before. Raises PartboxError with the remedy, for a subscription
+    that does not exist too; psycopg.Error if the database cannot be reached: no answer ever means "none".
+    """
+
+    _noun = "stats"
+
+    def overview(self) -> Overview:
+        """All subscriptions at one moment: their processes, partitions and counts."""
+        with self._session() as conn:
+            return stats.overview(conn, self._schema)
+
+    def cluster(self, subscription: str = "default") -> Cluster:
+        """One subscription: its processes, its 256 partitions, its counts."""
+        arguments.text("subscription", subscription)
+        with self._session() as conn:
+            return stats.cluster(conn, self._schema, subscription)
+
+    def partitions(self, subscription: str = "default") -> tuple[PartitionStats, ...]:
+        """Its 256 partitions: owner, epoch, what is pending, how old the oldest is."""
+        return self.cluster(subscription).partitions
+
+    def records(self, subscription: str = "default") -> dict[str, int]:
+        """The number of the log's records that are pending, completed, and parked in each state, zeros too."""
+        return self.cluster(subscription).records
+
+    def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
+        """Records that it has not consumed yet. Reads at most a page of each partition, and what committed late."""
+        with self._session(subscription) as conn:
+            return pages.pending(conn, self._schema, subscription, *_page(limit, after))
+
+    def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
+        """Records that failed: those that wait for another attempt (retrying), and dead ones."""
+        with self._session(subscription) as conn:
+            return pages.parked(conn, self._schema, subscription, FAILED, *_page(limit, after))
+
+    def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
+        """Records that are parked in any state: failed, deferred, delayed, held, ready, dead, discarded."""
+        with self._session(subscription) as conn:
+            return pages.parked(conn, self._schema, subscription, STATES, *_page(limit, after))
+
+    def completed(
+        self, subscription: str = "default", limit: int = 100, after: int | None = None
+    ) -> list[RecordStatus]:
+        """Records that are done and that no purge has removed yet. Reads at most a page of each partition."""
+        with self._session(subscription) as conn:
+            return pages.completed(conn, self._schema, subscription, *_page(limit, after))
+
+
+def _page(limit: int, after: int | None) -> tuple[int, int]:
+    """Checked: the number of records, and the id above which they start."""
+    if arguments.limit(limit) > LARGEST_PAGE:
+        raise PartboxError(f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it")
+    return limit, arguments.after(after) or 0
+
+
+WINDOW: Final = 5.0  # seconds over which rates are averaged
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Per second: records that were published, and that the subscription has delivered; both estimates."""
+
+    published: float
+    delivered: float
+
+
+class _Point(NamedTuple):
+    at: datetime
+    published: float
+    delivered: float
+
+
+class Pace:
+    """Rates of all subscriptions over the last seconds; feed it every overview."""
+
+    def __init__(self) -> None:
+        self._last: Overview | None = None
+        self._points: dict[str, deque[_Point]] = {}
+
+    def add(self, overview: Overview) -> None:
+        """Take in an overview; one that is not newer than the last is ignored."""
+        last = self._last
+        if last is not None and overview.at <= last.at:
+            return
+        before = {each.subscription: each for each in last.clusters} if last else {}
+        self._last = overview
+        self._points = {each.subscription: self._extended(overview, each, before, last) for each in overview.clusters}
+
+    def rates(self, subscription: str) -> Rates | None:
+        """The rates; None before the second overview."""
+        points = self._points.get(subscription)
+        if points is None or len(points) < 2:
+            return None
+        first, last = points[0], points[-1]
+        seconds = (last.at - first.at).total_seconds()
+        published, delivered = last.published - first.published, last.delivered - first.delivered
+        return Rates(published / seconds, max(0.0, delivered) / seconds)
+
+    def _extended(
+        self, overview: Overview, cluster: Cluster, before: dict[str, Cluster], last: Overview | None
+    ) -> deque[_Point]:
+        points = self._points.get(cluster.subscription)
+        known = before.get(cluster.subscription)
+        if last is None or known is None or points is None:
+            return deque([_Point(overview.at, 0.0, 0.0)])
+        drawn = max(0, overview.newest_id - last.newest_id)
+        published, done = points[-1].published + drawn, points[-1].delivered + delivered(known, cluster, drawn)
+        points.append(_Point(overview.at, published, done))
+        while len(points) > 2 and (overview.at - points[0].at).total_seconds() > WINDOW:
+            points.popleft()
+        return points
+
+
+def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
+    """About how many records were finished between two looks, while `drawn` ids were drawn; below 0 after a replay.
+
+    Where both counts of a partition are exact: what was published less what more is pending. Where one is estimated it
+    is far off by more than was delivered; there the cursor's way counts, as densely records as lie above it now.
+    """
+    parked = sum(after.parked.values()) - sum(before.parked.values())
+    if before.unlisted or after.unlisted:
+        return drawn - (after.pending - before.pending) - parked
+    pairs = list(zip(before.partitions, after.partitions, strict=False))
+    deep = [(old, new) for old, new in pairs if not (old.exact and new.exact)]
+    counted = sum(new.pending - old.pending for old, new in pairs if old.exact and new.exact)
+    elsewhere = min(1.0, sum(_fill(old, new) for old, new in deep))
+    travelled = sum((new.last_id - old.last_id) * _fill(old, new) for old, new in deep)
+    return travelled + drawn * (1.0 - elsewhere) - counted - parked
+
+
+def _fill(old: PartitionStats, new: PartitionStats) -> float:
+    return new.fill or old.fill or 0.0
+
+
+KEPT: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """`number` goes up by one with each; `kind` is joined, gone, leaves, moved or said."""
+
+    number: int
+    at: datetime
+    kind: str
+    text: str
+
+
+class News:
+    """The last happenings, the newest last."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._numbers = count(1)
+        self.happenings: deque[Happening] = deque(maxlen=kept)
+
+    def add(self, text: str, kind: str = "said", at: datetime | None = None) -> Happening:
+        """Add and return one more; default: it happened just now."""
+        made = Happening(next(self._numbers), at or datetime.now(UTC), kind, text)
+        self.happenings.append(made)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The differences between two looks: processes by what became of them, `gone` with the partitions they still owned.
+
+    `claims` has the old owner (None unless it lost the partition since) and the new one of each claimed partition.
+    """
+
+    joined: tuple[Instance, ...]
+    leaving: tuple[Instance, ...]
+    gone: tuple[tuple[Instance, int], ...]
+    claims: dict[int, tuple[UUID | None, UUID | None]]
+
+
+def changes(before: Cluster, after: Cluster) -> Changes:
+    """Compare two looks at a subscription."""
+    was = {each.instance_id: each for each in before.instances}
+    now = {each.instance_id: each for each in after.instances}
+    return Changes(
+        joined=tuple(each for id, each in now.items() if id not in was),
+        leaving=tuple(each for id, each in now.items() if id in was and each.draining and not was[id].draining),
+        gone=tuple((each, owned(before, id)) for id, each in was.items() if id not in now),
+        claims={
+            new.partition: (old.owner if old.owner != new.owner else None, new.owner)
+            for old, new in zip(before.partitions, after.partitions, strict=False)
+            if new.epoch != old.epoch
+        },
+    )
+
+
+def owned(cluster: Cluster, instance: UUID) -> int:
+    """The number of partitions that this instance owns."""
+    return sum(partition.owner == instance for partition in cluster.partitions)
+
+
+def partitions(number: int) -> str:
+    """ "1 partition", "64 partitions"."""
+    return counted(number, "partition")

@@ -1,0 +1,327 @@
+"""Subscriptions for operators: create, list, pause, resume, replay, drop.
+
+A replay and a drop need a quiet subscription: paused, with no owners. Workers release by themselves: at their next tick
+they see that nothing is assigned to them, start no further handler and release each partition when its last one has
+ended. Dead ones release nothing, so they are buried here when their lease is over; without a supervisor of the
+subscription nothing else would do it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from typing import Any, NamedTuple, NoReturn
+
+from psycopg import Connection, Error
+
+from partbox.db.connect import check
+from partbox.db.delivery import instances
+from partbox.db.inspect.stats import subscription_list
+from partbox.db.operator import subscriptions
+from partbox.db.operator.subscriptions import Holder, Problem, Subscription
+from partbox.db.session import session
+from partbox.errors import PartboxError
+from partbox.observe.logs.log_event import log_event
+from partbox.operations import arguments
+from partbox.operations.arguments import ArgumentError, Moment, ReplayPosition
+from partbox.operations.session import OperatorVerbs
+from partbox.protocol.burial import Silence
+from partbox.text.wording import command, counted
+
+log = logging.getLogger("partbox.commands")
+
+LOOK = 0.05  # seconds between two checks of the holders
+NAMED = 5
+
+Progress = Callable[[Sequence[Holder]], None]
+"""Called at every check with the holders that are waited for."""
+Again = Callable[[], AbstractContextManager[Connection[Any]]]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, and how it has left the subscription, in words."""
+
+
+class Busy(PartboxError):
+    """The subscription was not quiet in time."""
+
+
+class Left(NamedTuple):
+    """The state in which a failure leaves a subscription; `known`: as it was before, and that was never in doubt."""
+
+    text: str
+    known: bool
+
+
+@contextmanager
+def quiet(
+    conn: Connection[Any],
+    schema: str,
+    name: str,
+    *,
+    timeout: float,
+    progress: Progress | None,
+    members: bool,
+    again: Again,
+) -> Iterator[bool]:
+    """While the block runs no partition of it has an owner and, with `members`, it has no instance.
+
+    Gives whether it was paused here. Then it goes on again whatever fails: the pause itself, the wait, which is a
+    PartboxError after `timeout` seconds, the block, or the connection, for which there is another one by `again`; and
+    if it is interrupted. After a block that succeeds it is left as the block leaves it.
+    """
+    paused_here = not subscriptions.paused(conn, schema, name)
+    acting = False
+    try:
+        paused_here = bool(subscriptions.pause(conn, schema, name))
+        left = _wait(conn, schema, name, timeout, progress, members)
+        if left:
+            raise Busy(_busy(timeout, left))
+        acting = True
+        yield paused_here
+    except BaseException as error:
+        how = _go_on(conn, schema, name, again, acting) if paused_here else _as_before(conn, schema, name, acting)
+        raise _told(name, error, how) from (error.__cause__ if how.known else error)
+
+
+def described(left: Sequence[Holder]) -> str:
+    """The holders, in words for people."""
+    names = [f"{each.node} {each.pid}" if each.node else "a dead process" for each in left]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _wait(
+    conn: Connection[Any], schema: str, name: str, timeout: float, progress: Progress | None, members: bool
+) -> Sequence[Holder]:
+    """Wait until it stands still; the holders that are left when the time is over."""
+    silence, end = Silence(), time.monotonic() + timeout
+    while True:
+        found = subscriptions.holders(conn, schema, name)
+        left = [holder for holder in found if members or holder.owned]
+        if not left or time.monotonic() >= end:
+            return left
+        if progress is not None:
+            progress(left)
+        _bury(conn, schema, name, found, silence)
+        time.sleep(LOOK)
+
+
+def _bury(conn: Connection[Any], schema: str, name: str, found: Sequence[Holder], silence: Silence) -> None:
+    """Bury those whose lease is over, and free the partitions of owners that are no instances any more."""
+    over = silence.over((each.beat for each in found if each.beat is not None), time.monotonic())
+    if over or any(each.beat is None for each in found):
+        buried, freed = instances.bury(conn, schema, over, known_dead=False)
+        if freed:
+            text, gone = "subscription %r: %s of dead processes may be claimed", len(buried)
+            left = counted(freed, "partition")
+            log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
+
+
+def _go_on(conn: Connection[Any], schema: str, name: str, again: Again, acting: bool) -> Left:
+    """Resume what was paused here; through a new connection if this one is lost."""
+    try:
+        try:
+            resumed = subscriptions.resume(conn, schema, name)
+        except Error:
+            with again() as other:
+                return Left(_resumed(subscriptions.resume(other, schema, name), acting), known=False)
+    except (Error, PartboxError) as error:
+        resume = command("subscription resume", schema, None, name)
+        return Left(f"it is left paused, because it could not be resumed ({error}): {resume} resumes it", False)
+    return Left(_resumed(resumed, acting), known=True)
+
+
+def _resumed(resumed: bool | None, acting: bool) -> str:
+    """The result of resuming it, in words: a replay resumes by itself when it is done, a drop leaves nothing."""
+    if resumed is None:
+        return "it has been dropped"
+    if acting and not resumed:
+        return "it is active: what was asked for was done, or somebody has resumed it"
+    return "nothing was changed, and it goes on"
+
+
+def _as_before(conn: Connection[Any], schema: str, name: str, acting: bool) -> Left:
+    """It was paused before, and stays so unless it is gone; a statement without an answer may have been done."""
+    if not acting:
+        return Left("nothing was changed; it stays paused, as it was before", known=True)
+    perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
+    try:
+        gone = subscriptions.paused(conn, schema, name) is None
+    except Error:
+        return Left(perhaps, known=False)
+    return Left(_resumed(None, acting) if gone else perhaps, known=True)
+
+
+def _told(name: str, error: BaseException, how: Left) -> BaseException:
+    """The error, with the state in which the subscription is left where that is not obvious."""
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"subscription {name!r}: {how.text}")
+    if isinstance(error, Busy):
+        return PartboxError(f"subscription {name!r}: {error}; {how.text}")
+    if how.known or not isinstance(error, Exception):
+        return error
+    return PartboxError(f"subscription {name!r}: {' '.join(str(error).split())}; {how.text}")
+
+
+def _busy(timeout: float, left: Sequence[Holder]) -> str:
+    owners = [holder for holder in left if holder.owned]
+    if not owners:
+        return f"after {timeout:g} s worker processes still run for it: {described(left)}. Stop them and repeat this"
+    owned = sum(holder.owned for holder in owners)
+    return (
+        f"after {timeout:g} s {owned} partition{'s are' if owned > 1 else ' is'} still owned by {described(owners)}: "
+        "handlers there have not ended. Wait for them, or end those processes, and repeat this"
+    )
+
+
+TIMEOUT = 60.0
+
+Found = list[Subscription]
+
+REFUSALS: dict[Problem, str] = {
+    "missing": "was dropped by somebody else meanwhile",
+    "resumed": "was resumed by somebody else meanwhile, and nothing was changed: repeat this",
+    "owners": "was claimed by a worker meanwhile, and nothing was changed: repeat this",
+    "instances": "has got a new worker process meanwhile, and nothing was changed: stop it and repeat this",
+}
+
+
+class Subscriptions(OperatorVerbs):
+    """The subscriptions of an outbox. Every call opens a connection of its own.
+
+    What cannot be done raises PartboxError with the remedy; a database that cannot be reached raises psycopg.Error.
+    Times are datetimes with a zone, or texts in ISO 8601. A `timeout` is seconds, a timedelta, or a text such as "2m".
+    """
+
+    _noun = "subscription"
+
+    def create(self, name: str, start: Moment = "beginning", types: Iterable[str | Enum] | None = None) -> None:
+        """Make a subscription that gets what the log holds from the "beginning", from a time, or from "now" on.
+
+        Now: what had committed before the call is not delivered; what commits after it is, once, also of transactions
+        that were open. A time is that of publishing. `types`: only events of these types; None is all.
+        """
+        name, wanted = arguments.subscription_name(name), arguments.event_types(types)
+        begin = arguments.start_position(start)
+        with self._session() as conn:
+            if begin.since is not None and subscriptions.reach(conn, self._schema, None, begin.since).ahead:
+                raise ArgumentError("start", f'{start} lies in the future: give a time that is past, or "now"')
+            if not subscriptions.create(conn, self._schema, name, *begin, wanted):
+                raise PartboxError(
+                    f"subscription {name!r} exists already in schema {self._schema!r}: choose another name, or drop it"
+                )
+        taken = "all types" if wanted is None else ", ".join(wanted)
+        self._log("create", name, "created subscription %r from %s on, for %s", name, start, taken)
+
+    def list(self) -> Found:
+        """All subscriptions, by name."""
+        with self._session() as conn:
+            return subscription_list(conn, self._schema)
+
+    def pause(self, name: str) -> bool:
+        """Deliver nothing more until it is resumed: workers end what runs, and release; False if it was paused.
+
+        What is published meanwhile waits in the log.
+        """
+        with self._session(name) as conn:
+            changed = bool(subscriptions.pause(conn, self._schema, name))
+        if changed:
+            self._log("pause", name, "paused subscription %r", name)
+        return changed
+
+    def resume(self, name: str) -> bool:
+        """Deliver again, from where it stood still; False if it was not paused. Workers notice within a heartbeat."""
+        with self._session(name) as conn:
+            changed = bool(subscriptions.resume(conn, self._schema, name))
+        if changed:
+            self._log("resume", name, "resumed subscription %r", name)
+        return changed
+
+    def replay(
+        self,
+        name: str,
+        *,
+        from_id: int | None = None,
+        from_time: Moment | None = None,
+        timeout: arguments.Length = TIMEOUT,
+        progress: Progress | None = None,
+    ) -> int:
+        """Deliver again, in order, everything from a record id or a time on; how many of 256 partitions were set back.
+
+        It pauses the subscription, waits at most `timeout` until its workers have released everything, and lets it go
+        on unless it was paused before. What is parked from there on (dead, retrying, waiting) is forgotten and comes
+        anew, with all its attempts. PartboxError where a purge has removed records, and if the workers do not release
+        in time: nothing is changed, and it goes on.
+        """
+        point, patience = arguments.replay_position(from_id, from_time), arguments.length("timeout", timeout)
+        with self._session(name) as conn:
+            self._check(conn, point)
+            with self._quiet(conn, name, patience, progress, members=False) as paused_here:
+                done = subscriptions.replay(conn, self._schema, name, *point, resume=paused_here)
+                if done.purged is not None:
+                    _refuse_purged(point, done.purged)
+                if done.problem is not None:
+                    _refuse(name, done.problem)
+        text, of = "replay of subscription %r from %s on: %s set back", counted(done.rewound, "partition")
+        self._log("replay", name, text, name, point, of)
+        return done.rewound
+
+    def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
+        """Delete a subscription with its cursors and parked records; the log stays as it is.
+
+        Stop its workers first: it pauses it and waits at most `timeout` until they have released everything and ended.
+        PartboxError if they have not: nothing is changed, and it goes on unless it was paused before.
+        """
+        patience = arguments.length("timeout", timeout)
+        with (
+            self._session(name) as conn,
+            self._quiet(conn, name, patience, progress, members=True),
+        ):
+            problem = subscriptions.drop(conn, self._schema, name)
+            if problem is not None:
+                _refuse(name, problem)
+        self._log("drop", name, "dropped subscription %r", name)
+
+    @contextmanager
+    def _session(self, subscription: str | None = None) -> Iterator[Connection[Any]]:
+        """A connection to the primary that may read the sequence, for a subscription that exists there."""
+        with super()._session(subscription) as conn:
+            check(conn, self._schema)
+            yield conn
+
+    def _quiet(
+        self, conn: Connection[Any], name: str, timeout: float, progress: Progress | None, *, members: bool
+    ) -> AbstractContextManager[bool]:
+        return quiet(
+            conn,
+            self._schema,
+            name,
+            timeout=timeout,
+            progress=progress,
+            members=members,
+            again=lambda: session(self._dsn, self._settings, "partbox subscription"),
+        )
+
+    def _check(self, conn: Connection[Any], point: ReplayPosition) -> None:
+        """Refuse before anything is paused what cannot be done anyway."""
+        reach = subscriptions.reach(conn, self._schema, *point)
+        if reach.ahead:
+            raise ArgumentError("from_time", f"{point} lies in the future: give a time that is past")
+        if point.from_id is not None and point.from_id > reach.newest:
+            raise PartboxError(f"{point} does not exist yet: the newest is record {reach.newest}")
+        if reach.purged is not None:
+            _refuse_purged(point, reach.purged)
+
+
+def _refuse(name: str, problem: Problem) -> NoReturn:
+    raise PartboxError(f"subscription {name!r} {REFUSALS[problem]}")
+
+
+def _refuse_purged(point: ReplayPosition, purged: int) -> NoReturn:
+    perhaps = "" if point.from_time is None else ", perhaps of that time or later"
+    raise PartboxError(
+        f"replay from {point} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "
+        f"possible is record {purged + 1}"
+    )
