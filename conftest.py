@@ -35,7 +35,7 @@ from partbox.embedded import processes
 from partbox.embedded.server import Server
 from partbox.interceptors import hooks
 from partbox.observe.logs import log_event as telling
-from partbox.testing.place import TestServer
+from partbox.testing.workspace import TestServer
 
 pytest_plugins = ["crowded", "effort", "pace", "pytester"]
 

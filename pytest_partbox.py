@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from partbox import Outbox
     from partbox.testing import Kit
     from partbox.testing.databases import Shelf
-    from partbox.testing.place import TestServer
     from partbox.testing.servers import Prepare
     from partbox.testing.sessions import Sessions
+    from partbox.testing.workspace import TestServer
 
-KEPT = "PARTBOX_TEST_ORIGINALS"  # as partbox.testing.place names it
+KEPT = "PARTBOX_TEST_ORIGINALS"  # as partbox.testing.workspace names it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +45,7 @@ def _forget() -> None:
     from tempfile import gettempdir
 
     if any(os.path.exists(os.path.join(place, name)) for place in (gettempdir(), "/tmp", "/var/tmp")):
-        from partbox.testing.place import forget_kept
+        from partbox.testing.workspace import forget_kept
 
         forget_kept(name)
 
@@ -76,7 +76,7 @@ def partbox_server(
     pytestconfig: pytest.Config, partbox_outbox: "Outbox", partbox_prepare: "Prepare | None"
 ) -> "Iterator[TestServer]":
     """The server of the run: `dsn`, and `template`, the database that tests get clones of."""
-    from partbox.testing.place import server_of
+    from partbox.testing.workspace import server_of
 
     dsn = pytestconfig.getoption("--partbox-dsn") or pytestconfig.getini("partbox_dsn")
     with server_of(dsn, partbox_outbox.settings.schema_name, partbox_prepare) as server:
@@ -95,7 +95,7 @@ def partbox_sessions() -> "Iterator[Sessions | None]":
 
 @pytest.fixture(scope="session")
 def _partbox_shelf(partbox_server: "TestServer", partbox_sessions: "Sessions | None") -> "Iterator[Shelf]":
-    from partbox.testing.place import shelf_of
+    from partbox.testing.workspace import shelf_of
 
     with shelf_of(partbox_server, partbox_sessions) as shelf:
         yield shelf

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 from partbox.outbox import Outbox
 from partbox.testing.databases import Shelf
 from partbox.testing.kit import Kit
-from partbox.testing.place import server_of, shelf_of
 from partbox.testing.servers import Prepare
 from partbox.testing.sessions import Sessions
+from partbox.testing.workspace import server_of, shelf_of
 
 if TYPE_CHECKING:
     _Case = unittest.TestCase

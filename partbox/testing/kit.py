@@ -17,15 +17,15 @@ from partbox.events.event import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.publisher import NOT_GIVEN
 from partbox.testing import outbox_override, statements
-from partbox.testing.connections import psycopg_of
 from partbox.testing.direct_delivery import hand
 from partbox.testing.drainer import Drainer
-from partbox.testing.faults import Error, Faults
+from partbox.testing.outbox_override import Error, Faults
 from partbox.testing.outcomes import Drained
 from partbox.testing.placing import Placing, State, place
 from partbox.testing.published import Published, Wanted, events_of
 from partbox.testing.sessions import Sessions
 from partbox.testing.sink import RecordingSink
+from partbox.testing.statements import psycopg_of
 
 Type = str | Enum
 Id = str | int | UUID

@@ -3,17 +3,54 @@
 Registrations and replacements of the test are undone afterwards.
 """
 
+from collections import deque
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from partbox.db.schema.outbox_database import OutboxDatabase
+from partbox.events import DeliveredEvent
+from partbox.events.checks import kind
 from partbox.handlers import Handlers
 from partbox.outbox import Outbox
 from partbox.publish import PublishHooks
 from partbox.sinks.sink import Sink
-from partbox.testing.faults import Faults
 from partbox.testing.sink import RecordingSink, StandIn
+
+Error = BaseException | type[BaseException]
+
+
+@dataclass(slots=True)
+class _Fault:
+    event_type: str | None
+    error: Error
+    times: int
+
+
+class Faults:
+    """Raises the injected errors before a handler runs."""
+
+    def __init__(self) -> None:
+        self._faults: deque[_Fault] = deque()
+
+    def add(self, event_type: str | Enum | None, error: Error, times: int) -> None:
+        """Raise the error at the next `times` deliveries of this type; None: of any."""
+        if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
+            raise TypeError(f"{error!r} is not an exception: give the one to raise")
+        if times < 1:
+            raise ValueError(f"times must be 1 or more, not {times}")
+        self._faults.append(_Fault(None if event_type is None else kind("event_type", event_type), error, times))
+
+    def before(self, event: DeliveredEvent) -> None:
+        """Called before each event, by the worker."""
+        for fault in self._faults:
+            if fault.event_type in (None, event.event_type):
+                fault.times -= 1
+                if not fault.times:
+                    self._faults.remove(fault)
+                raise fault.error
+
 
 Restore = Callable[[], None]
 

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from partbox.testing.place import TestServer
+from partbox.testing.workspace import TestServer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

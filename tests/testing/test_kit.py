@@ -11,7 +11,7 @@ from partbox import DownstreamUnavailable, Event, Outbox, PartboxError
 from partbox.events import DeliveredEvent
 from partbox.sinks import Sink
 from partbox.testing import Kit, RecordingSink, delivered
-from partbox.testing.connections import psycopg_of
+from partbox.testing.statements import psycopg_of
 
 
 class Kind(Enum):

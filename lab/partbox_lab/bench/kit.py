@@ -17,8 +17,8 @@ from partbox.events import DeliveredEvent
 from partbox.outbox import Outbox
 from partbox.testing.databases import Shelf
 from partbox.testing.kit import Kit
-from partbox.testing.place import server_of, shelf_of
 from partbox.testing.sessions import Sessions
+from partbox.testing.workspace import server_of, shelf_of
 
 TESTS = 100
 WARM = 5  # tests before those that count: a server and its sessions begin slowly

@@ -6,7 +6,7 @@ import typer
 
 from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
-from partbox.cli.views.granted import print_granted
+from partbox.cli.shell.output import print_granted
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError

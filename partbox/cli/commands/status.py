@@ -18,7 +18,7 @@ from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
 from partbox.cli.shell.output import age, console, counted, in_short, moment, print_json, printable, table
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
-from partbox.cli.views import long_runs, sinks
+from partbox.cli.views.cluster_tables import RUN_COLUMNS, SINK_COLUMNS, run_rows, sink_rows
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
 from partbox.db.schema import migrate
@@ -167,10 +167,10 @@ def _tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = Non
     summary = table(("", ""), _summary(cluster, patience, rates))
     summary.show_header = False
     parts: list[RenderableType] = [_processes_table(cluster), Text()] if cluster.instances else []
-    if runs := long_runs.rows(cluster):
-        parts += [table(long_runs.COLUMNS, runs, long_runs.COLUMNS[1:2]), Text()]
-    if sent := sinks.rows(cluster):
-        parts += [table(sinks.COLUMNS, sent, sinks.COLUMNS[1:5]), Text()]
+    if runs := run_rows(cluster):
+        parts += [table(RUN_COLUMNS, runs, RUN_COLUMNS[1:2]), Text()]
+    if sent := sink_rows(cluster):
+        parts += [table(SINK_COLUMNS, sent, SINK_COLUMNS[1:5]), Text()]
     return Group(*parts, summary)
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import orjson
 import psycopg
@@ -21,6 +21,9 @@ from partbox.text.secrets import masked
 from partbox.text.wording import age as age
 from partbox.text.wording import counted as counted
 from partbox.text.wording import in_short as in_short
+
+if TYPE_CHECKING:
+    from partbox.db.schema.grants import Roles
 
 FOR_PIPES = 200
 
@@ -83,6 +86,14 @@ def print_answer(json: bool, value: Any, text: str) -> None:
         print_json(value)
     else:
         typer.echo(text)
+
+
+def print_granted(roles: "Roles") -> None:
+    """Print them in one line; nothing if there are none."""
+    if roles:
+        said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
+        said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
+        typer.echo(printable(f"granted {'; '.join(said)}"))
 
 
 def in_line(text: str) -> str:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partbox.cli.shell.watching import Sighting
-from partbox.cli.views import long_runs
+from partbox.cli.views.cluster_tables import RUN_COLUMNS, run_rows
 from partbox.db.inspect.stats import Cluster, Instance
 from partbox.db.operator.blocked import BlockedKey
 from partbox.terminal import cluster_view
@@ -129,11 +129,11 @@ def _pending(cluster: Cluster) -> str:
 
 def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
     """The handlers that run for long, as many as there is room for."""
-    rows = long_runs.rows(scene.sighting.cluster)
+    rows = run_rows(scene.sighting.cluster)
     if room < 2 or not rows:
         return []
     table = cluster_view.listing(expand=True)
-    name, length, event, process = long_runs.COLUMNS
+    name, length, event, process = RUN_COLUMNS
     table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32, style="bold yellow")
     table.add_column(length, justify="right", no_wrap=True)
     table.add_column(event, no_wrap=True, overflow="ellipsis", ratio=1)

@@ -1,0 +1,43 @@
+"""Tables of a subscription, as `status` and `top` show them: handlers that run for long, and the traffic of sinks."""
+
+from partbox.db.delivery.traffic import Traffic
+from partbox.db.inspect.stats import Cluster, Instance, Running
+from partbox.text.nodes import named
+from partbox.text.wording import age, brief, in_short
+
+RUN_COLUMNS = ("running for long", "for", "event", "process")
+SINK_COLUMNS = ("sink", "sent", "in flight", "acknowledged in", "sent again", "trouble")
+CUT = 60  # characters of a name or an error
+
+
+def run_rows(cluster: Cluster) -> list[tuple[str, str, str, str]]:
+    """Handler, time, event and process of each, the longest first; one more row counts those without a name."""
+    nodes = named(cluster.instances)
+    runs = [(process, each) for process in cluster.instances for each in process.running]
+    runs.sort(key=lambda run: -run[1].seconds)
+    found = [_run_row(process, each, nodes[process.instance_id]) for process, each in runs]
+    more = sum(process.running_more for process in cluster.instances)
+    return [*found, *([(f"… {more:,} more", "", "", "")] if more else [])]
+
+
+def _run_row(process: Instance, each: Running, node: str) -> tuple[str, str, str, str]:
+    key = "" if each.aggregate_id is None else f" {each.aggregate_type} {each.aggregate_id}"
+    event = f"{in_short(f'{each.event_type}{key}', CUT)}, record {each.record_id}"
+    return in_short(each.handler, CUT), age(each.seconds), event, f"{process.pid} on {in_short(node, CUT)}"
+
+
+def sink_rows(cluster: Cluster) -> list[tuple[str, ...]]:
+    """A row for each sink."""
+    return [_sink_row(each) for each in cluster.sinks]
+
+
+def _sink_row(each: Traffic) -> tuple[str, ...]:
+    trouble = "" if each.error is None else f"for {age(each.failing)}: {in_short(each.error, CUT)}"
+    return (
+        in_short(each.sink, CUT),
+        f"{each.sent:,}",
+        f"{each.in_flight:,}",
+        brief(each.mean),
+        f"{each.retries:,}",
+        trouble,
+    )
