@@ -12,8 +12,11 @@ import re
 from functools import cache
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
+from psycopg import Connection
 from psycopg import sql as compose
+from psycopg.rows import tuple_row
 
 from partbox.db.adapters import DEFAULTS
 from partbox.protocol.bell import channel
@@ -85,6 +88,22 @@ def bare(name: str, schema: str) -> bytes:
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
     return _composed(_texts(queries)[name], _named(schema, "%%")).as_bytes(DEFAULTS)
+
+
+def rows(conn: Connection[Any], name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
+    """The rows of a named query as tuples, whatever rows the connection makes."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query(name, schema), values).fetchall()
+
+
+def row(conn: Connection[Any], name: str, schema: str, **values: object) -> tuple[Any, ...] | None:
+    """The first row of a named query; None without one."""
+    return next(iter(rows(conn, name, schema, **values)), None)
+
+
+def only(conn: Connection[Any], name: str, schema: str, **values: object) -> tuple[Any, ...]:
+    """The row of a named query that always has one."""
+    return rows(conn, name, schema, **values)[0]
 
 
 def template(name: str) -> compose.SQL:

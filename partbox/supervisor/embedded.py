@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from psycopg import Error
 
@@ -196,9 +195,7 @@ class EmbeddedWorker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> "EmbeddedWorker":
@@ -207,9 +204,7 @@ class EmbeddedWorker:
         await asyncio.to_thread(self.start)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         import asyncio
 
         await asyncio.to_thread(self.stop)

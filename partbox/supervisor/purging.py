@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from random import random, uniform
-from types import TracebackType
 
 from psycopg import Error
 
@@ -121,7 +120,5 @@ class Purging:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()

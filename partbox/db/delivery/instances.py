@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from partbox.db.blocking import array, fetch
-from partbox.db.sql import query
+from partbox.db.sql import only, query, row, rows
 
 
 class Member(NamedTuple):
@@ -57,19 +57,19 @@ def register(  # each keyword is a column of `instance`
     supervisor: UUID | None = None,
 ) -> dict[int, UUID]:
     """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
-    rows = conn.execute(
-        query("register", schema),
-        {
-            "subscription": subscription,
-            "node": node,
-            "hostname": hostname,
-            "pids": list(pids),
-            "version": version,
-            "lease": lease,
-            "supervisor": supervisor,
-        },
-    ).fetchall()
-    return {pid: instance for instance, pid in rows}
+    found = rows(
+        conn,
+        "register",
+        schema,
+        subscription=subscription,
+        node=node,
+        hostname=hostname,
+        pids=list(pids),
+        version=version,
+        lease=lease,
+        supervisor=supervisor,
+    )
+    return {pid: instance for instance, pid in found}
 
 
 def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
@@ -77,13 +77,13 @@ def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) ->
 
     One that is not renewed may exist all the same: the function tells.
     """
-    rows: list[Any] = []
+    found: list[Any] = []
     if len(draining) == 1:
         ((instance, leaves),) = draining.items()
-        rows = fetch(conn, "heartbeat_of_one", schema, {"instance": instance, "draining": leaves})
-    if not rows:
-        rows = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
-    return {instance: Renewal(before, at) for instance, before, at in rows}
+        found = fetch(conn, "heartbeat_of_one", schema, {"instance": instance, "draining": leaves})
+    if not found:
+        found = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
+    return {instance: Renewal(before, at) for instance, before, at in found}
 
 
 def leave(conn: Connection[Any], schema: str, instance: UUID) -> None:
@@ -102,20 +102,19 @@ def watch(conn: Connection[Any], schema: str, subscription: str, since: datetime
 
 def members(conn: Connection[Any], schema: str, subscription: str) -> list[Member]:
     """Every instance of the subscription."""
-    return [Member(*row) for row in conn.execute(query("members", schema), {"subscription": subscription}).fetchall()]
+    return [Member(*each) for each in rows(conn, "members", schema, subscription=subscription)]
 
 
 def assignees(conn: Connection[Any], schema: str, subscription: str) -> list[UUID | None]:
     """The assignee of each partition; empty while the subscription is paused or missing."""
-    return [row[0] for row in conn.execute(query("assignees", schema), {"subscription": subscription}).fetchall()]
+    return [assignee for (assignee,) in rows(conn, "assignees", schema, subscription=subscription)]
 
 
 def bury(conn: Connection[Any], schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
     """Delete the victims (only expired ones unless `known_dead`) and free all orphaned partitions; returns the deleted
     instances and the number of partitions freed."""
-    row = conn.execute(query("bury", schema), {"victims": list(victims), "known_dead": known_dead}).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    deleted, freed = only(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
+    return deleted, freed
 
 
 def plan(
@@ -127,25 +126,20 @@ def plan(
     planned: Sequence[UUID | None],
 ) -> bool:
     """Apply the plan if members and assignees are still as seen; False if not."""
-    row = conn.execute(
-        query("plan", schema),
-        {
-            "subscription": subscription,
-            "members": sorted(members),
-            "seen": list(seen),
-            "planned": list(planned),
-        },
-    ).fetchone()
-    return bool(row and row[0])
+    values = {"members": sorted(members), "seen": list(seen), "planned": list(planned)}
+    return _is(conn, "plan", schema, subscription=subscription, **values)
 
 
 def subscribed(conn: Connection[Any], schema: str, subscription: str) -> bool:
     """True if the subscription exists."""
-    row = conn.execute(query("subscribed", schema), {"subscription": subscription}).fetchone()
-    return bool(row and row[0])
+    return _is(conn, "subscribed", schema, subscription=subscription)
 
 
 def empty(conn: Connection[Any], schema: str, subscription: str) -> bool:
     """True if everything that is due is delivered."""
-    row = conn.execute(query("empty", schema), {"subscription": subscription}).fetchone()
-    return bool(row and row[0])
+    return _is(conn, "empty", schema, subscription=subscription)
+
+
+def _is(conn: Connection[Any], name: str, schema: str, **values: object) -> bool:
+    found = row(conn, name, schema, **values)
+    return bool(found and found[0])

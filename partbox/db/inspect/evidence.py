@@ -8,39 +8,19 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import Connection, errors
 from psycopg.errors import Diagnostic, ProgramLimitExceeded
-from psycopg.rows import tuple_row
 
-from partbox.db.inspect.facts import (
-    Accused,
-    ArchiveFacts,
-    DeadRows,
-    DeferredRows,
-    Displaced,
-    Expired,
-    ForeignTrigger,
-    Keeper,
-    Open,
-    OpenSession,
-    PreparedTransaction,
-    ReplicationSlot,
-    RetentionHold,
-    Segments,
-    SequenceFacts,
-    ServerFacts,
-    TableFacts,
-    Wait,
-    WorkerAccess,
-)
+from partbox.db.inspect import facts
 from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.schema import migrate
-from partbox.db.sql import query
+from partbox.db.sql import query, rows
 from partbox.protocol.segments import EventTrigger
 
 T = TypeVar("T")
@@ -88,32 +68,32 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     `original`: these are the cursors of this server's cluster. `reach`: the highest cursor of each subscription.
     """
 
-    server: ServerFacts | None = None
+    server: facts.ServerFacts | None = None
     original: bool = True
-    sequence: SequenceFacts | None = None
+    sequence: facts.SequenceFacts | None = None
     unreadable: str | None = None  # why the sequence `life` cannot be read
-    access: tuple[WorkerAccess, ...] = ()
-    displaced: Displaced | None = None
-    triggers: tuple[ForeignTrigger, ...] = ()
-    sessions: tuple[OpenSession, ...] = ()
+    access: tuple[facts.WorkerAccess, ...] = ()
+    displaced: facts.Displaced | None = None
+    triggers: tuple[facts.ForeignTrigger, ...] = ()
+    sessions: tuple[facts.OpenSession, ...] = ()
     queue: NotificationQueue | None = None
-    keepers: tuple[Keeper, ...] = ()
-    waits: tuple[Wait, ...] = ()
-    prepared: tuple[PreparedTransaction, ...] = ()
-    slots: tuple[ReplicationSlot, ...] = ()
-    tables: tuple[TableFacts, ...] = ()
-    segments: Segments | None = None
+    keepers: tuple[facts.Keeper, ...] = ()
+    waits: tuple[facts.Wait, ...] = ()
+    prepared: tuple[facts.PreparedTransaction, ...] = ()
+    slots: tuple[facts.ReplicationSlot, ...] = ()
+    tables: tuple[facts.TableFacts, ...] = ()
+    segments: facts.Segments | None = None
     event_triggers: tuple[EventTrigger, ...] = ()
-    archive: ArchiveFacts | None = None
+    archive: facts.ArchiveFacts | None = None
     reach: dict[str, int] = field(default_factory=dict)
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
-    open: tuple[Open, ...] = ()
-    deferred: tuple[DeferredRows, ...] = ()
-    dead: tuple[DeadRows, ...] = ()
-    accused: tuple[Accused, ...] = ()
-    held: tuple[RetentionHold, ...] = ()
-    expired: Expired | None = None
+    open: tuple[facts.Open, ...] = ()
+    deferred: tuple[facts.DeferredRows, ...] = ()
+    dead: tuple[facts.DeadRows, ...] = ()
+    accused: tuple[facts.Accused, ...] = ()
+    held: tuple[facts.RetentionHold, ...] = ()
+    expired: facts.Expired | None = None
     unread: tuple[UnreadPart, ...] = ()
 
 
@@ -124,32 +104,32 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
     retain = {"retain": ask.retain}
     seen = reader.part("the subscriptions", lambda: overview(conn, schema, working=True))
     return Evidence(
-        server=reader.one(ServerFacts, "doctor_server"),
-        sessions=reader.all(OpenSession, "doctor_sessions"),
+        server=reader.one(facts.ServerFacts, "doctor_server"),
+        sessions=reader.all(facts.OpenSession, "doctor_sessions"),
         queue=_notification_queue(conn, schema),
-        keepers=reader.all(Keeper, "doctor_keepers"),
-        waits=reader.all(Wait, "doctor_waits"),
-        prepared=reader.all(PreparedTransaction, "doctor_prepared"),
-        slots=reader.all(ReplicationSlot, "doctor_slots"),
-        tables=reader.all(TableFacts, "doctor_tables"),
+        keepers=reader.all(facts.Keeper, "doctor_keepers"),
+        waits=reader.all(facts.Wait, "doctor_waits"),
+        prepared=reader.all(facts.PreparedTransaction, "doctor_prepared"),
+        slots=reader.all(facts.ReplicationSlot, "doctor_slots"),
+        tables=reader.all(facts.TableFacts, "doctor_tables"),
         reach=dict(reader.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
-        sequence=reader.one(SequenceFacts, "doctor_sequence"),
+        sequence=reader.one(facts.SequenceFacts, "doctor_sequence"),
         unreadable=_unreadable(conn, schema),
-        access=reader.all(WorkerAccess, "doctor_access"),
+        access=reader.all(facts.WorkerAccess, "doctor_access"),
         displaced=reader.part("the tables", lambda: _displaced(conn, schema)),
-        triggers=reader.all(ForeignTrigger, "doctor_triggers"),
+        triggers=reader.all(facts.ForeignTrigger, "doctor_triggers"),
         original=reader.part("the marker", lambda: _original(conn, schema)) is not False,
         overview=seen,
         keys=reader.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
-        open=reader.all(Open, "doctor_open"),
-        deferred=reader.all(DeferredRows, "doctor_deferred"),
-        dead=reader.all(DeadRows, "doctor_dead", lately=ask.lately),
-        accused=reader.all(Accused, "doctor_accused"),
-        segments=reader.one(Segments, "doctor_segments"),
+        open=reader.all(facts.Open, "doctor_open"),
+        deferred=reader.all(facts.DeferredRows, "doctor_deferred"),
+        dead=reader.all(facts.DeadRows, "doctor_dead", lately=ask.lately),
+        accused=reader.all(facts.Accused, "doctor_accused"),
+        segments=reader.one(facts.Segments, "doctor_segments"),
         event_triggers=reader.all(EventTrigger, "event_triggers"),
-        archive=next(iter(reader.all(ArchiveFacts, "doctor_archive")), None),
-        held=reader.all(RetentionHold, "doctor_held", **retain),
-        expired=reader.one(Expired, "doctor_expired", **retain),
+        archive=next(iter(reader.all(facts.ArchiveFacts, "doctor_archive")), None),
+        held=reader.all(facts.RetentionHold, "doctor_held", **retain),
+        expired=reader.one(facts.Expired, "doctor_expired", **retain),
         unread=tuple(reader.unread),
     )
 
@@ -178,11 +158,7 @@ class _PartReader:
 
     def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a named query; none if they cannot be read."""
-
-        def read() -> list[tuple[Any, ...]]:
-            with self._conn.cursor(row_factory=tuple_row) as cursor:
-                return cursor.execute(query(name, self._schema), values).fetchall()
-
+        read = partial(rows, self._conn, name, self._schema, **values)
         return self.part(name.removeprefix("doctor_"), read) or []
 
     def part(self, name: str, read: Callable[[], T]) -> T | None:
@@ -236,13 +212,13 @@ def _unreadable(conn: Connection[Any], schema: str) -> str | None:
     return None
 
 
-def _displaced(conn: Connection[Any], schema: str) -> Displaced | None:
+def _displaced(conn: Connection[Any], schema: str) -> facts.Displaced | None:
     """The table or segment that is not where it was; psycopg.Error if it cannot be asked."""
     try:
         with conn.transaction():
             conn.execute(query("intact", schema), {"subscription": None})
     except errors.ObjectNotInPrerequisiteState as error:
-        return Displaced(_reason(error).removeprefix("partbox: "), error.diag.message_hint or "")
+        return facts.Displaced(_reason(error).removeprefix("partbox: "), error.diag.message_hint or "")
     return None
 
 

@@ -7,9 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import Connection
-from psycopg.rows import tuple_row
 
-from partbox.db.sql import query
+from partbox.db.sql import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,9 @@ def completed(conn: Connection[Any], schema: str, subscription: str, limit: int,
 
 def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> list[RecordStatus]:
     """Read a page, with planner settings that scan the primary key in order up to the limit."""
-    with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query("stats_plan", schema), {"limit": None})
-        return [_record(*row) for row in cursor.execute(query(name, schema), values)]
+    with conn.transaction():
+        rows(conn, "stats_plan", schema, limit=None)
+        return [_record(*each) for each in rows(conn, name, schema, **values)]
 
 
 def _record(*row: Any) -> RecordStatus:

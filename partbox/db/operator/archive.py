@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection
 from psycopg.errors import LockNotAvailable
-from psycopg.rows import tuple_row
 
+from partbox.db import sql
 from partbox.db.delivery.proof import unfiltered
 from partbox.db.sql import query
 from partbox.errors import PartboxError
@@ -145,5 +145,5 @@ def _one(conn: Connection[Any], name: str, schema: str, **values: Any) -> tuple[
 
 
 def _rows(conn: Connection[Any], name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
-    with unfiltered(conn), conn.cursor(row_factory=tuple_row) as cursor:
-        return cursor.execute(query(name, schema), values).fetchall()
+    with unfiltered(conn):
+        return sql.rows(conn, name, schema, **values)

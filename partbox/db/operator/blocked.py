@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from partbox.db.operator.dead import time_of, typed
-from partbox.db.sql import query
+from partbox.db.sql import row, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ ALL = Bounds()
 
 def listed(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds = ALL) -> list[BlockedKey]:
     """At most `limit` blocked keys, the longest blocked first."""
-    rows = conn.execute(query("blocked_list", schema), _values(conn, schema, subscription, limit, bounds))
-    return [_key(*row) for row in rows]
+    values = _values(conn, schema, subscription, limit, bounds)
+    return [_key(*each) for each in rows(conn, "blocked_list", schema, **values)]
 
 
 def groups(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> list[BlockedGroup]:
     """At most `limit` groups, the largest first."""
-    rows = conn.execute(query("blocked_groups", schema), _values(conn, schema, subscription, limit, bounds))
-    return [_group(*row) for row in rows]
+    values = _values(conn, schema, subscription, limit, bounds)
+    return [_group(*each) for each in rows(conn, "blocked_groups", schema, **values)]
 
 
 def retry_now(
@@ -101,8 +101,8 @@ def retry_now(
 ) -> Head | None:
     """Make the head of a key due now; None if the key is not blocked."""
     values = {"subscription": subscription, "aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
-    row = conn.execute(query("blocked_retry_now", schema), values).fetchone()
-    return Head(*row) if row else None
+    found = row(conn, "blocked_retry_now", schema, **values)
+    return Head(*found) if found else None
 
 
 def skip(
@@ -123,8 +123,8 @@ def skip(
         "reason": reason,
         "error_limit": error_limit,
     }
-    row = conn.execute(query("blocked_skip", schema), values).fetchone()
-    return Head(*row) if row else None
+    found = row(conn, "blocked_skip", schema, **values)
+    return Head(*found) if found else None
 
 
 def _values(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:

@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection
 from psycopg import sql as compose
-from psycopg.rows import tuple_row
 
 from partbox.db.adapters import DEFAULTS
-from partbox.db.sql import bare, folder, query
+from partbox.db.sql import bare, folder, only
 
 
 class CdcReadiness(NamedTuple):
@@ -20,10 +19,7 @@ class CdcReadiness(NamedTuple):
 
 def prepared(conn: Connection[Any], schema: str, publication: str) -> CdcReadiness:
     """Read how far the server is prepared for a connector of this `publication`."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        row = cursor.execute(query("cdc_server", schema), {"publication": publication}).fetchone()
-    assert row is not None
-    return CdcReadiness(*row)
+    return CdcReadiness(*only(conn, "cdc_server", schema, publication=publication))
 
 
 def script(schema: str, *, role: str, publication: str) -> str:

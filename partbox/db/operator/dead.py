@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from psycopg import Connection
 
-from partbox.db.sql import query
+from partbox.db.sql import only, row, rows
 from partbox.events.reserved import PREFIX
 
 CHUNK = 500  # records of one transaction, about
@@ -102,7 +102,7 @@ def time_of(conn: Connection[Any], schema: str, bound: datetime | float | None) 
     """A time, or that so many seconds ago by the database's clock."""
     if bound is None or isinstance(bound, datetime):
         return bound
-    (when,) = _one(conn, "moment_ago", schema, {"ago": bound})
+    (when,) = only(conn, "moment_ago", schema, ago=bound)
     return cast(datetime, when)
 
 
@@ -111,42 +111,39 @@ def listed(
 ) -> list[DeadRecord]:
     """At most `limit` dead records, oldest first, those with ids above `after`."""
     values = _values(subscription, filters) | {"limit": limit, "after": after}
-    return [DeadRecord(**_fields(row)) for row in conn.execute(query("dead_list", schema), values)]
+    return [DeadRecord(**_fields(each)) for each in rows(conn, "dead_list", schema, **values)]
 
 
 def groups(conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadGroup]:
     """At most `limit` groups, the largest first."""
-    values = _values(subscription, filters) | {"limit": limit}
-    rows = conn.execute(query("dead_groups", schema), values)
-    return [_group(row[:5], row[5:]) for row in rows]
+    found = rows(conn, "dead_groups", schema, limit=limit, **_values(subscription, filters))
+    return [_group(each[:5], each[5:]) for each in found]
 
 
 def count(conn: Connection[Any], schema: str, subscription: str, filters: Filters) -> int:
-    (counted,) = _one(conn, "dead_count", schema, _values(subscription, filters))
+    (counted,) = only(conn, "dead_count", schema, **_values(subscription, filters))
     return int(counted)
 
 
 def chunks(conn: Connection[Any], schema: str, subscription: str, filters: Filters, size: int) -> list[list[int]]:
     """The ids of all that match, in chunks of about `size` that hold whole aggregate keys; see the query."""
-    values = _values(subscription, filters) | {"size": size}
-    return [ids for (ids,) in conn.execute(query("dead_chunks", schema), values)]
+    return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_values(subscription, filters))]
 
 
 def of_event(conn: Connection[Any], schema: str, subscription: str, event_id: UUID) -> list[int]:
     """The ids of the dead records of an event."""
-    values = {"subscription": subscription, "event_id": event_id}
-    return [record_id for (record_id,) in conn.execute(query("dead_of_event", schema), values)]
+    found = rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
+    return [record_id for (record_id,) in found]
 
 
 def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
     """One dead record; None if it is not dead. Without `payload` that is not read."""
-    values = {"subscription": subscription, "record_id": record_id, "payload": payload}
-    row = conn.execute(query("dead_show", schema), values).fetchone()
-    if row is None:
+    found = row(conn, "dead_show", schema, subscription=subscription, record_id=record_id, payload=payload)
+    if found is None:
         return None
-    occurred_at, content_type, headers, text, data = row[len(_COLUMNS) - 1 :]
+    occurred_at, content_type, headers, text, data = found[len(_COLUMNS) - 1 :]
     return DeadDetail(
-        **_fields(row[: len(_COLUMNS) - 1]),  # type and text of the error are one column
+        **_fields(found[: len(_COLUMNS) - 1]),  # type and text of the error are one column
         occurred_at=_utc(occurred_at),
         content_type=content_type,
         headers=_headers(headers),
@@ -156,22 +153,20 @@ def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, 
 
 def replay(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
     """Make those of these records that are dead ready again; returns how many."""
-    (replayed,) = _one(conn, "dead_replay", schema, {"subscription": subscription, "record_ids": list(record_ids)})
+    (replayed,) = only(conn, "dead_replay", schema, subscription=subscription, record_ids=list(record_ids))
     return int(replayed)
 
 
 def discard(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
     """Discard those of these records that are dead; returns how many."""
-    values = {"subscription": subscription, "record_ids": list(record_ids)}
-    (discarded,) = _one(conn, "dead_discard", schema, values)
+    (discarded,) = only(conn, "dead_discard", schema, subscription=subscription, record_ids=list(record_ids))
     return int(discarded)
 
 
 def state(conn: Connection[Any], schema: str, subscription: str, record_id: int) -> str | None:
     """The state in which a record is parked; None if it is not."""
-    values = {"subscription": subscription, "record_id": record_id}
-    row = conn.execute(query("parked_state", schema), values).fetchone()
-    return row[0] if row else None
+    found = row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
+    return found[0] if found else None
 
 
 def typed(said: str | None) -> tuple[str | None, str | None]:
@@ -205,7 +200,3 @@ def _headers(text: str | None) -> dict[str, str]:
 
 def _values(subscription: str, filters: Filters) -> dict[str, Any]:
     return {"subscription": subscription, **asdict(filters)}
-
-
-def _one(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> tuple[Any, ...]:
-    return conn.execute(query(name, schema), values).fetchall()[0]  # type: ignore[no-any-return]

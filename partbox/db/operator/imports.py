@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import Connection, IsolationLevel, errors
 from psycopg import sql as compose
 
+from partbox.db import sql
 from partbox.db.adapters import DEFAULTS
 from partbox.db.deadline import allowing
 from partbox.db.sql import escaped, query, template
@@ -158,14 +159,12 @@ def rows(
 
 def note(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
     """Note these rows as imported by this transaction; returns those that were not before."""
-    values = {"source": source, "keys": list(keys)}
-    return {key for (key,) in conn.execute(query("import_note", schema), values)}
+    return {key for (key,) in sql.rows(conn, "import_note", schema, source=source, keys=list(keys))}
 
 
 def known(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
     """Those of the keys that were noted before."""
-    values = {"source": source, "keys": list(keys)}
-    return {key for (key,) in conn.execute(query("import_known", schema), values)}
+    return {key for (key,) in sql.rows(conn, "import_known", schema, source=source, keys=list(keys))}
 
 
 def present(

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from psycopg import Connection
-from psycopg.rows import tuple_row
 
-from partbox.db.sql import query
+from partbox.db.sql import row
 
 START = (0, 0)
 """Where the first step of each kind begins."""
@@ -67,7 +66,5 @@ def _step(
     dry_run: bool,
     **more: float,
 ) -> PurgeStep | None:
-    values = {"place": list(place), "retain": retain, "batch": batch, "dry_run": dry_run, **more}
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        row = cursor.execute(query(name, schema), values).fetchone()
-    return PurgeStep(*row) if row else None
+    found = row(conn, name, schema, place=list(place), retain=retain, batch=batch, dry_run=dry_run, **more)
+    return PurgeStep(*found) if found else None

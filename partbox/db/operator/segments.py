@@ -3,9 +3,8 @@
 from typing import Any, NamedTuple
 
 from psycopg import Connection
-from psycopg.rows import tuple_row
 
-from partbox.db.sql import query
+from partbox.db.sql import only, query, row, rows
 from partbox.protocol.segments import EventTrigger, Range, Segment, Stretch
 
 
@@ -28,28 +27,28 @@ class Emptied(NamedTuple):
 
 def segments(conn: Connection[Any], schema: str) -> list[Segment]:
     """Every segment by its ids, the default one last."""
-    return [Segment(*row) for row in _rows(conn, "segments", schema)]
+    return [Segment(*each) for each in rows(conn, "segments", schema)]
 
 
 def drawn(conn: Connection[Any], schema: str) -> int:
     """The newest id."""
-    return int(_one(conn, "segments_drawn", schema)[0])
+    return int(only(conn, "segments_drawn", schema)[0])
 
 
 def stretches(conn: Connection[Any], schema: str) -> list[Stretch]:
     """The ids drawn lately, over shorter and longer stretches of time."""
-    return [Stretch(*row) for row in _rows(conn, "segments_pace", schema)]
+    return [Stretch(*each) for each in rows(conn, "segments_pace", schema)]
 
 
 def proof(conn: Connection[Any], schema: str) -> tuple[Range, bool] | None:
     """The ids that are kept out of the default segment, and whether it was found without them."""
-    row = next(iter(_rows(conn, "segments_proof", schema)), None)
-    return (Range(row[0], row[1]), row[2]) if row else None
+    found = row(conn, "segments_proof", schema)
+    return (Range(found[0], found[1]), found[2]) if found else None
 
 
 def event_triggers(conn: Connection[Any], schema: str) -> list[EventTrigger]:
     """The event triggers of the database that run when segments are made or dropped."""
-    return [EventTrigger(*row) for row in _rows(conn, "event_triggers", schema)]
+    return [EventTrigger(*each) for each in rows(conn, "event_triggers", schema)]
 
 
 def failed(conn: Connection[Any], schema: str, problem: str | None) -> None:
@@ -59,7 +58,7 @@ def failed(conn: Connection[Any], schema: str, problem: str | None) -> None:
 
 def holds(conn: Connection[Any], schema: str, ids: Range, retain: float | None) -> list[Hold]:
     """All that keeps these ids from being emptied; `retain` None: but for their age."""
-    return [Hold(*row) for row in _rows(conn, "segment_holds", schema, retain=retain, **ids._asdict())]
+    return [Hold(*each) for each in rows(conn, "segment_holds", schema, retain=retain, **ids._asdict())]
 
 
 def add(conn: Connection[Any], schema: str, ids: Range) -> str | None:
@@ -74,12 +73,12 @@ def exclude(conn: Connection[Any], schema: str, ids: Range | None) -> str | None
 
 def prove(conn: Connection[Any], schema: str) -> None:
     """Search the default segment for them; may take minutes."""
-    _one(conn, "segment_prove", schema)
+    only(conn, "segment_prove", schema)
 
 
 def empty(conn: Connection[Any], schema: str, lower: int, retain: float | None) -> Emptied:
     """Empty the segment that begins there, if nobody needs what is in it."""
-    return Emptied(*_one(conn, "segment_empty", schema, lower=lower, retain=retain))
+    return Emptied(*only(conn, "segment_empty", schema, lower=lower, retain=retain))
 
 
 def detach(conn: Connection[Any], schema: str, lower: int) -> str | None:
@@ -89,18 +88,9 @@ def detach(conn: Connection[Any], schema: str, lower: int) -> str | None:
 
 def drop(conn: Connection[Any], schema: str) -> int:
     """Drop the segments that were taken out of the log, by whomever; their number."""
-    return int(_one(conn, "segment_drop", schema)[0])
+    return int(only(conn, "segment_drop", schema)[0])
 
 
 def _problem(conn: Connection[Any], name: str, schema: str, **values: Any) -> str | None:
-    found: str | None = _one(conn, name, schema, **values)[0]
+    found: str | None = only(conn, name, schema, **values)[0]
     return found
-
-
-def _one(conn: Connection[Any], name: str, schema: str, **values: Any) -> tuple[Any, ...]:
-    return _rows(conn, name, schema, **values)[0]
-
-
-def _rows(conn: Connection[Any], name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        return cursor.execute(query(name, schema), values).fetchall()

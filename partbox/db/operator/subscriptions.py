@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import ClientCursor, Connection
 
-from partbox.db.sql import query
+from partbox.db.sql import only, query, row, rows
 from partbox.errors import SchemaError
 from partbox.protocol.burial import Beat
 
@@ -91,44 +91,40 @@ def create(
 
 def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:
     """The event types that it wants, None for all. SchemaError if it does not exist."""
-    row = conn.execute(query("subscription_filters", schema), {"subscription": subscription}).fetchone()
-    if row is None:
+    found = row(conn, "subscription_filters", schema, subscription=subscription)
+    if found is None:
         raise SchemaError(
             f"subscription {subscription!r} does not exist in schema {schema!r} (any more): check the name"
         )
-    return None if row[0] is None else frozenset(row[0])
+    return None if found[0] is None else frozenset(found[0])
 
 
 def paused(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
     """True if it is paused; None if it does not exist."""
-    row = conn.execute(query("subscription_paused", schema), {"subscription": subscription}).fetchone()
-    return None if row is None else bool(row[0])
+    found = row(conn, "subscription_paused", schema, subscription=subscription)
+    return None if found is None else bool(found[0])
 
 
 def pause(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
     """Pause it; True if it was running, None if it does not exist."""
-    row = conn.execute(query("subscription_pause", schema), {"subscription": subscription}).fetchone()
-    return None if row is None else row[0]
+    found = row(conn, "subscription_pause", schema, subscription=subscription)
+    return None if found is None else found[0]
 
 
 def resume(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
     """Resume it; True if it was paused, None if it does not exist."""
-    row = conn.execute(query("subscription_resume", schema), {"subscription": subscription}).fetchone()
-    return None if row is None else bool(row[0])
+    found = row(conn, "subscription_resume", schema, subscription=subscription)
+    return None if found is None else bool(found[0])
 
 
 def holders(conn: Connection[Any], schema: str, subscription: str) -> list[Holder]:
     """Its instances, and whoever owns a partition of it."""
-    rows = conn.execute(query("subscription_holders", schema), {"subscription": subscription}).fetchall()
-    return [Holder(*row) for row in rows]
+    return [Holder(*each) for each in rows(conn, "subscription_holders", schema, subscription=subscription)]
 
 
 def reach(conn: Connection[Any], schema: str, from_id: int | None, from_time: datetime | None) -> Reach:
     """The range of a replay from there."""
-    values = {"from_id": from_id, "from_time": from_time}
-    row = conn.execute(query("subscription_reach", schema), values).fetchone()
-    assert row is not None
-    return Reach(*row)
+    return Reach(*only(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
 def replay(
@@ -142,14 +138,10 @@ def replay(
 ) -> Replayed:
     """Set a paused one without owners back to an id or a time; `resume` resumes it in the same transaction."""
     values = {"subscription": subscription, "from_id": from_id, "from_time": from_time, "resume": resume}
-    row = conn.execute(query("subscription_replay", schema), values).fetchone()
-    assert row is not None
-    return Replayed(*row)
+    return Replayed(*only(conn, "subscription_replay", schema, **values))
 
 
 def drop(conn: Connection[Any], schema: str, subscription: str) -> Problem | None:
     """Delete a paused one without owners and instances; returns what is in the way, None if deleted."""
-    row = conn.execute(query("subscription_drop", schema), {"subscription": subscription}).fetchone()
-    assert row is not None
-    problem: Problem | None = row[0]
+    problem: Problem | None = only(conn, "subscription_drop", schema, subscription=subscription)[0]
     return problem
