@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 LAB = "lab/partbox_lab"
 MOST_LINES = 400  # of a file
@@ -186,6 +188,17 @@ def test_every_test_file_has_a_name_of_its_own() -> None:
     names = [path.name for path in found if path.name != "conftest.py"]
     twice = {name for name in names if names.count(name) > 1}
     assert not twice, f"pytest imports test files by their base names: {sorted(twice)}"
+
+
+@pytest.mark.parametrize("folder", ["tests", "tests/worker"])
+def test_every_folder_of_tests_is_in_the_index(folder: str) -> None:
+    index = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^[|-] `([a-z]+)/?`", index, re.MULTILINE)
+    assert sorted(listed) == sorted({path.relative_to(ROOT / folder).parts[0] for path in _nested(ROOT / folder)})
+
+
+def _nested(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*.py") if path.parent != folder)
 
 
 def test_no_test_looks_for_a_text_that_a_random_uuid_may_hold() -> None:

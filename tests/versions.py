@@ -29,6 +29,7 @@ ONE = {
     "fuzz": "values that partbox refuses or takes, before they get to the server",
     "grafana": "dashboards and alerts over metrics",
     "http": "a server of our own, and who may ask it",
+    "helpers/test_forked.py": "how the tests start processes",
     "hostile": "handlers, objects, networks and slow lines; sessions, and the limits of values, are marked",
     "mutants": "that faults are noticed",
     "observe": "metrics, logs and traces of what happens anywhere",
@@ -39,9 +40,7 @@ ONE = {
     "sinks": "endpoints over HTTP",
     "supervisor": "processes and how they end",
     "testing": "the kit over what the others show; its databases serve them all",
-    "test_dsn_callables.py": "what a callable gives instead of a DSN",
-    "test_forked.py": "how the tests start processes",
-    "test_passwords.py": "what commands, pages and logs show",
+    "settings/test_dsn_callables.py": "what a callable gives instead of a DSN",
     "worker": "what becomes of events that were read; where snapshots, transactions or sessions matter it is marked",
 }
 """Folders and files of tests that run on one version, and why that is enough."""

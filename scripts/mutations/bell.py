@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 RULES = "partbox/protocol/bell.py"
 MODEL = "tests/protocol/test_bell.py"
 RINGS = "tests/publish/integrations/test_rings.py"
-WAKING = "tests/worker/test_waking.py"
+WAKING = "tests/worker/waking/test_waking.py"
 HEARD = f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap"
 ASLEEP = f"{MODEL}::test_nothing_waits_longer_than_a_nap_whatever_is_swallowed"
 
@@ -105,7 +105,7 @@ MUTATIONS = (
         "        self._tick_at = min(self._tick_at, self._ticked_at + most)",
         "        self._tick_at = min(self._tick_at, self._tick_at)",
         (
-            "tests/worker/test_long_naps.py::"
+            "tests/worker/waking/test_long_naps.py::"
             "test_what_blocks_nothing_runs_when_it_is_due_also_if_it_was_parked_after_a_tick_of_a_calm_process",
         ),
     ),
@@ -151,7 +151,7 @@ MUTATIONS = (
         "partbox/worker/reading/poller.py",
         "                self._parts.pace.listener.hear()\n                self._ended.wait(self._reconnect_in)\n",
         "                self._ended.wait(self._reconnect_in)\n",
-        ("tests/worker/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+        ("tests/worker/waking/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
     ),
     Mutation(
         "deaf-while-statements-fail",
@@ -159,7 +159,7 @@ MUTATIONS = (
         "partbox/worker/reading/poller.py",
         "            self._parts.pace.listener.hear()\n            self._ended.wait(RETRY)\n",
         "            self._ended.wait(RETRY)\n",
-        ("tests/worker/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+        ("tests/worker/waking/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
     ),
     Mutation(
         "asleep-on-a-lost-connection",
@@ -217,7 +217,7 @@ MUTATIONS = (
         "partbox/worker/waking/pace.py",
         "        self._crowded_until = now + CROWDED\n",
         "        self._crowded_until = 0.0\n",
-        ("tests/worker/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_arms_again",),
+        ("tests/worker/waking/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_arms_again",),
     ),
     Mutation(
         "asleep-with-a-backlog",

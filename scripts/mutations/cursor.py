@@ -5,10 +5,10 @@ from mutations.mutation import Mutation
 RECORDS = "sql/queries/records.sql"
 HORIZON = "partbox/protocol/horizon.py"
 CURSOR = "partbox/protocol/cursor.py"
-FENCES = "tests/worker/test_fences.py"
-LATE_RECORDS = "tests/worker/test_late_records.py"
-LOG_POLLS = "tests/worker/test_log_polls.py"
-LOST_TAIL = "tests/worker/test_lost_tail.py"
+FENCES = "tests/worker/reading/test_fences.py"
+LATE_RECORDS = "tests/worker/reading/test_late_records.py"
+LOG_POLLS = "tests/worker/reading/test_log_polls.py"
+LOST_TAIL = "tests/worker/reading/test_lost_tail.py"
 RULES = "tests/protocol/test_horizon.py"
 
 MUTATIONS = (
@@ -124,7 +124,7 @@ MUTATIONS = (
         "self.base, self.until, self.after, self.full = page, None, None, True",
         "self.base, self.until, self.after, self.full = Page(page.snapshot, page.floor), None, None, True",
         (
-            "tests/worker/test_open_transactions.py::test_after_a_restart_new_records_are_read",
+            "tests/worker/reading/test_open_transactions.py::test_after_a_restart_new_records_are_read",
             "tests/protocol/test_cursor.py::test_after_the_pieces_only_transactions_that_have_ended_count",
         ),
     ),

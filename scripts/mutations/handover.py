@@ -2,7 +2,7 @@
 
 from mutations.mutation import Mutation
 
-HANDING = "tests/worker/test_handing_over.py"
+HANDING = "tests/worker/owning/test_handing_over.py"
 ANNOUNCED = "tests/supervisor/test_plans_are_announced.py"
 
 MUTATIONS = (

@@ -2,8 +2,8 @@
 
 from mutations.mutation import Mutation
 
-TESTS = "tests/worker/test_lists.py"
-GATHERING = "tests/worker/test_gathering.py"
+TESTS = "tests/worker/delivering/test_lists.py"
+GATHERING = "tests/worker/delivering/test_gathering.py"
 
 MUTATIONS = (
     Mutation(

@@ -2,7 +2,7 @@
 
 from mutations.mutation import Mutation
 
-BOTH = "tests/worker/test_bugs_and_outages.py"
+BOTH = "tests/worker/delivering/test_bugs_and_outages.py"
 CIRCUIT = "tests/protocol/test_circuit.py"
 ENDPOINT = "partbox/worker/delivering/endpoint.py"
 

@@ -6,10 +6,10 @@ SAVE = "sql/functions/save.sql"
 CLAIM = "sql/functions/claim.sql"
 BURY = "sql/functions/bury.sql"
 DRAINING = "tests/db/delivery/test_bury_draining.py"
-UNCHARGED = "tests/worker/test_shutdowns_uncharged.py"
+UNCHARGED = "tests/worker/delivering/test_shutdowns_uncharged.py"
 SAVES = "tests/db/delivery/test_saves.py"
 OWNED = "partbox/worker/owning/ownership.py"
-TICKS = "tests/worker/test_quick_ticks.py"
+TICKS = "tests/worker/reading/test_quick_ticks.py"
 LEASE = "partbox/protocol/lease.py"
 LEASES = "tests/protocol/test_lease.py"
 IDLE = (
@@ -57,7 +57,7 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n      from mine",
         "set epoch = p.epoch\n      from mine",
-        ("tests/worker/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
+        ("tests/worker/saving/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
     ),
     Mutation(
         "late-claim-not-found",
@@ -65,7 +65,7 @@ MUTATIONS = (
         "partbox/worker/owning/ownership.py",
         "        if unknown:  # unless",
         "        if False:  # unless",
-        ("tests/worker/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
+        ("tests/worker/saving/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
     ),
     Mutation(
         "tick-without-the-version",
@@ -132,7 +132,7 @@ MUTATIONS = (
         SAVE,
         "             order by p.partition\n               for no key update) held",
         "             order by p.partition) held",
-        ("tests/worker/test_saver.py::test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written",),
+        ("tests/worker/saving/test_saver.py::test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written",),
     ),
     Mutation(
         "save-of-what-is-left",
@@ -300,7 +300,7 @@ MUTATIONS = (
         "partbox/worker/owning/slot.py",
         "return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()",
         "return self[DEADLINE] > boottime()",
-        ("tests/worker/test_release.py::test_trust_ends_by_either_clock",),
+        ("tests/worker/owning/test_release.py::test_trust_ends_by_either_clock",),
     ),
     Mutation(
         "trust-to-the-last-moment",
@@ -324,6 +324,6 @@ MUTATIONS = (
         "partbox/worker/delivering/lane_runner.py",
         "if self._slot.version != self._holdings.version or not self._slot.trusted():",
         "if self._slot.version != self._holdings.version:",
-        ("tests/worker/test_release.py::test_no_handler_starts_without_trust",),
+        ("tests/worker/owning/test_release.py::test_no_handler_starts_without_trust",),
     ),
 )

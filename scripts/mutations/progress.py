@@ -6,7 +6,7 @@ PROGRESS = "partbox/protocol/progress.py"
 RULES = "tests/protocol/test_progress.py"
 PARKS = "tests/db/delivery/test_saved_parks.py"
 RAN = (
-    "tests/worker/test_reconnect.py"
+    "tests/worker/saving/test_reconnect.py"
     "::test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once"
 )
 
@@ -19,7 +19,7 @@ MUTATIONS = (
         "            pass\n",
         (
             f"{RULES}::test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved",
-            "tests/worker/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
+            "tests/worker/state/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
         ),
     ),
     Mutation(
@@ -36,7 +36,7 @@ MUTATIONS = (
         PROGRESS,
         "                return late.before, late.read_before\n",
         "                return self.page, self.read_new\n",
-        ("tests/worker/test_late_records.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
+        ("tests/worker/reading/test_late_records.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
     ),
     Mutation(
         "only-the-last-page-s-late-records",
@@ -60,7 +60,7 @@ MUTATIONS = (
         "partbox/worker/saving/partition_save.py",
         "        partition.settle_remembered()\n        _hand_back(partition)\n",
         "        partition.settle_remembered()\n",
-        ("tests/worker/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
+        ("tests/worker/owning/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
     ),
     Mutation(
         "release-before-the-drain",
@@ -68,7 +68,7 @@ MUTATIONS = (
         "partbox/worker/saving/partition_save.py",
         "draining and partition.running == 0 and partition.cursor.until is None",
         "draining and partition.cursor.until is None",
-        ("tests/worker/test_release.py::test_nothing_is_released_while_a_handler_runs",),
+        ("tests/worker/owning/test_release.py::test_nothing_is_released_while_a_handler_runs",),
     ),
     Mutation(
         "release-before-what-was-done-is-found-again",
@@ -77,7 +77,7 @@ MUTATIONS = (
         "not partition.draining and partition.may_drain(now)",
         "not partition.draining",
         (
-            "tests/worker/test_release.py"
+            "tests/worker/owning/test_release.py"
             "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",
         ),
     ),
@@ -96,7 +96,7 @@ MUTATIONS = (
         "if self._parked_ids and not parked.due_read:",
         "if False:",
         (
-            "tests/worker/test_release.py"
+            "tests/worker/owning/test_release.py"
             "::test_what_ran_and_is_found_by_its_due_time_only_is_found_again_before_the_partition_is_let_go",
         ),
     ),
@@ -107,7 +107,7 @@ MUTATIONS = (
         "elif event.identity in remembered:",
         "elif False:",
         (
-            "tests/worker/test_release.py"
+            "tests/worker/owning/test_release.py"
             "::test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_again",
         ),
     ),
@@ -117,7 +117,7 @@ MUTATIONS = (
         "partbox/worker/saving/partition_save.py",
         "draining and partition.running == 0 and partition.cursor.until is None",
         "draining and partition.running == 0",
-        ("tests/worker/test_release.py::test_nothing_is_released_inside_a_cut_page",),
+        ("tests/worker/owning/test_release.py::test_nothing_is_released_inside_a_cut_page",),
     ),
     Mutation(
         "end-of-a-cut-page-unsaved",
@@ -126,7 +126,7 @@ MUTATIONS = (
         "partition.draining or (reading.last and partition.progress.count_finished())",
         "partition.draining",
         (
-            "tests/worker/test_open_transactions.py"
+            "tests/worker/reading/test_open_transactions.py"
             "::test_a_late_record_that_is_done_before_its_cut_page_is_through_is_saved_when_it_is",
         ),
     ),
@@ -137,8 +137,8 @@ MUTATIONS = (
         "ahead = parked.ahead(*where) if new else []",
         "ahead: list[tuple[int, int]] = []",
         (
-            "tests/worker/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
-            "tests/worker/test_release.py::test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again",
+            "tests/worker/delivering/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
+            "tests/worker/owning/test_release.py::test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again",
         ),
     ),
     Mutation(
@@ -147,7 +147,9 @@ MUTATIONS = (
         "partbox/worker/state/resumption.py",
         "        self._unsure = set(self.remembered)\n",
         "",
-        ("tests/worker/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",),
+        (
+            "tests/worker/reading/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",
+        ),
     ),
     Mutation(
         "forgotten-before-it-is-read-again",
@@ -155,7 +157,9 @@ MUTATIONS = (
         "partbox/worker/state/resumption.py",
         "if pair[0] <= passed and pair[0] not in still_parked}",
         "if pair[0] not in still_parked}",
-        ("tests/worker/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",),
+        (
+            "tests/worker/reading/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",
+        ),
     ),
     Mutation(
         "parking-again-resets",
@@ -179,7 +183,7 @@ MUTATIONS = (
         "partbox/worker/state/holdings.py",
         "return self.backlog or bool(self._wakeups)",
         "return bool(self._wakeups)",
-        ("tests/worker/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        ("tests/worker/saving/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
     ),
     Mutation(
         "wake-of-a-saved-key-missed",
@@ -187,7 +191,7 @@ MUTATIONS = (
         "partbox/worker/saving/saver.py",
         "            elif self._holdings.await_saves():\n",
         "            elif self._holdings.backlog:\n",
-        ("tests/worker/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
+        ("tests/worker/saving/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
     ),
     Mutation(
         "park-that-calls-nobody",
@@ -195,7 +199,7 @@ MUTATIONS = (
         "partbox/worker/saving/saver.py",
         "if any(save.release or save.parks or save.done_ids for save in saves):\n                self._holdings.call()",
         "if False:\n                self._holdings.call()",
-        ("tests/worker/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
+        ("tests/worker/saving/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
     ),
     Mutation(
         "discarded-forgotten-by-an-owner",

@@ -2,7 +2,7 @@
 
 from mutations.mutation import Mutation
 
-QUICK = "tests/worker/test_quick_polls.py"
+QUICK = "tests/worker/reading/test_quick_polls.py"
 MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 PRUNING = "tests/db/delivery/test_segment_pruning.py"
 PREPARED = "tests/db/delivery/test_prepared.py"

@@ -2,9 +2,9 @@
 
 from mutations.mutation import Mutation
 
-LARGE = "tests/worker/test_large_payloads.py"
-NAMES = "tests/worker/test_large_names.py"
-BACKLOG = "tests/worker/test_backlog.py"
+LARGE = "tests/worker/reading/test_large_payloads.py"
+NAMES = "tests/worker/reading/test_large_names.py"
+BACKLOG = "tests/worker/reading/test_backlog.py"
 
 MUTATIONS = (
     Mutation(

@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation
 
 CONNECT = "partbox/db/connect.py"
-CALLABLES = "tests/test_dsn_callables.py"
+CALLABLES = "tests/settings/test_dsn_callables.py"
 SETTINGS = "tests/db/test_foreign_settings.py"
 
 MUTATIONS = (
@@ -21,7 +21,7 @@ MUTATIONS = (
         "partbox/text/dsn.py",
         "        raise unreadable(_reason(str(error)) + _hint(dsn)) from None\n",
         "        raise unreadable(str(error) + _hint(dsn)) from None\n",
-        ("tests/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
+        ("tests/settings/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
     ),
     Mutation(
         "dsn-misread",
@@ -29,7 +29,7 @@ MUTATIONS = (
         "partbox/text/dsn.py",
         "    if (reason := _misread(dsn, found)) is not None:\n",
         "    if (reason := _misread(dsn, found)) is not None and not found:\n",
-        ("tests/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
+        ("tests/settings/test_dsn_secrets.py::test_no_form_of_dsn_says_a_password_with",),
     ),
     Mutation(
         "dsn-callable-ends-workers",

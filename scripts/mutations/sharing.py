@@ -2,9 +2,12 @@
 
 from mutations.mutation import Mutation
 
-QUEUES = "tests/worker/test_shared_queues.py"
-CANCELLED = "tests/worker/test_cancelled_handlers.py"
-FORKS = "tests/worker/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
+QUEUES = "tests/worker/delivering/test_shared_queues.py"
+CANCELLED = "tests/worker/delivering/test_cancelled_handlers.py"
+FORKS = (
+    "tests/worker/delivering/test_forks.py"
+    "::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
+)
 
 MUTATIONS = (
     Mutation(
@@ -112,7 +115,7 @@ MUTATIONS = (
         """        if True:
             self._slot[OWNED]""",
         (
-            "tests/worker/test_lock_discipline.py"
+            "tests/worker/state/test_lock_discipline.py"
             "::test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller",
         ),
     ),
@@ -158,7 +161,7 @@ MUTATIONS = (
         "elif before is not loop and (before in handling or loop in handling):",
         "elif False:",
         (
-            "tests/worker/test_two_loops.py"
+            "tests/worker/delivering/test_two_loops.py"
             "::test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_application_goes_on"
             "[sqlalchemy, psycopg-idle]",
         ),

@@ -7,7 +7,7 @@ RECORDS = "sql/queries/records.sql"
 MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 RULES = "tests/protocol/test_sweep.py"
 INTAKE = "partbox/worker/reading/intake.py"
-AHEAD = "tests/worker/test_reading_ahead.py"
+AHEAD = "tests/worker/reading/test_reading_ahead.py"
 ONE_SWEEP = "test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them"
 POLLS = "tests/db/delivery/test_records.py"
 
@@ -113,6 +113,6 @@ MUTATIONS = (
         "partbox/worker/saving/saver.py",
         "            elif self._holdings.await_saves():\n                self._holdings.look.set()",
         "            elif self._holdings.await_saves():\n                self._holdings.call()",
-        ("tests/worker/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        ("tests/worker/saving/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
     ),
 )

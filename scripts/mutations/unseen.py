@@ -6,7 +6,10 @@ PROOFS = "tests/db/delivery/test_proofs.py"
 KEPT_OUT = "tests/publish/integrations/test_kept_out.py"
 ALL_WRITTEN = "tests/db/delivery/test_all_written.py"
 WRITTEN = f"{ALL_WRITTEN}::test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it"
-WALK = "tests/worker/test_nothing_unseen.py::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
+WALK = (
+    "tests/worker/reading/test_nothing_unseen.py"
+    "::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
+)
 
 MUTATIONS = (
     Mutation(
@@ -191,7 +194,9 @@ MUTATIONS = (
         "partbox/worker/owning/ownership.py",
         "            self._settled = None  # if the database",
         "            # if the database",
-        ("tests/worker/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",),
+        (
+            "tests/worker/saving/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",
+        ),
     ),
     Mutation(
         "born-dead",
@@ -200,7 +205,7 @@ MUTATIONS = (
         "if micros == NEVER and event.had_failed:",
         "if micros == NEVER:",
         (
-            "tests/worker/test_far_times.py"
+            "tests/worker/reading/test_far_times.py"
             "::test_an_event_that_is_published_for_the_end_of_time_is_scheduled_and_not_dead",
         ),
     ),
@@ -210,7 +215,7 @@ MUTATIONS = (
         "partbox/worker/reading/poller.py",
         "if session.reading.closed or proof.ends_session(error):",
         "if session.reading.closed:",
-        ("tests/worker/test_nothing_unseen.py::test_a_session_whose_plans_fit_no_more_is_followed_by_another",),
+        ("tests/worker/reading/test_nothing_unseen.py::test_a_session_whose_plans_fit_no_more_is_followed_by_another",),
     ),
     Mutation(
         "a-node-keeps-a-session-that-fails",

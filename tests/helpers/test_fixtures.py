@@ -25,7 +25,7 @@ from waiting import eventually
 from partbox.embedded.server import Server
 from partbox.testing.databases import Shelf
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 LEAKY = """
 import subprocess, sys, threading, time
 import conftest, pace
@@ -321,4 +321,4 @@ def test_a_test_whose_process_died_has_taken_what_it_has() -> None:
 
 
 def test_the_folders_and_files_that_run_on_one_version_are_there() -> None:
-    assert {name for name in versions.ONE if not (Path(__file__).parent / name).exists()} == set()
+    assert {name for name in versions.ONE if not (TESTS / name).exists()} == set()
