@@ -16,7 +16,7 @@ from partbox.settings import load
 
 
 class Clock:
-    """Monotonic seconds that pass when they are place_errors to."""
+    """Monotonic seconds that pass when they are told to."""
 
     def __init__(self) -> None:
         self.now = 100.0

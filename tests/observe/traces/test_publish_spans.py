@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
-from spans import CANARY, errors, linked, place_errors
+from spans import CANARY, errors, linked, told
 
 from partbox import Event
 
@@ -20,7 +20,7 @@ def test_a_publish_is_a_child_of_what_the_application_does_and_travels_in_the_he
     assert headers["tone"] == "loud"
     assert headers["traceparent"].startswith(f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-")
     (event_id,) = traced.conn.execute("select event_id from partbox.record").fetchone()
-    assert place_errors(span) == {
+    assert told(span) == {
         "messaging.system": "partbox",
         "messaging.operation.name": "publish",
         "messaging.message.id": str(event_id),
@@ -32,7 +32,7 @@ def test_a_publish_is_a_child_of_what_the_application_does_and_travels_in_the_he
 def test_a_batch_is_one_span_whose_context_all_its_events_carry(traced):
     traced.publish(*range(20), event_type="Counted")
 
-    assert place_errors(traced.one("publish"))["messaging.batch.message_count"] == 20
+    assert told(traced.one("publish"))["messaging.batch.message_count"] == 20
     assert len({headers["traceparent"] for headers in traced.headers()}) == 1
 
 
@@ -55,7 +55,7 @@ async def test_an_asynchronous_publish_has_its_span_too_and_leaves_the_task_as_i
         await traced.outbox.publish_many_async(conn, [Event("OrderPlaced", {}), Event("OrderPaid", {})])
 
     assert trace.get_current_span() is trace.INVALID_SPAN
-    assert [place_errors(span)["partbox.event_type"] for span in traced.named("publish")] == [
+    assert [told(span)["partbox.event_type"] for span in traced.named("publish")] == [
         "OrderPlaced",
         ("OrderPaid", "OrderPlaced"),
     ]
