@@ -56,6 +56,6 @@ class SingleFlight:
             self._asked.pop(question, None)
             raise
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop all answers, after a change."""
         self._asked = {}

@@ -62,7 +62,7 @@ class _SubscriptionView:
         self.news.watch(cluster, labels, at)
         if not cluster.unowned or self.owned_at is None:
             self.owned_at = at
-        point = self.history.add(at, cluster, rates)
+        point = self.history.add_point(at, cluster, rates)
         self.alarms = list(alarms(cluster, (at - self.owned_at).total_seconds(), at))
         self.afar = list(afar(cluster, self.alarms))
         self.listed = cluster.unlisted is None
@@ -101,7 +101,7 @@ class Feed:
         """Keep looking while this context is entered."""
         self._watchers += 1
         if self._reader is None or self._reader.done():
-            self._reader = asyncio.create_task(self._read())
+            self._reader = asyncio.create_task(self._refresh_while_watched())
         try:
             yield
         finally:
@@ -151,21 +151,21 @@ class Feed:
         far = merged_alike((each for view in others.values() for each in view.afar), most)
         return [each.plain() for each in shown_problems(alarms, findings, subscription, CAUSES, far)]
 
-    async def _read(self) -> None:
+    async def _refresh_while_watched(self) -> None:
         """Look again and again until the last watcher has gone."""
         while self._watchers:
             if self._diagnosis is not None:
                 self._diagnosis.wanted()
-            await self._look()
+            await self._refresh()
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()
             await asyncio.sleep(EVERY)
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         try:
             overview = await in_background(self._glance.overview)
             if overview is not self._overview:
-                self._note(overview)
+                self._update_views(overview)
             self._error = None
         except Exception as error:
             if not isinstance(error, psycopg.Error | PartboxError):  # our fault: no viewer waits for ever
@@ -173,7 +173,7 @@ class Feed:
             self._error = error_text(error)
         self._looked_at = self._clock()
 
-    def _note(self, overview: Overview) -> None:
+    def _update_views(self, overview: Overview) -> None:
         self._overview = overview
         self._pace.add(overview)
         for cluster in overview.clusters:

@@ -32,7 +32,7 @@ class History:
         self._last: datetime | None = None
         self.points: deque[ChartPoint] = deque(maxlen=KEPT_POINTS)
 
-    def add(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
+    def add_point(self, at: datetime, cluster: Cluster, rates: Rates | None) -> ChartPoint:
         """Add and return a point. Dead events are not open."""
         if self._last is not None and (at - self._last).total_seconds() > GAP:
             self.points.clear()

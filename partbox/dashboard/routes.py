@@ -144,7 +144,7 @@ class PageRoutes:
             try:
                 result = await in_background(lambda: act(params))
             finally:
-                self._single_flight.forget()
+                self._single_flight.clear()
             text, within = "page: %s of %s in subscription %r: %s", params.subscription
             values = name, params.records, within, result
             log_event(log, "command", text, *values, command=f"page {name}", subscription=within)
@@ -159,7 +159,7 @@ class PageRoutes:
             params = await _body(request)
             if params.records:
                 raise PartboxError("records: this order is for all that match its filters: leave them out")
-            bulk = Bulk(lambda progress: act(params.subscription, params.filters, progress), self._single_flight.forget)
+            bulk = Bulk(lambda progress: act(params.subscription, params.filters, progress), self._single_flight.clear)
             return StreamingResponse(bulk.lines(), headers=DATA | LINES)
 
         return endpoint

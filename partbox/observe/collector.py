@@ -33,8 +33,8 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         began = time.monotonic()
-        asked = [each.probe.begin() for each in self._watched]
-        yield from of_processes(self._prefix, [self._read(each) for each in self._watched], self._extra)
+        asked = [each.probe.request() for each in self._watched]
+        yield from of_processes(self._prefix, [self._reading(each) for each in self._watched], self._extra)
         results = [
             _shown(each.probe, each.probe.wait(since, began + PATIENCE - time.monotonic()))
             for each, since in zip(self._watched, asked, strict=True)
@@ -43,8 +43,8 @@ class NodeCollector(Collector):
         yield self._up(results)
         yield self._scrape(began)
 
-    def _read(self, watched: MonitoredSupervisor) -> LabelledReading:
-        return LabelledReading((*self._labels(watched), text(watched.subscription)), watched.meters.read())
+    def _reading(self, watched: MonitoredSupervisor) -> LabelledReading:
+        return LabelledReading((*self._labels(watched), text(watched.subscription)), watched.meters.reading())
 
     def _seen(self, results: Sequence[ProbeResult | None]) -> Iterator[LabelledOverview]:
         for each, result in zip(self._watched, results, strict=True):

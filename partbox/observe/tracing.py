@@ -59,9 +59,9 @@ class _Handled:
         self.outcome = self.outcome or "done"
         self.left -= 1
         if not self.left:
-            self.end()
+            self.close()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Once; others of its list may still point to it."""
         if self.over:
             return
@@ -118,7 +118,7 @@ class Tracing(Observer):
         self._of = worker.subscription
 
     def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
-        self._open_polls.begin(records, seconds)
+        self._open_polls.start_span(records, seconds)
 
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
@@ -135,7 +135,7 @@ class Tracing(Observer):
         self._open_polls.drop(partition)
 
     def loaded(self, load: Load) -> None:
-        self._open_polls.look(load.records)
+        self._open_polls.end_stale(load.records)
         self._end_unsettled()
 
     # Handling.
@@ -156,7 +156,7 @@ class Tracing(Observer):
             self._handled.update(dict.fromkeys(keys, handled))
         for each in before:  # rolled back, or read anew: it runs again, and the first run has no outcome
             if each is not None and each.ended is not None:
-                each.end()
+                each.close()
         try:
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield
@@ -182,7 +182,7 @@ class Tracing(Observer):
             keys = [key for key, each in self._handled.items() if each.ended is not None and each.ended < over]
             unsettled = {id(each): each for each in map(self._handled.pop, keys)}
         for handled in unsettled.values():
-            handled.end()
+            handled.close()
 
     def _links(self, events: Sequence[DeliveredEvent]) -> list[Link]:
         """To the polls and the publishes that the events came from, each once."""

@@ -106,10 +106,10 @@ def test_a_pause_is_news():
 def test_the_past_is_forgotten_where_nobody_looked():
     history, found = History(), cluster(parked={"dead": 7, "held": 2})
     for second in range(3):
-        point = history.add(BEGAN + timedelta(seconds=second), found, Rates(3.0, 2.0))
+        point = history.add_point(BEGAN + timedelta(seconds=second), found, Rates(3.0, 2.0))
     assert (tuple(point), len(history.points)) == ((3.0, 2.0, 0.0, 2), 3)
     assert tuple(history.points[0])[:2] == (None, None)
-    history.add(BEGAN + timedelta(seconds=60), found, Rates(3.0, 2.0))
+    history.add_point(BEGAN + timedelta(seconds=60), found, Rates(3.0, 2.0))
     assert [tuple(each)[:2] for each in history.points] == [(None, None)]
 
 
@@ -128,7 +128,7 @@ def test_the_lag_is_that_of_the_oldest_event_that_is_not_finished_unread_or_park
         ),
     )
     assert (shown(found)["lag"], shown(found)["lags"]) == (90.0, [3.0, 90.0, 2.0, None])
-    assert History().add(BEGAN, found, None).lag == 90.0
+    assert History().add_point(BEGAN, found, None).lag == 90.0
 
 
 def test_two_nodes_of_one_name_on_one_host_are_two():

@@ -61,7 +61,7 @@ class DatabaseProbe:
         with self._changed:
             return self._newest
 
-    def begin(self) -> float:
+    def request(self) -> float:
         """Start a probe unless one is running; return the present time, for `wait`. If no thread can be started, none
         begins, and there is nothing to wait for."""
         asked = time.monotonic()
@@ -80,24 +80,24 @@ class DatabaseProbe:
 
     def _run(self) -> None:
         with about(self._database):
-            result = self._looked()
+            result = self._probed()
         with self._changed:
             self._looking, self._latest = False, result
             self._newest = result if result.overview is not None else self._newest
             self._changed.notify_all()
 
-    def _looked(self) -> ProbeResult:
+    def _probed(self) -> ProbeResult:
         try:
             overview, error = self._look(), None
         except Exception as failed:  # the DSN may come from a function of the application
             overview, error = None, failed
-        self._tell(error)
+        self._log_change(error)
         if error is None:
             return ProbeResult(time.monotonic(), overview)
         slow = isinstance(error, psycopg.errors.QueryCanceled)
         return ProbeResult(time.monotonic(), None, shown(error), isinstance(error, PartboxError), slow)
 
-    def _tell(self, error: Exception | None) -> None:
+    def _log_change(self, error: Exception | None) -> None:
         """Log the error, once until it changes."""
         said, self._said = self._said, None if error is None else f"{type(error).__name__}: {error}"
         if error is not None and self._said != said:

@@ -78,7 +78,7 @@ class Orphans:
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, float]] = {}
 
-    def look(self, cluster: Cluster, now: float) -> tuple[int, float]:
+    def update(self, cluster: Cluster, now: float) -> tuple[int, float]:
         """The number of partitions without an owner, and the longest time in seconds. Those of a paused subscription
         do not count. A partition that had an owner between two overviews has another epoch."""
         living = {each.instance_id for each in cluster.instances}
@@ -110,7 +110,7 @@ class Health:
     def alive(self) -> HealthReport:
         """Liveness. Waits for nothing: the backlog is that of the last overview."""
         for each in self._watched:
-            each.probe.begin()
+            each.probe.request()
         vitals = [each.vitals() for each in self._watched]
         problems = [
             self._of(each, said) for each, its in zip(self._watched, vitals, strict=True) for said in deadly(its)
@@ -119,7 +119,7 @@ class Health:
 
     def ready(self) -> HealthReport:
         """Readiness. Waits for the databases, `PATIENCE` at most."""
-        asked, until = [each.probe.begin() for each in self._watched], time.monotonic() + PATIENCE
+        asked, until = [each.probe.request() for each in self._watched], time.monotonic() + PATIENCE
         results = [
             each.probe.wait(since, until - time.monotonic()) or each.probe.latest
             for each, since in zip(self._watched, asked, strict=True)
@@ -166,7 +166,7 @@ def _of_database(
         yield f"subscription {watched.subscription!r} does not exist any more: stop this worker, or create it again"
         return
     if result.at != known.at:
-        known.at, known.free = result.at, known.orphans.look(cluster, result.at)
+        known.at, known.free = result.at, known.orphans.update(cluster, result.at)
     yield from orphaned(*known.free, vitals.lease)
 
 

@@ -22,9 +22,9 @@ class Outlet:
     def __init__(self, fd: int, note: Callable[[int], bytes]) -> None:
         self._fd = fd
         self._note = note
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         # Reentrant, as the lock of a logging handler: a signal's handler may log.
         self._changed = threading.Condition(threading.RLock())
@@ -35,7 +35,7 @@ class Outlet:
     def write(self, line: bytes) -> None:
         """Write the line, or keep it for later, or count it. Any thread; waits for `PATIENCE` at most."""
         if self._pid != os.getpid():
-            self._begin()  # forked: the thread is the parent's, and so are the lines that wait
+            self._reset()  # forked: the thread is the parent's, and so are the lines that wait
         with self._changed:
             if len(self._waiting) >= KEPT:
                 self._lost += 1

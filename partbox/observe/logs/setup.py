@@ -21,7 +21,7 @@ class StderrHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._outlet = Outlet(sys.stderr.fileno(), self._lost)
+        self._outlet = Outlet(sys.stderr.fileno(), self._lost_lines)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -36,7 +36,7 @@ class StderrHandler(logging.Handler):
     def _line(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode(errors="backslashreplace")
 
-    def _lost(self, count: int) -> bytes:
+    def _lost_lines(self, count: int) -> bytes:
         text = "%s before this one lost: nobody read the standard error output"
         more = {"event": "partbox.log_lines_lost", "lines": count}
         log = logging.getLogger("partbox.log")

@@ -51,7 +51,7 @@ class ApplicationCollector(Collector):
     def collect(self) -> Iterator[Family]:
         with self._lock:
             published, meters = self._published, list(self._meters)
-        return self._families(published, [LabelledReading((text(name),), each.read()) for name, each in meters])
+        return self._families(published, [LabelledReading((text(name),), each.reading()) for name, each in meters])
 
     def _shared(self, subscription: str, layout: Layout) -> Meters:
         key = subscription, layout.handlers, layout.sinks

@@ -110,11 +110,11 @@ class Meters:
 
     def absorb(self, others: "Meters") -> None:
         """Add the counts of meters with the same layout, whose node has ended."""
-        counted = others.read().counted
+        counted = others.reading().counted
         with self._lock:
             self._past = [mine + theirs for mine, theirs in zip(self._past, counted, strict=True)]
 
-    def read(self) -> MeterReading:
+    def reading(self) -> MeterReading:
         """All of it, now."""
         with self._lock:
             living = [meter.cells[:] for meter in self._living]

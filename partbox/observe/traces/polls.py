@@ -27,7 +27,7 @@ class Poll:
         self.succeeded = self.failed = 0
         self.began = time.monotonic()
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.span.set_attribute("success.count", self.succeeded)
         self.span.set_attribute("failure.count", self.failed)
         if self.left:
@@ -50,7 +50,7 @@ class Polls:
         self._polls: dict[Poll, None] = {}  # in their order
         self._empty_at: float | None = None  # the first look since which memory held no records
 
-    def begin(self, records: Iterable[Record], seconds: float) -> None:
+    def start_span(self, records: Iterable[Record], seconds: float) -> None:
         """Open the span of a poll that returned these records; it took `seconds` and ended now."""
         pairs = list(records)
         span = self._tracer.start_span(
@@ -92,14 +92,14 @@ class Polls:
             for poll in self._open.pop(partition, {}).values():
                 self._less(poll)
 
-    def look(self, records: int) -> None:
+    def end_stale(self, records: int) -> None:
         """End spans that are too old; and all of them once two looks in a row found no records in memory. Not at the
         first: outcomes may still be on their way here."""
         now = time.monotonic()
         before, self._empty_at = self._empty_at, None if records else (self._empty_at or now)
-        self.sweep(max(now - LONGEST, before if before and not records else 0.0))
+        self.end_before(max(now - LONGEST, before if before and not records else 0.0))
 
-    def sweep(self, before: float = math.inf) -> None:
+    def end_before(self, before: float = math.inf) -> None:
         """End the spans of polls that began before then (monotonic seconds)."""
         with self._lock:
             over = {poll for poll in self._polls if poll.began < before}
@@ -117,4 +117,4 @@ class Polls:
 
     def _end(self, poll: Poll) -> None:
         del self._polls[poll]
-        poll.end()
+        poll.close()

@@ -33,7 +33,7 @@ def test_those_who_ask_at_once_share_one_look(gate):
         return overview()
 
     probe = DatabaseProbe(look)
-    asked = [probe.begin() for _ in range(5)]
+    asked = [probe.request() for _ in range(5)]
     gate.set()
     assert all(probe.wait(since, 30).overview == overview() for since in asked)
     assert looks == [1]
@@ -43,9 +43,9 @@ def test_an_answer_from_before_the_question_is_not_given(gate):
     answers = iter([overview(cluster(completed=1)), overview(cluster(completed=2))])
     gate.set()
     probe = DatabaseProbe(lambda: gate.wait(30) and next(answers))
-    first = probe.wait(probe.begin(), 30)
+    first = probe.wait(probe.request(), 30)
     gate.clear()
-    since = probe.begin()
+    since = probe.request()
     assert probe.wait(since, 0.01) is None
     assert probe.latest == first
     gate.set()
@@ -67,7 +67,9 @@ def test_what_is_wrong_is_shown_without_what_a_driver_or_an_application_says(cap
     def refused():
         raise psycopg.errors.InsufficientPrivilege("permission denied for table payroll")
 
-    results = [probe.wait(probe.begin(), 30) for probe in map(DatabaseProbe, (unreachable, broken, rotating, refused))]
+    results = [
+        probe.wait(probe.request(), 30) for probe in map(DatabaseProbe, (unreachable, broken, rotating, refused))
+    ]
     assert [result.error for result in results] == [
         "OperationalError",
         "no schema: run `partbox init`",
@@ -90,7 +92,7 @@ def test_what_is_wrong_is_logged_when_it_begins_and_when_it_changes(caplog):
 
     probe = DatabaseProbe(look)
     for _ in range(5):
-        assert probe.wait(probe.begin(), 30)
+        assert probe.wait(probe.request(), 30)
     assert [record.args[1] for record in caplog.records] == ["away", "starting up", "starting up"]
 
 
@@ -101,8 +103,8 @@ def test_without_a_thread_to_be_had_nobody_fails_and_the_next_look_is_one(monkey
     probe = DatabaseProbe(overview)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", none)
-        assert probe.wait(probe.begin(), 0.01) is None
-    assert probe.wait(probe.begin(), 30).overview == overview()
+        assert probe.wait(probe.request(), 0.01) is None
+    assert probe.wait(probe.request(), 30).overview == overview()
 
 
 def test_a_look_is_begun_again_after_one_that_failed():
@@ -115,8 +117,8 @@ def test_a_look_is_begun_again_after_one_that_failed():
         return answer
 
     probe = DatabaseProbe(look)
-    assert probe.wait(probe.begin(), 30).overview is None
-    assert probe.wait(probe.begin(), 30).overview == overview()
+    assert probe.wait(probe.request(), 30).overview is None
+    assert probe.wait(probe.request(), 30).overview == overview()
 
 
 def test_a_scrape_does_not_wait_for_a_database_that_does_not_answer(gate, monkeypatch):
@@ -189,14 +191,14 @@ def test_a_look_that_fails_says_at_which_of_several_databases(caplog):
         raise psycopg.OperationalError("away")
 
     probe = DatabaseProbe(away, "billing")
-    probe.wait(probe.begin(), 30)
+    probe.wait(probe.request(), 30)
     (line,) = [record for record in caplog.records if record.event == "partbox.look_failed"]
     assert line.database == "billing"
 
 
 def test_a_wait_ends_when_its_time_is_over(gate):
     probe = DatabaseProbe(lambda: gate.wait(60) and overview())
-    since = probe.begin()
+    since = probe.request()
     assert probe.wait(since, 0.01) is None
     assert probe.wait(since, -1.0) is None
     assert probe.latest is None

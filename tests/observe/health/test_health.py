@@ -168,23 +168,23 @@ def test_partitions_without_owner_fail_readiness_after_two_leases(seconds, fails
 
 def test_it_is_told_since_when_partitions_were_seen_without_owner():
     orphans = Orphans()
-    assert orphans.look(FREE.clusters[0], 100.0) == (1, 0.0)
-    assert orphans.look(FREE.clusters[0], 112.5) == (1, 12.5)
+    assert orphans.update(FREE.clusters[0], 100.0) == (1, 0.0)
+    assert orphans.update(FREE.clusters[0], 112.5) == (1, 12.5)
 
 
 def test_a_partition_that_had_an_owner_meanwhile_counts_anew():
     orphans = Orphans()
-    orphans.look(cluster([partition(0, None, epoch=9)], [instance(ADA)]), 100.0)
-    assert orphans.look(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 113.0) == (1, 0.0)
-    orphans.look(cluster([partition(0, ADA, epoch=10)], [instance(ADA)]), 114.0)
-    assert orphans.look(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 115.0) == (1, 0.0)
+    orphans.update(cluster([partition(0, None, epoch=9)], [instance(ADA)]), 100.0)
+    assert orphans.update(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 113.0) == (1, 0.0)
+    orphans.update(cluster([partition(0, ADA, epoch=10)], [instance(ADA)]), 114.0)
+    assert orphans.update(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 115.0) == (1, 0.0)
 
 
 def test_a_paused_subscription_has_no_owners_on_purpose():
     paused = cluster([partition(0, None)], [instance(ADA)], paused=True)
     orphans = Orphans()
-    orphans.look(paused, 100.0)
-    assert orphans.look(paused, 500.0) == (0, 0.0)
+    orphans.update(paused, 100.0)
+    assert orphans.update(paused, 500.0) == (0, 0.0)
 
 
 def test_a_probe_sees_partitions_that_stay_without_owner():

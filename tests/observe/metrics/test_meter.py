@@ -20,7 +20,7 @@ COUNTED = 1_000
 
 def value(meters: Meters, name: str, **labels: str) -> float | None:
     """One sample, as Prometheus would get it."""
-    for family in of_processes("p", [LabelledReading(("default",), meters.read())]):
+    for family in of_processes("p", [LabelledReading(("default",), meters.reading())]):
         for sample in family.samples:
             if sample.name == f"p_{name}" and sample.labels == {"subscription": "default", **labels}:
                 return sample.value

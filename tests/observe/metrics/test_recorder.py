@@ -26,7 +26,7 @@ def recorder(meters) -> MetricsRecorder:
 
 def counted(meters: Meters) -> dict[str, float]:
     """Every sample that is not zero, buckets left out; handler and state stand behind the name."""
-    families: list[Metric] = list(of_processes("p", [LabelledReading(("default",), meters.read())]))
+    families: list[Metric] = list(of_processes("p", [LabelledReading(("default",), meters.reading())]))
     samples = (sample for family in families for sample in family.samples if not sample.name.endswith("_bucket"))
     return {
         " ".join([sample.name.removeprefix("p_"), *(v for k, v in sample.labels.items() if k != "subscription")]): value

@@ -36,7 +36,7 @@ def open_polls() -> Watched:
 
 
 def test_a_poll_ends_with_its_last_record(open_polls):
-    open_polls.begin([(1, 10), (2, 11), (3, 12)], 0.5)
+    open_polls.start_span([(1, 10), (2, 11), (3, 12)], 0.5)
     open_polls.settled((1, 10), True)
     open_polls.settled((2, 11), False)
     assert open_polls.ended == []
@@ -48,7 +48,7 @@ def test_a_poll_ends_with_its_last_record(open_polls):
 
 
 def test_the_first_word_on_a_record_counts(open_polls):
-    open_polls.begin([(1, 10), (1, 11)], 0.0)
+    open_polls.start_span([(1, 10), (1, 11)], 0.0)
     open_polls.settled((1, 10), False)
     open_polls.settled((1, 10), True)
     open_polls.settled((1, 11), True)
@@ -57,8 +57,8 @@ def test_the_first_word_on_a_record_counts(open_polls):
 
 
 def test_a_partition_that_is_gone_takes_its_records_out_of_their_polls(open_polls):
-    open_polls.begin([(1, 10), (2, 11)], 0.0)
-    open_polls.begin([(1, 12)], 0.0)
+    open_polls.start_span([(1, 10), (2, 11)], 0.0)
+    open_polls.start_span([(1, 12)], 0.0)
     open_polls.settled((2, 11), True)
 
     open_polls.drop(1)
@@ -68,8 +68,8 @@ def test_a_partition_that_is_gone_takes_its_records_out_of_their_polls(open_poll
 
 
 def test_a_record_that_is_read_again_belongs_to_the_newer_poll(open_polls):
-    open_polls.begin([(1, 10)], 0.0)
-    open_polls.begin([(1, 10)], 0.0)
+    open_polls.start_span([(1, 10)], 0.0)
+    open_polls.start_span([(1, 10)], 0.0)
     assert open_polls.counts() == [(1, 0, 0, 0)]
 
     open_polls.settled((1, 10), True)
@@ -78,30 +78,30 @@ def test_a_record_that_is_read_again_belongs_to_the_newer_poll(open_polls):
 
 
 def test_only_what_is_old_is_ended_and_says_what_was_open(open_polls, monkeypatch):
-    open_polls.begin([(1, 10), (1, 11)], 0.0)
+    open_polls.start_span([(1, 10), (1, 11)], 0.0)
     open_polls.settled((1, 10), True)
-    open_polls.look(records=1)
+    open_polls.end_stale(records=1)
     assert open_polls.ended == []
 
     monkeypatch.setattr(polls, "LONGEST", -1.0)
-    open_polls.look(records=1)
+    open_polls.end_stale(records=1)
     open_polls.settled((1, 11), True)  # too late
 
     assert open_polls.counts() == [(2, 1, 0, 1)]
 
 
 def test_all_end_when_nothing_was_in_memory_for_two_looks(open_polls):
-    open_polls.begin([(1, 10), (1, 11)], 0.0)
-    open_polls.look(records=0)
+    open_polls.start_span([(1, 10), (1, 11)], 0.0)
+    open_polls.end_stale(records=0)
     open_polls.settled((1, 10), True)  # it was on its way
-    open_polls.begin([(1, 12)], 0.0)  # came, and was saved, between the looks
-    open_polls.look(records=0)
+    open_polls.start_span([(1, 12)], 0.0)  # came, and was saved, between the looks
+    open_polls.end_stale(records=0)
     assert open_polls.counts() == [(2, 1, 0, 1)]
 
-    open_polls.look(records=3)
-    open_polls.look(records=0)
+    open_polls.end_stale(records=3)
+    open_polls.end_stale(records=0)
     assert len(open_polls.ended) == 1
-    open_polls.look(records=0)
+    open_polls.end_stale(records=0)
 
     assert open_polls.counts()[1:] == [(1, 0, 0, 1)]
 
@@ -122,7 +122,7 @@ def test_whatever_happens_each_poll_ends_once_and_counts_what_was_told(taken):
     for name, *arguments in taken:
         match name:
             case "begin":
-                open_polls.begin(sorted(arguments[0]), 0.0)
+                open_polls.start_span(sorted(arguments[0]), 0.0)
                 open_records |= arguments[0]
                 begun += 1
             case "settled":
@@ -135,9 +135,9 @@ def test_whatever_happens_each_poll_ends_once_and_counts_what_was_told(taken):
                 open_polls.drop(arguments[0])
                 open_records = {record for record in open_records if record[0] != arguments[0]}
             case "sweep":
-                open_polls.sweep()
+                open_polls.end_before()
                 open_records = set()
-    open_polls.sweep()
+    open_polls.end_before()
 
     assert len(open_polls.ended) == begun
     assert sum(succeeded for _, succeeded, _, _ in open_polls.counts()) == told[True]
