@@ -1,11 +1,13 @@
-"""Errors of a place in one line: the place, what is wrong, and the remedy."""
+"""Errors of an archive in one line with the remedy: of a place, and of a library that is missing."""
 
 import errno
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
-from partbox.errors import PartboxError
+from partbox.errors import PartboxError, SettingsError
 from partbox.text.printing import printable_line
 from partbox.text.secrets import masked
 from partbox.text.wording import in_short
@@ -25,6 +27,10 @@ REMEDIES: Final = {
     errno.EROFS: "mount it so that it can be written",
 }
 ELSE: Final = "see that it can be reached, and with which credentials"
+
+
+ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+"""The standard library's, and the same before it was there."""
 
 
 @contextmanager
@@ -47,3 +53,15 @@ def _remedy(error: Exception) -> str:
         return REMEDIES[errno.EACCES]
     number = error.errno if isinstance(error, OSError) else None
     return REMEDIES.get(number or 0, ELSE)
+
+
+def library(module: str, extra: str = "archive") -> Any:
+    """The module; SettingsError with the remedy if it is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name == "_zstd":
+            raise SettingsError("the archive needs compression.zstd: build this Python again, with libzstd") from None
+        if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise SettingsError(f"the archive needs the library {module}: pip install 'partbox[{extra}]'") from None

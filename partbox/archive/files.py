@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from partbox.archive.library import ZSTD, library
+from partbox.archive.errors import ZSTD, library
 from partbox.archive.lines import line_of
 from partbox.archive.place import Place
 from partbox.db.operator.archive import ArchiveRow

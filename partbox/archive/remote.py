@@ -6,8 +6,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, Final, cast
 from uuid import uuid4
 
-from partbox.archive.errors import PROBE, PROBED, place_errors
-from partbox.archive.library import library
+from partbox.archive.errors import PROBE, PROBED, library, place_errors
 from partbox.errors import PartboxError, SettingsError
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of

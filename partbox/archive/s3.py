@@ -10,8 +10,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from partbox.archive.errors import PROBE, PROBED, place_errors
-from partbox.archive.library import library
+from partbox.archive.errors import PROBE, PROBED, library, place_errors
 from partbox.errors import SettingsError
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of

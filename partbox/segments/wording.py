@@ -9,7 +9,7 @@ from partbox.segments.passed import Held
 from partbox.text.wording import counted
 
 
-def told(held: Held) -> list[str]:
+def reasons(held: Held) -> list[str]:
     """All that keeps a segment, a phrase each; of its oldest record where that was asked about."""
     about = "" if held.record is None else f"record {held.record}, its oldest: "
     return [about + _phrase(each, held.record is not None) for each in held.holds]

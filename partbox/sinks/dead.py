@@ -1,10 +1,8 @@
 """The sink of dead events: from its URL to a function that sends one."""
 
-import base64
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
@@ -13,6 +11,7 @@ import orjson
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
 from partbox.sinks.appending import append, to_stdout
+from partbox.sinks.message import in_json
 from partbox.text.secrets import masked
 
 Letterbox = Callable[[DeliveredEvent, str], None]
@@ -69,7 +68,7 @@ def document(event: DeliveredEvent, error: str) -> bytes:
             "idempotency_key": event.idempotency_key,
             "headers": event.headers,
             "content_type": event.content_type,
-            **_payload(event),
+            **in_json("payload", event.raw, is_json=event.content_type is None),
             "occurred_at": event.occurred_at,
             "created_at": event.created_at,
             "subscription": event.subscription,
@@ -77,10 +76,3 @@ def document(event: DeliveredEvent, error: str) -> bytes:
             "error": error,
         }
     )
-
-
-def _payload(event: DeliveredEvent) -> dict[str, Any]:
-    if event.content_type is None:
-        # Stored verbatim: a line break can only stand between two tokens of it.
-        return {"payload": orjson.Fragment(event.raw.replace(b"\n", b" ").replace(b"\r", b" "))}
-    return {"payload_base64": base64.b64encode(event.raw).decode()}

@@ -5,7 +5,6 @@ torn by a disk that is full: see `appending`.
 """
 
 import asyncio
-import base64
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import orjson
 from partbox.codecs import JSON
 from partbox.errors import DownstreamUnavailable, SettingsError
 from partbox.sinks.appending import append, opened, to_stdout
-from partbox.sinks.message import Message
+from partbox.sinks.message import Message, in_json
 from partbox.sinks.sink import Result, Sink
 from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url
@@ -25,13 +24,14 @@ from partbox.text.secrets import masked_url
 
 def line_of(message: Message) -> bytes:
     """One line; a payload that is not JSON is `data_base64`."""
+    is_json = message.content_type == JSON and message.event.content_type is None
     return orjson.dumps(
         {
             **message.attributes,
             "topic": message.topic,
             "headers": message.headers,
             "datacontenttype": message.content_type,
-            **_data(message),
+            **in_json("data", message.value, is_json=is_json),
         },
         option=orjson.OPT_APPEND_NEWLINE,
     )
@@ -91,10 +91,3 @@ class FileSink(Sink):
         except OSError as error:  # a full disk, a folder that went: no event is to blame
             raise DownstreamUnavailable(f"{self._path}: {error.strerror}") from error
         return [None] * len(messages)
-
-
-def _data(message: Message) -> dict[str, Any]:
-    if message.content_type == JSON and message.event.content_type is None:
-        # Stored verbatim: a line break can only stand between two tokens of it.
-        return {"data": orjson.Fragment(message.value.replace(b"\n", b" ").replace(b"\r", b" "))}
-    return {"data_base64": base64.b64encode(message.value).decode()}

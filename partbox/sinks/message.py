@@ -5,13 +5,16 @@ binary mode: each sink puts them where the binding of its protocol says, beside 
 among them the W3C `traceparent` of the publish.
 """
 
+import base64
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import lru_cache
 from string import ascii_letters, digits, printable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
+
+import orjson
 
 from partbox.codecs import JSON
 from partbox.events import DeliveredEvent
@@ -124,6 +127,14 @@ class Message:
         if self.idempotency_key is not None:
             filled[once] = self.idempotency_key
         return filled
+
+
+def in_json(name: str, payload: bytes, *, is_json: bool) -> dict[str, Any]:
+    """A payload as a field of a JSON document of one line; as `name_base64` if it is not JSON."""
+    if is_json:
+        # Stored verbatim: a line break can only stand between two tokens of it.
+        return {name: orjson.Fragment(payload.replace(b"\n", b" ").replace(b"\r", b" "))}
+    return {f"{name}_base64": base64.b64encode(payload).decode()}
 
 
 def _dashed(id: bytes) -> str:

@@ -78,19 +78,19 @@ class Purging:
 
     def _purge(self) -> None:
         purged = purge(self._dsn, self._settings, patient=True, stopped=self._stopping.is_set)
-        self._tell_archived(purged.archived, purged.files, purged.unarchived)
-        self._tell_untended(purged.untended)
+        self._log_archived(purged.archived, purged.files, purged.unarchived)
+        self._log_untended(purged.untended)
         if purged.total:
             log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
 
     def _tend(self) -> None:
         tended = tend(self._dsn, self._settings, self._stopping.is_set)
-        self._tell_archived(tended.archived.records, tended.archived.files, tended.archived.problem)
-        self._tell_untended(tended.problem)
+        self._log_archived(tended.archived.records, tended.archived.files, tended.archived.problem)
+        self._log_untended(tended.problem)
         if tended:
             log_event(log, "segments", "segments of the log: %s", tended)
 
-    def _tell_archived(self, records: int, files: int, problem: str | None) -> None:
+    def _log_archived(self, records: int, files: int, problem: str | None) -> None:
         """Log what was archived, and why not the rest, unless the look before said the same."""
         if records:
             log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
@@ -98,7 +98,7 @@ class Purging:
             log_event(log, "archive_failed", "not archived, so it stays, and is tried again: %s", problem)
         self._unarchived = problem
 
-    def _tell_untended(self, problem: str | None) -> None:
+    def _log_untended(self, problem: str | None) -> None:
         if problem is not None:
             log_event(
                 log, "segments_failed", "segments of the log were not changed, and it is tried again: %s", problem

@@ -128,10 +128,10 @@ class Workers:
             patience = Patience(settings.lease, handle.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
             handle.registered.vouched = vouches(signs, patience)
             if gives_up(signs, patience) and not handle.killed:
-                self._tell_killed(handle, signs)
+                self._log_killed(handle, signs)
                 handle.kill()
 
-    def _tell_killed(self, handle: WorkerHandle, signs: Signs) -> None:
+    def _log_killed(self, handle: WorkerHandle, signs: Signs) -> None:
         if signs.silent < signs.idle:
             name, seconds = "idle", signs.idle
             text = "process %d has neither read nor saved for %.1f s, though its node can: it is killed and replaced"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from partbox.archive.library import ZSTD
+from partbox.archive.errors import ZSTD
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from partbox.errors import PartboxError
 from partbox.operations.purge import Purged, holders
 from partbox.operations.purge import purge as run
 from partbox.protocol.segments import past
-from partbox.segments.wording import told
+from partbox.segments.wording import reasons
 from partbox.settings import Settings
 from partbox.supervisor.signals import SignalFlag
 
@@ -137,7 +137,7 @@ def _archived(purged: Purged, dry_run: bool) -> str:
 def _past_due(settings: Settings) -> dict[str, list[str]]:
     """The segments whose oldest record has expired, and the reasons to keep it, which may be gone by now."""
     found = holders(lambda: database(settings), settings)
-    return {each.segment.name: told(each) for each in found if past(each.segment, settings.retain_done)}
+    return {each.segment.name: reasons(each) for each in found if past(each.segment, settings.retain_done)}
 
 
 def _nothing(purged: Purged, dry_run: bool, past_due: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ from partbox.cli.shell.output import console, print_json, printable, table
 from partbox.errors import PartboxError
 from partbox.operations.purge import holders
 from partbox.segments.passed import Held
-from partbox.segments.wording import told
+from partbox.segments.wording import reasons
 from partbox.text.wording import age, size
 
 COLUMNS = ("name", "first id", "below id", "size", "oldest", "newest", "kept by")
@@ -41,5 +41,5 @@ def _described(held: Held) -> dict[str, Any]:
 def _row(held: Held) -> tuple[str, ...]:
     each = held.segment
     ids = ("" if each.lower is None else f"{each.lower:,}", "" if each.upper is None else f"{each.upper:,}")
-    kept = "; ".join(told(held)) or ("nothing: it is emptied next" if held.goes else "")
+    kept = "; ".join(reasons(held)) or ("nothing: it is emptied next" if held.goes else "")
     return (each.name, *ids, size(each.size), age(each.oldest_age), age(each.newest_age), printable(kept))

@@ -11,7 +11,7 @@ from purgeable import Planted
 from roles import Cast
 from waiting import eventually
 
-from partbox.archive.library import ZSTD, library
+from partbox.archive.errors import ZSTD, library
 from partbox.archive.source import source_of
 from partbox.imports import WantedEvents, restore
 from partbox.operations.purge import purge

@@ -11,8 +11,8 @@ import pytest
 from purgeable import OLD, YOUNG, Planted, many
 
 from partbox.archive import archiver
+from partbox.archive.errors import ZSTD, library
 from partbox.archive.files import file_name
-from partbox.archive.library import ZSTD, library
 from partbox.db.operator import archive as steps
 from partbox.db.operator import segments
 from partbox.operations.purge import Purged, purge
