@@ -45,7 +45,7 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
     """
     adapter = integrations.sync_of(conn, _CALLS)
     noting = _noting(schema, _values(event_or_id, consumer))
-    adapter.check()
+    adapter.require_transaction()
     with _explained(schema):
         return adapter.run(noting)
 
@@ -54,7 +54,7 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
     """`first_time` on an asynchronous connection."""
     adapter = integrations.async_of(conn, _CALLS)
     noting = _noting(schema, _values(event_or_id, consumer))
-    await adapter.check()
+    await adapter.require_transaction()
     with _explained(schema):
         return await adapter.run(noting)
 

@@ -131,12 +131,12 @@ class Outbox(Registrar, Operations):
         A batch is what one call publishes; an empty list suppresses it, an exception ends the call with nothing
         written. Hooks are called in the order of their registration; `async def` ones only by the asynchronous calls.
         """
-        self._hooks.add(Moment.BEFORE_PUBLISH, hook)
+        self._hooks.register(Moment.BEFORE_PUBLISH, hook)
         return hook
 
     def after_publish(self, hook: Hook) -> Hook:
         """Calls `hook(events)` when a batch has been written, and may still be rolled back; its errors are logged."""
-        self._hooks.add(Moment.AFTER_PUBLISH, hook)
+        self._hooks.register(Moment.AFTER_PUBLISH, hook)
         return hook
 
     def after_commit(self, hook: Hook) -> Hook:
@@ -145,7 +145,7 @@ class Outbox(Registrar, Operations):
         psycopg and asyncpg do not tell how a transaction ended: publishing on their connections is refused outside
         `outbox.transaction(conn)` then.
         """
-        self._hooks.add(Moment.AFTER_COMMIT, hook)
+        self._hooks.register(Moment.AFTER_COMMIT, hook)
         return hook
 
     def after_rollback(self, hook: Hook) -> Hook:
@@ -154,7 +154,7 @@ class Outbox(Registrar, Operations):
         If a COMMIT was cancelled or cut off before its answer, nobody knows how it ended: neither hook is called.
         Django does not tell of it: publishing on its connections is refused then.
         """
-        self._hooks.add(Moment.AFTER_ROLLBACK, hook)
+        self._hooks.register(Moment.AFTER_ROLLBACK, hook)
         return hook
 
     def purger(self) -> "Purging":
@@ -191,7 +191,7 @@ class Outbox(Registrar, Operations):
             concurrency=arguments.count("concurrency", concurrency, self.settings.concurrency),
             meters=self._shown.meters(subscription, *self.handlers.names(subscription, self.settings)),
         )
-        self._workers.add(worker)
+        self._workers.register(worker)
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:

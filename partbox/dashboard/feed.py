@@ -175,7 +175,7 @@ class Feed:
 
     def _update_views(self, overview: Overview) -> None:
         self._overview = overview
-        self._pace.add(overview)
+        self._pace.observe(overview)
         for cluster in overview.clusters:
             name = cluster.subscription
             view = self._views.setdefault(name, _SubscriptionView(self._labels()))

@@ -31,7 +31,7 @@ class ActivityFeed(News):
         """Report something that happened just now."""
         self._tell(self.add(text))
 
-    def begin(self, text: str) -> None:
+    def restart(self, text: str) -> None:
         """Report it, and count from here."""
         self.joins = self.moves = 0
         self.say(text)

@@ -138,7 +138,7 @@ class _Demo:
         self._opened = True
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
-        self._feed.begin(f"{self._processes} for 256 partitions; the shop opens")
+        self._feed.restart(f"{self._processes} for 256 partitions; the shop opens")
         self._shop.open()
 
     def _churn_until_the_end(self) -> None:

@@ -103,7 +103,7 @@ class Pace:
         self._last: Overview | None = None
         self._points: dict[str, deque[_Point]] = {}
 
-    def add(self, overview: Overview) -> None:
+    def observe(self, overview: Overview) -> None:
         """Take in an overview; one that is not newer than the last is ignored."""
         last = self._last
         if last is not None and overview.at <= last.at:

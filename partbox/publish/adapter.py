@@ -52,9 +52,10 @@ class Library:
         return self
 
     def database(self) -> Hashable | None:
-        """Return what tells the database of this connection from others; None: not known. Called after `check`.
+        """Return what tells the database of this connection from others; None: not known.
 
         A publish asks whether a worker sleeps, unless this process has just heard from that database that none does.
+        Called after `require_transaction`.
         """
         return None
 
@@ -89,7 +90,7 @@ class Adapter(Library):
         """COPY, and return the number of rows that PostgreSQL has counted; called only where `copies` is true."""
         raise NotImplementedError
 
-    def check(self) -> None:
+    def require_transaction(self) -> None:
         """Raise PublishError if there is no transaction."""
         if not self.in_transaction():
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
@@ -117,7 +118,7 @@ class AsyncAdapter(Library):
     async def copy(self, step: Copy) -> int:
         raise NotImplementedError
 
-    async def check(self) -> None:
+    async def require_transaction(self) -> None:
         if not await self.in_transaction():
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
 

@@ -18,7 +18,7 @@ class EmbeddedWorkers:
         self._lock = threading.Lock()
         self._workers: WeakSet[Wakeable] = WeakSet()
 
-    def add(self, worker: Wakeable) -> None:
+    def register(self, worker: Wakeable) -> None:
         with self._lock:
             self._workers.add(worker)
 

@@ -48,7 +48,7 @@ class PublishHooks:
         self._asynchronous: Hook | None = None
         self.exist = False
 
-    def add(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
+    def register(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
         """Register a hook behind those of its moment. RegistrationError if it cannot take the list of events."""
         hook = Hook(moment, call)
         if not callable(call):

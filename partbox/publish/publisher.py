@@ -96,7 +96,7 @@ class Publisher:
     def _publish(self, conn: AnySync, events: list[Event]) -> Batch:
         adapter = integrations.sync_of(conn)
         self.hooks.check_sync()
-        adapter.check()
+        adapter.require_transaction()
         reports = self._reports(adapter)
         events = self.hooks.before(events)
         with self._observed(events) as events, Explained(self.schema):
@@ -108,7 +108,7 @@ class Publisher:
 
     async def _publish_async(self, conn: AnyAsync, events: list[Event]) -> Batch:
         adapter = integrations.async_of(conn)
-        await adapter.check()
+        await adapter.require_transaction()
         reports = self._reports(adapter)
         events = await self.hooks.before_async(events)
         with self._observed(events) as events, Explained(self.schema):

@@ -138,7 +138,7 @@ class Kit:
 
     def fail_next(self, event_type: Type | None, error: Error, times: int = 1) -> None:
         """The next `times` deliveries of this type (None: of any) fail with this error, before the handler runs."""
-        self._faults.add(event_type, error, times)
+        self._faults.inject(event_type, error, times)
 
     def record_sinks(self) -> RecordingSink:
         """Replace every sink of the outbox by one recording sink; it has the messages of all.

@@ -34,7 +34,7 @@ class Faults:
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
 
-    def add(self, event_type: str | Enum | None, error: Error, times: int) -> None:
+    def inject(self, event_type: str | Enum | None, error: Error, times: int) -> None:
         """Raise the error at the next `times` deliveries of this type; None: of any."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise TypeError(f"{error!r} is not an exception: give the one to raise")

@@ -80,7 +80,7 @@ def test_rates_are_those_of_the_last_seconds():
     for second in range(20):
         speed = 100 if second < 10 else 300
         total = sum(100 if each < 10 else 300 for each in range(second))
-        pace.add(overview(second, total, a_cluster(a_partition(0))))
+        pace.observe(overview(second, total, a_cluster(a_partition(0))))
         rates = pace.rates("default")
         assert (rates is None) == (second == 0)
     assert rates.published == rates.delivered == pytest.approx(speed)
@@ -88,26 +88,26 @@ def test_rates_are_those_of_the_last_seconds():
 
 def test_a_look_that_is_not_newer_changes_nothing():
     pace = Pace()
-    pace.add(overview(0, 0, a_cluster(a_partition(0))))
-    pace.add(overview(1, 100, a_cluster(a_partition(0, 40))))
+    pace.observe(overview(0, 0, a_cluster(a_partition(0))))
+    pace.observe(overview(1, 100, a_cluster(a_partition(0, 40))))
     before = pace.rates("default")
-    pace.add(overview(1, 100, a_cluster(a_partition(0, 40))))
+    pace.observe(overview(1, 100, a_cluster(a_partition(0, 40))))
     assert pace.rates("default") == before
     assert (before.published, before.delivered) == (100, 60)
 
 
 def test_a_replay_is_no_negative_rate():
     pace = Pace()
-    pace.add(overview(0, 100, a_cluster(a_partition(0))))
-    pace.add(overview(1, 100, a_cluster(a_partition(0, 100))))
+    pace.observe(overview(0, 100, a_cluster(a_partition(0))))
+    pace.observe(overview(1, 100, a_cluster(a_partition(0, 100))))
     assert pace.rates("default").delivered == 0
 
 
 def test_subscriptions_come_and_go():
     pace = Pace()
     first = a_cluster(a_partition(0))
-    pace.add(overview(0, 0, first))
-    pace.add(overview(1, 10, first, replace(first, subscription="new")))
+    pace.observe(overview(0, 0, first))
+    pace.observe(overview(1, 10, first, replace(first, subscription="new")))
     assert (pace.rates("default").published, pace.rates("new")) == (10, None)
-    pace.add(overview(2, 30, replace(first, subscription="new")))
+    pace.observe(overview(2, 30, replace(first, subscription="new")))
     assert (pace.rates("default"), pace.rates("new").published) == (None, 20)

@@ -10,18 +10,14 @@ from pydantic import SecretStr
 from partbox.cli.shell.node import (
     Concurrency,
     DeadTo,
-    Http,
-    LogFormat,
-    LogLevel,
+    NodeOptions,
     Processes,
     UntilEmpty,
     configured,
-    node_flags,
     pages,
-    several,
     surroundings,
 )
-from partbox.cli.shell.options import Dsns, Schema
+from partbox.cli.shell.options import bundled
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError, SettingsError
 from partbox.handlers import Handlers
@@ -61,7 +57,9 @@ From = Annotated[
 ]
 
 
-def relay(  # its parameters are its options
+@bundled
+def relay(
+    *,
     to: To = None,
     topic: Topic = None,
     subscription: Name = "relay",
@@ -70,11 +68,7 @@ def relay(  # its parameters are its options
     concurrency: Concurrency = None,
     until_empty: UntilEmpty = False,
     dead_to: DeadTo = None,
-    http: Http = None,
-    dsn: Dsns = None,
-    schema: Schema = None,
-    log_format: LogFormat = None,
-    log_level: LogLevel = None,
+    node: NodeOptions,
 ) -> None:
     """Send every event to a broker, in order per aggregate, until stopped.
 
@@ -86,7 +80,7 @@ def relay(  # its parameters are its options
 
     Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
     """
-    flags = node_flags(dsn, schema, processes, concurrency, http, log_format, log_level)
+    flags = node.flags(processes, concurrency)
     targets = chosen(configured(surroundings(flags)), to, topic)
     require_workers()
     nodes = Nodes(
@@ -97,7 +91,7 @@ def relay(  # its parameters are its options
         dead_to=dead_to,
         prepare=_ensuring(subscription, start),
     )
-    raise typer.Exit(nodes.run(several(dsn), pages=pages, until_empty=until_empty))
+    raise typer.Exit(nodes.run(node.several, pages=pages, until_empty=until_empty))
 
 
 def relaying(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:

@@ -9,18 +9,14 @@ import typer
 from partbox.cli.shell.node import (
     Concurrency,
     DeadTo,
-    Http,
-    LogFormat,
-    LogLevel,
+    NodeOptions,
     Processes,
     UntilEmpty,
     configured,
-    node_flags,
     pages,
-    several,
     surroundings,
 )
-from partbox.cli.shell.options import Dsns, Schema, Subscription, Target
+from partbox.cli.shell.options import Subscription, Target, bundled
 from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, reloading
 from partbox.cli.shell.target import load_configured, load_target
 from partbox.settings import Settings
@@ -33,7 +29,9 @@ Reload = Annotated[
 ]
 
 
-def worker(  # its parameters are its options
+@bundled
+def worker(
+    *,
     target: Target,
     processes: Processes = None,
     concurrency: Concurrency = None,
@@ -41,11 +39,7 @@ def worker(  # its parameters are its options
     until_empty: UntilEmpty = False,
     dead_to: DeadTo = None,
     reload: Reload = False,
-    http: Http = None,
-    dsn: Dsns = None,
-    schema: Schema = None,
-    log_format: LogFormat = None,
-    log_level: LogLevel = None,
+    node: NodeOptions,
 ) -> None:
     """Deliver events to the handlers of an outbox until stopped.
 
@@ -56,7 +50,7 @@ def worker(  # its parameters are its options
     """
     if reload and not is_inner():
         raise typer.Exit(reloading((*COMMAND, *sys.argv[1:]), target.partition(":")[0]))
-    flags = node_flags(dsn, schema, processes, concurrency, http, log_format, log_level)
+    flags = node.flags(processes, concurrency)
     configured(surroundings(flags))
     outbox = load_target(target)
     database = outbox._database.under(flags)
@@ -69,7 +63,7 @@ def worker(  # its parameters are its options
         outbox.handlers.require(subscription, settings, where)
     load = partial(load_configured, target, flags)
     nodes = outbox._nodes(database, subscription=subscription, load=load, dead_to=dead_to)
-    raise typer.Exit(nodes.run(several(dsn), pages=pages, until_empty=until_empty))
+    raise typer.Exit(nodes.run(node.several, pages=pages, until_empty=until_empty))
 
 
 def _patient(settings: Settings, subscription: str) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """Options, settings and pages of the commands that run a node: `worker` and `relay`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
 from partbox import settings
 from partbox.cli.shell.flags import typed
+from partbox.cli.shell.options import Dsns, Schema
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import SettingsError
 from partbox.http.address import Address
@@ -55,30 +57,25 @@ LogLevel = Annotated[
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due is delivered.")]
 
 
-def node_flags(
-    dsns: Sequence[str] | None,
-    schema: str | None,
-    processes: int | None,
-    concurrency: int | None,
-    http: str | None,
-    log_format: str | None,
-    log_level: str | None,
-) -> dict[str, Any]:
-    """The settings that were typed, by name; no DSN among them if there are several."""
-    return typed() | {
-        "dsn": dsns[0] if dsns and len(dsns) == 1 else None,
-        "schema": schema,
-        "processes": processes,
-        "concurrency": concurrency,
-        "http": http,
-        "log_format": log_format,
-        "log_level": log_level,
-    }
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """The address, the databases and the log of a node."""
 
+    http: Http = None
+    dsn: Dsns = None
+    schema: Schema = None
+    log_format: LogFormat = None
+    log_level: LogLevel = None
 
-def several(dsns: Sequence[str] | None) -> Sequence[str]:
-    """The DSNs, if there are several; none otherwise: the settings have it then."""
-    return dsns if dsns and len(dsns) > 1 else ()
+    def flags(self, processes: int | None, concurrency: int | None) -> dict[str, Any]:
+        """The settings that were typed, by name; no DSN among them if there are several."""
+        given = asdict(self) | {"processes": processes, "concurrency": concurrency}
+        return typed() | given | {"dsn": self.dsn[0] if self.dsn and len(self.dsn) == 1 else None}
+
+    @property
+    def several(self) -> Sequence[str]:
+        """The DSNs, if there are several; none otherwise: the settings have it then."""
+        return self.dsn if self.dsn and len(self.dsn) > 1 else ()
 
 
 def pages(

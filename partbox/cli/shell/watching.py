@@ -67,5 +67,5 @@ def sightings(glance: "CachedOverview", subscription: str, wait: Callable[[], bo
 
 def _look(glance: "CachedOverview", subscription: str, pace: "Pace") -> Sighting:
     overview = glance.overview()
-    pace.add(overview)
+    pace.observe(overview)
     return Sighting(overview.at, overview.cluster(subscription), pace.rates(subscription))

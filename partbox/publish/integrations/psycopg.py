@@ -34,7 +34,7 @@ class _Psycopg(Library):
 class PsycopgAdapter(_Psycopg, Adapter):
     conn: Connection[Any]
 
-    def check(self) -> None:
+    def require_transaction(self) -> None:
         transaction.settle(self.conn)
         transaction.check(self.conn)
 
@@ -46,7 +46,7 @@ class PsycopgAdapter(_Psycopg, Adapter):
 class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
     conn: AsyncConnection[Any]
 
-    async def check(self) -> None:
+    async def require_transaction(self) -> None:
         await transaction.settle_async(self.conn)
         transaction.check(self.conn)
 
