@@ -39,7 +39,7 @@ from partbox.testing.workspace import TestServer
 
 pytest_plugins = ["crowded", "effort", "pace", "pytester"]
 
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Seconds that what a test started may take to end after it."""
 MEMORY = Path("/dev/shm")
 ROOM = 8 * 2**30
