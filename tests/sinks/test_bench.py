@@ -3,17 +3,15 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from broker_redis import Redis
 
-BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench.py"
 RATE = r"[\d,]+/s"
 
 
 def bench(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCH), "--dsn", dsn, "--relay", *arguments]
+    command = [sys.executable, "-m", "partbox_lab.ratios", "--dsn", dsn, "--relay", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 

@@ -26,11 +26,13 @@ from partbox.events import Claim, DeliveredEvent
 from partbox.sinks.message import SOURCE, Message
 from partbox.sinks.sqs import _entry
 from partbox.sinks.topic import Topic
+from partbox_lab.bench.workspace import SCHEMA
+from partbox_lab.sql import query
 
 Send = Callable[[Sequence[Any]], Awaitable[object]]
 
 
-class Event(NamedTuple):
+class DirectEvent(NamedTuple):
     """An event as an application has it that sends by itself."""
 
     delivered: DeliveredEvent
@@ -59,27 +61,27 @@ class Event(NamedTuple):
         }
 
 
-Sender = tuple[Callable[[Event], Any], Send]
+Sender = tuple[Callable[[DirectEvent], Any], Send]
 """What makes of an event what the library takes, and what sends many of those."""
 
 
-def seconds(kind: str, url: str, template: str, dsn: str, columns: str, warm: int) -> tuple[float, float]:
+def seconds(kind: str, url: str, template: str, dsn: str, warm: int) -> tuple[float, float]:
     """The time that the log's events take, but for the first `warm` of them, and the CPU time of this process."""
-    return asyncio.run(_seconds(kind, url, events(dsn, columns, template), warm))
+    return asyncio.run(_seconds(kind, url, events(dsn, template), warm))
 
 
-def events(dsn: str, columns: str, template: str) -> list[Event]:
+def events(dsn: str, template: str) -> list[DirectEvent]:
     """Read the events of the log, in order."""
     claim, topic = Claim(1, "relay", Codecs()), Topic(template)
     with psycopg.connect(dsn) as conn:
         lean(conn)
-        rows = conn.cursor(binary=True).execute(f"select {columns} from bench.record order by id").fetchall()
+        rows = conn.cursor(binary=True).execute(query("ratios_log", SCHEMA)).fetchall()
     return [_event(DeliveredEvent(row, claim), topic) for row in rows]
 
 
-def _event(delivered: DeliveredEvent, topic: Topic) -> Event:
+def _event(delivered: DeliveredEvent, topic: Topic) -> DirectEvent:
     assert delivered.aggregate_id is not None
-    return Event(
+    return DirectEvent(
         delivered,
         topic.of(delivered),
         delivered.event_id,
@@ -92,7 +94,7 @@ def _event(delivered: DeliveredEvent, topic: Topic) -> Event:
     )
 
 
-async def _seconds(kind: str, url: str, events: list[Event], warm: int) -> tuple[float, float]:
+async def _seconds(kind: str, url: str, events: list[DirectEvent], warm: int) -> tuple[float, float]:
     async with SENDERS[kind](url) as (made, send):
         await send([made(event) for event in events[:warm]])
         gc.disable()  # so many events are not to be looked through again and again
@@ -118,7 +120,7 @@ async def kafka(url: str) -> AsyncIterator[Sender]:
 
     producer = Producer({"bootstrap.servers": urlsplit(url).netloc, "enable.idempotence": True, "linger.ms": 5})
 
-    def made(event: Event) -> dict[str, Any]:
+    def made(event: DirectEvent) -> dict[str, Any]:
         headers = event.bound("ce_", "content-type")
         return {"topic": event.topic, "value": event.value, "key": event.aggregate_id, "headers": headers}
 
@@ -147,7 +149,7 @@ async def rabbitmq(url: str) -> AsyncIterator[Sender]:
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
 
-        def made(event: Event) -> tuple[str, dict[str, Any]]:
+        def made(event: DirectEvent) -> tuple[str, dict[str, Any]]:
             return event.topic, {
                 "body": event.value,
                 "headers": event.bound("cloudEvents:", "content-type"),
@@ -172,7 +174,7 @@ async def nats(url: str) -> AsyncIterator[Sender]:
     client = await library.connect(url)
     stream = client.jetstream()
 
-    def made(event: Event) -> tuple[str, bytes, dict[str, str]]:
+    def made(event: DirectEvent) -> tuple[str, bytes, dict[str, str]]:
         return event.topic, event.value, {**event.bound("ce-", "content-type"), "Nats-Msg-Id": str(event.id)}
 
     async def send(ready: Sequence[tuple[str, bytes, dict[str, str]]]) -> None:
@@ -189,7 +191,7 @@ async def redis(url: str) -> AsyncIterator[Sender]:
 
     client = library.from_url(url)
 
-    def made(event: Event) -> tuple[str, dict[str, Any]]:
+    def made(event: DirectEvent) -> tuple[str, dict[str, Any]]:
         return event.topic, {**event.bound("ce_", "content-type"), "key": event.aggregate_id, "data": event.value}
 
     async def send(ready: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -210,7 +212,7 @@ async def webhook(url: str) -> AsyncIterator[Sender]:
     limits = httpx2.Limits(max_connections=20, max_keepalive_connections=20)
     async with httpx2.AsyncClient(limits=limits, timeout=30) as client:
 
-        def made(event: Event) -> tuple[bytes, dict[str, str]]:
+        def made(event: DirectEvent) -> tuple[bytes, dict[str, str]]:
             return event.value, {**event.bound("ce-", "Content-Type"), "webhook-id": str(event.id)}
 
         async def one(ready: tuple[bytes, dict[str, str]]) -> None:
@@ -228,7 +230,7 @@ async def sqs(url: str) -> AsyncIterator[Sender]:
     client = boto3.client("sqs", region_name=parts.netloc, endpoint_url=parse_qs(parts.query)["endpoint"][0])
     queues: dict[str, str] = {}
 
-    def made(event: Event) -> tuple[str, dict[str, Any]]:
+    def made(event: DirectEvent) -> tuple[str, dict[str, Any]]:
         if event.topic not in queues:
             queues[event.topic] = client.get_queue_url(QueueName=f"{event.topic}.fifo")["QueueUrl"]
         return queues[event.topic], _entry(0, Message(event.delivered, event.topic))

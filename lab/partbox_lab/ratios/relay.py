@@ -17,15 +17,18 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
-import bench_direct
 import psutil
 import psycopg
 
 from partbox import Outbox
 from partbox.cli.commands.relay import relaying
 from partbox.db.schema.migrate import migrate
+from partbox.demo.workspace import drop
 from partbox.settings.relay_target import RelayTarget
 from partbox.supervisor import Supervisor
+from partbox_lab.bench.workspace import SCHEMA
+from partbox_lab.ratios import direct
+from partbox_lab.sql import query
 
 BUDGET = 0.7
 RELAY, DIRECT, TOOL = "relay", "sending directly", "kafka-producer-perf-test"
@@ -42,19 +45,17 @@ EVENTS = {
     "sqs": 500,
 }
 """So many that a run takes some seconds; those of SQS are few, because moto looks through all that it has."""
-COLUMNS = """partition, id, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, payload_bytes,
-             content_type, headers, available_at, occurred_at, created_at"""
 
 
 class RefusedError(Exception):
     """The last error of an event that the broker did not take at once, so that the time says nothing."""
 
 
-class Broker:
+class BrokerProcess:
     """A server in a process of its own; `url` is None if it cannot be there, and `missing` says why."""
 
     def __init__(self, kind: str) -> None:
-        program = [sys.executable, str(Path(__file__).with_name("bench_broker.py")), kind]
+        program = [sys.executable, str(Path(__file__).with_name("broker.py")), kind]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         self.url = self._answer() or None
@@ -97,15 +98,15 @@ def run(dsn: str, given: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _running(kind: str) -> Iterator[Broker]:
-    broker = Broker(kind)
+def _running(kind: str) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(kind)
     try:
         yield broker
     finally:
         broker.stop()
 
 
-def _round(dsn: str, kind: str, broker: Broker, number: int, given: argparse.Namespace) -> dict[str, float]:
+def _round(dsn: str, kind: str, broker: BrokerProcess, number: int, given: argparse.Namespace) -> dict[str, float]:
     """The seconds of each, in turn, the first one alternating. What others send is what the log has by then, of this
     round or the last.
     """
@@ -123,21 +124,21 @@ def _round(dsn: str, kind: str, broker: Broker, number: int, given: argparse.Nam
 
 def _direct(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        return process.submit(bench_direct.seconds, kind, url, template, dsn, COLUMNS, WARM).result()
+        return process.submit(direct.seconds, kind, url, template, dsn, WARM).result()
 
 
 def _by_tool(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:
-    import bench_kafka  # of the tests, which take a second to import
+    from partbox_lab.ratios import kafka  # of the tests, which take a second to import
 
-    return bench_kafka.seconds(url, template, dsn, COLUMNS, WARM)
+    return kafka.seconds(url, template, dsn, WARM)
 
 
 def _relayed(dsn: str, kind: str, url: str, template: str, events: int, given: argparse.Namespace) -> Taken:
     with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute("drop schema if exists bench cascade")
-        migrate(dsn, "bench")
+        drop(conn, SCHEMA)
+        migrate(dsn, SCHEMA)
         target = RelayTarget(to=url, topic=template)
-        outbox = Outbox(dsn, schema="bench")
+        outbox = Outbox(dsn, schema=SCHEMA)
         outbox.handlers, _ = relaying([target], "relay")
         outbox.subscriptions.create("relay", "beginning")
         _publish(conn, WARM, given.aggregates)
@@ -145,14 +146,10 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, given: a
             _wait(node)
             used = _used(node)
             _publish(conn, events, given.aggregates)
-            (began,) = conn.execute("select clock_timestamp()").fetchone()
+            ((began,),) = conn.execute(query("ratios_now", SCHEMA), {}).fetchall()
             _wait(node)
             used = _used(node) - used
-            taken, refused = conn.execute(
-                """select extract(epoch from max(saved_at) - %s)::float8, (select max(last_error) from bench.parked)
-                     from bench.partition where subscription = 'relay'""",
-                (began,),
-            ).fetchone()
+            ((taken, refused),) = conn.execute(query("ratios_relayed", SCHEMA), {"began": began}).fetchall()
         if refused:
             raise RefusedError(refused)
         return taken, used
@@ -174,15 +171,7 @@ def _used(node: Supervisor) -> float:
 
 
 def _publish(conn: psycopg.Connection, events: int, aggregates: int) -> None:
-    """In one transaction; some 200 bytes each, with the headers of a publisher."""
-    conn.execute(
-        """insert into bench.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload, headers)
-           select bench.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
-                  json_build_object('number', n, 'note', repeat('x', 170)),
-                  '{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x-shop": "berlin"}'
-             from generate_series(1, %s::integer) as n, lateral (select 'order-' || n %% %s::integer as key) as k""",
-        (events, aggregates),
-    )
+    conn.execute(query("ratios_publish", SCHEMA), {"events": events, "aggregates": aggregates})
 
 
 def _wait(node: Supervisor) -> None:

@@ -9,7 +9,8 @@ import tempfile
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+from partbox_lab.ratios import TESTS
+
 sys.path[:0] = [str(TESTS / "sinks"), str(TESTS)]
 
 import pytest  # noqa: E402

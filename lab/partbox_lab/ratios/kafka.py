@@ -3,22 +3,25 @@
 import re
 import resource
 import subprocess
+import sys
 from urllib.parse import urlsplit
 
-import bench_broker  # noqa: F401 (it finds the tests)
-import bench_direct
-from kafka_libraries import libraries
-from kafka_nodes import LARGE
+from partbox_lab.ratios import TESTS, direct
+
+sys.path[:0] = [str(TESTS / "sinks"), str(TESTS)]
+
+from kafka_libraries import libraries  # noqa: E402
+from kafka_nodes import LARGE  # noqa: E402
 
 RATE = re.compile(r"([\d.]+) records/sec")
 
 
-def seconds(url: str, template: str, dsn: str, columns: str, warm: int) -> tuple[float, float]:
+def seconds(url: str, template: str, dsn: str, warm: int) -> tuple[float, float]:
     """The time that as many messages take as the log has after `warm` of them, and the CPU time of the Java process.
 
     It is as warm by then as Python is at once: a tenth of the messages go before.
     """
-    events = bench_direct.events(dsn, columns, template)
+    events = direct.events(dsn, template)
     count, keys = len(events) - warm, len({event.aggregate_id for event in events})
     options = {
         "bootstrap-server": urlsplit(url).netloc, "topic": events[0].topic, "throughput": -1, "num-records": count,
@@ -32,7 +35,7 @@ def seconds(url: str, template: str, dsn: str, columns: str, warm: int) -> tuple
     return count / float(RATE.findall(said)[-1]), _used() - before
 
 
-def _size(event: bench_direct.Event) -> int:
+def _size(event: direct.DirectEvent) -> int:
     """Bytes of its value and its headers: the tool sends values alone."""
     return len(event.value) + sum(len(name) + len(text) for name, text in event.bound("ce_", "content-type").items())
 

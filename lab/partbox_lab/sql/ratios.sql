@@ -1,0 +1,36 @@
+-- name: ratios_load
+-- Records with payloads of about 200 bytes.
+insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload)
+select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
+       json_build_object('number', n, 'note', repeat('x', 150))
+  from generate_series(1, %(events)s::integer) as n, lateral (select 'order-' || n %% %(aggregates)s::integer as key) as k
+
+-- name: ratios_publish
+-- The same in one transaction, with the headers of a publisher.
+insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload, headers)
+select {schema}.partition_of(key), gen_random_uuid(), 'OrderPlaced', 'Order', key,
+       json_build_object('number', n, 'note', repeat('x', 170)),
+       '{{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x-shop": "berlin"}}'
+  from generate_series(1, %(events)s::integer) as n, lateral (select 'order-' || n %% %(aggregates)s::integer as key) as k
+
+-- name: ratios_log
+-- The columns of a record that a worker reads, in the order of the log.
+select r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.payload,
+       r.payload_bytes, r.content_type, r.headers, r.available_at, r.occurred_at, r.created_at
+  from {schema}.record r order by r.id
+
+-- name: ratios_drained
+-- Seconds from the claim of the partitions to the last save, and bytes of WAL so far.
+select extract(epoch from max(p.saved_at) - min(p.claimed_at))::float8 as seconds,
+       pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 as wal
+  from {schema}.partition p
+
+-- name: ratios_relayed
+-- Seconds from a time to the last save of the relay, and the last error of what was not sent at once.
+select extract(epoch from max(p.saved_at) - %(began)s)::float8 as seconds,
+       (select max(k.last_error) from {schema}.parked k) as refused
+  from {schema}.partition p where p.subscription = 'relay'
+
+-- name: ratios_now
+-- The server's clock.
+select clock_timestamp() as now
