@@ -1,4 +1,4 @@
-"""The troubles that one look at a subscription shows: reported at once, while doctor takes some seconds."""
+"""The problems that one overview of a subscription shows: reported at once, while doctor takes some seconds."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -47,7 +47,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
 
 
 def afar(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
-    """Shorten the troubles of a subscription for the page of another one; none unless events wait."""
+    """Shorten the problems of a subscription for the page of another one; none unless events wait."""
     if not cluster.pending and not sum(cluster.waiting.values()):
         return
     for each in found:

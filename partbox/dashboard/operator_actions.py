@@ -1,6 +1,7 @@
-"""The operator's commands on the page: lists of trouble, and the ways out of it. Plain data in, plain data out.
+"""The operator's commands on the page: lists of blocked aggregates and dead records, and the actions on them.
 
-Every call opens a connection of its own; raises PartboxError and psycopg.Error as the commands do.
+Plain data in, plain data out. Every call opens a connection of its own; raises PartboxError and
+psycopg.Error as the commands do.
 """
 
 from collections.abc import Callable, Iterable

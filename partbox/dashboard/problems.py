@@ -1,4 +1,4 @@
-"""A trouble as the page shows it: from the last look, from doctor, or from both."""
+"""A problem as the page shows it: from the last overview, from doctor, or from both."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Problem:
     subscription: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The trouble as plain data: short, and commands apart from the words around them."""
+        """The problem as plain data: short, and commands apart from the words around them."""
         return asdict(self) | {
             "text": _line(self.text),
             "evidence": [_line(each) for each in self.evidence],
@@ -55,7 +55,7 @@ class Problem:
 
 
 def merged_alike(far: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
-    """The troubles of other subscriptions; one that more than a few have as the worst of them, for which most waits."""
+    """The problems of other subscriptions; of one that more than a few have, the worst, for which most waits."""
     kinds: dict[str, list[Problem]] = {}
     for each in far:
         kinds.setdefault(each.name.removesuffix(f"-{each.subscription}"), []).append(each)
@@ -76,7 +76,7 @@ def shown_problems(
     live: Iterable[str],
     afar: Sequence[Problem] = (),
 ) -> list[Problem]:
-    """The troubles to show a viewer of `subscription`, the worst first.
+    """The problems to show a viewer of `subscription`, the worst first.
 
     They are alarms, also those of other subscriptions (`afar`), what doctor found there and everywhere, and one line
     for each other subscription with other problems. A `live` cause is judged by alarms, which are newer: doctor adds
@@ -86,7 +86,7 @@ def shown_problems(
     here = [each for each in findings if each.subscription == subscription or _of_all(each, live)]
     known = {each.cause: each for each in here if each.cause in live}
     first = [_with(alarm, known.get(alarm.name)) for alarm in alarms]
-    rest = [_trouble(each) for each in here if each.cause not in known]
+    rest = [_problem(each) for each in here if each.cause not in known]
     others = [each for each in findings if each.cause not in live] if afar else findings
     return sorted([*first, *afar, *rest, *_elsewhere(others, subscription)], key=lambda each: LEVELS.index(each.level))
 
@@ -112,7 +112,7 @@ def _with(alarm: Problem, finding: Finding | None) -> Problem:
     return alarm if finding is None else replace(alarm, evidence=finding.evidence, remedy=finding.remedy)
 
 
-def _trouble(finding: Finding) -> Problem:
+def _problem(finding: Finding) -> Problem:
     text = finding.summary[:1].upper() + finding.summary[1:]
     ways = _ACTIONS.get(finding.cause, ()) if finding.subscription is not None else ()
     return Problem(_LEVEL[finding.severity], finding.cause, text, finding.remedy, finding.evidence, ways)

@@ -1,4 +1,4 @@
-"""The routes of the page: its files, the stream of frames, lists of trouble, actions.
+"""The routes of the page: its files, the stream of frames, the lists of records, actions.
 
 All paths are relative to where they are mounted. Data needs the right to look, actions (POST) the token; see access.
 """
