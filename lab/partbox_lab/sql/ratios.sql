@@ -34,3 +34,22 @@ select extract(epoch from max(p.saved_at) - %(began)s)::float8 as seconds,
 -- name: ratios_now
 -- The server's clock.
 select clock_timestamp() as now
+
+-- name: ratios_sizes
+-- Bytes of WAL so far, bytes of all tables, and rows of theirs that have died.
+select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 as wal,
+       (select sum(pg_total_relation_size(c.oid)) from pg_class c
+         where c.relnamespace = {schema_name}::regnamespace and c.relkind = 'r')::float8 as stored,
+       (select sum(t.n_tup_upd + t.n_tup_del) from pg_stat_all_tables t where t.schemaname = {schema_name})::float8 as dead
+
+-- name: ratios_owners
+-- Processes that own partitions.
+select count(distinct p.owner) from {schema}.partition p
+
+-- name: ratios_backlog
+-- Events that are not delivered yet.
+select coalesce(sum(b.count), 0) from {schema}.backlog b
+
+-- name: ratios_sessions
+-- Sessions of partbox, by what they are for.
+select application_name, count(*) from pg_stat_activity where application_name like 'partbox%%' group by 1

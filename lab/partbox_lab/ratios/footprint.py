@@ -10,22 +10,23 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import psutil
 import psycopg
 
 from partbox import Event, Outbox
-from partbox.db.schema.migrate import migrate
-from partbox.embedded.server import Server
 from partbox.text.wording import counted
+from partbox_lab.bench.workspace import SCHEMA, bench_workspace
+from partbox_lab.sql import query
 
+Conn = psycopg.Connection[Any]
 SHOP = """
 from partbox import Outbox
 
@@ -38,32 +39,28 @@ def note(event%s): ...
 KINDS = [("plain", False, False), ("scraped at --http", True, False), ("transactional", False, True)]
 """What a node is called, whether it is scraped all the time, whether its handlers are transactional."""
 MIB = 2**20
+CONNECTIONS = 100
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="footprint", description=__doc__, formatter_class=form)
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--payload", type=int, default=200, help="bytes of each")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="partbox-footprint-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        server = Server(Path(folder) / "data", options={"max_wal_size": "4GB", "autovacuum": "off"})
-        try:
-            dsn = server.start()
-            migrate(dsn)
-            with psycopg.connect(dsn, autocommit=True) as conn:
-                _events(conn, dsn, given)
-                for kind, scraped, transactional in KINDS:
-                    for processes in (1, 4):
-                        print(f"{kind}, {counted(processes, 'process')}", flush=True)
-                        _node(conn, dsn, Path(folder), given, scraped, transactional, processes)
-        finally:
-            server.stop()
+    with bench_workspace(None, CONNECTIONS) as place, psycopg.connect(place.dsn, autocommit=True) as conn:
+        conn.execute("alter system set autovacuum = off")  # it would write WAL of its own
+        conn.execute("select pg_reload_conf()")
+        _events(conn, place.dsn, given)
+        for kind, scraped, transactional in KINDS:
+            for processes in (1, 4):
+                print(f"{kind}, {counted(processes, 'process')}", flush=True)
+                _node(conn, place.dsn, place.folder, given, scraped, transactional, processes)
 
 
-def _events(conn: psycopg.Connection, dsn: str, given: argparse.Namespace) -> None:
+def _events(conn: Conn, dsn: str, given: argparse.Namespace) -> None:
     """What an event costs the server: published alone, published in bulk, delivered."""
-    few, outbox = given.events // 10, Outbox(dsn)
+    few, outbox = given.events // 10, Outbox(dsn, schema=SCHEMA)
     with _Counted(conn, few, "published, each in its own transaction"):
         for number in range(few):
             with conn.transaction():
@@ -76,27 +73,22 @@ def _events(conn: psycopg.Connection, dsn: str, given: argparse.Namespace) -> No
 
 
 class _Counted:
-    def __init__(self, conn: psycopg.Connection, count: int, what: str) -> None:
+    """Prints by the event what the server wrote meanwhile."""
+
+    def __init__(self, conn: Conn, count: int, what: str) -> None:
         self._conn, self._count, self._what = conn, count, what
 
     def __enter__(self) -> None:
         self._before = self._sizes()
 
     def __exit__(self, *_: object) -> None:
-        self._conn.execute("select pg_stat_force_next_flush()")
+        self._conn.execute(query("bench_flush", SCHEMA), {})
         wal, stored, dead = (now - then for now, then in zip(self._sizes(), self._before, strict=True))
         per = [f"{each / self._count:,.3g}" for each in (wal, stored, dead)]
         print(f"{self._what}: WAL {per[0]} B, stored {per[1]} B, dead rows {per[2]} an event", flush=True)
 
     def _sizes(self) -> tuple[float, ...]:
-        found = self._conn.execute(
-            """select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8,
-                      (select sum(pg_total_relation_size(c.oid)) from pg_class c
-                       where relnamespace = 'partbox'::regnamespace and relkind = 'r')::float8,
-                      (select sum(n_tup_upd + n_tup_del) from pg_stat_all_tables
-                       where schemaname = 'partbox')::float8"""
-        ).fetchone()
-        assert found is not None
+        (found,) = self._conn.execute(query("ratios_sizes", SCHEMA), {}).fetchall()
         return tuple(found)
 
 
@@ -109,14 +101,14 @@ def _made(count: int, first: int, size: int) -> list[Event]:
     ]
 
 
-def _publish(conn: psycopg.Connection, outbox: Outbox, given: argparse.Namespace) -> None:
+def _publish(conn: Conn, outbox: Outbox, given: argparse.Namespace) -> None:
     for first in range(0, given.events, 1_000):
         with conn.transaction():
             outbox.publish_many(conn, _made(1_000, first, given.payload))
 
 
 def _node(
-    conn: psycopg.Connection,
+    conn: Conn,
     dsn: str,
     folder: Path,
     given: argparse.Namespace,
@@ -128,9 +120,9 @@ def _node(
     http = f"127.0.0.1:{_free_port()}" if scraped else "off"
     command = ["partbox", "worker", "shop:outbox", "--processes", str(processes), "--http", http]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = os.environ | {"PARTBOX_DSN": dsn, "PATH": path, "PARTBOX_LOG_LEVEL": "warning"}
+    env = os.environ | {"PARTBOX_DSN": dsn, "PARTBOX_SCHEMA": SCHEMA, "PATH": path, "PARTBOX_LOG_LEVEL": "warning"}
     _idle(conn, subprocess.Popen(command, cwd=folder, env=env), http, processes)
-    _publish(conn, Outbox(dsn), given)
+    _publish(conn, Outbox(dsn, schema=SCHEMA), given)
     node = subprocess.Popen(command, cwd=folder, env=env)
     try:
         _watch("over a backlog", conn, node.pid, http, lambda: _backlog(conn) == 0)
@@ -139,9 +131,9 @@ def _node(
         node.wait()
 
 
-def _idle(conn: psycopg.Connection, node: "subprocess.Popen[bytes]", http: str, processes: int) -> None:
+def _idle(conn: Conn, node: "subprocess.Popen[bytes]", http: str, processes: int) -> None:
     try:
-        _until(lambda: conn.execute("select count(distinct owner) from partbox.partition").fetchone() == (processes,))
+        _until(lambda: conn.execute(query("ratios_owners", SCHEMA), {}).fetchall() == [(processes,)])
         until = time.monotonic() + 5
         _watch("idle", conn, node.pid, http, lambda: time.monotonic() > until)
     finally:
@@ -155,11 +147,11 @@ def _free_port() -> int:
 
 
 def _backlog(conn: psycopg.Connection) -> int:
-    (found,) = conn.execute("select count from partbox.backlog").fetchone() or (0,)
+    ((found,),) = conn.execute(query("ratios_backlog", SCHEMA), {}).fetchall()
     return int(found)
 
 
-def _watch(state: str, conn: psycopg.Connection, pid: int, http: str, done: Callable[[], bool]) -> None:
+def _watch(state: str, conn: Conn, pid: int, http: str, done: Callable[[], bool]) -> None:
     """Print the most memory and connections that are seen until it is done."""
     most: dict[str, tuple[int, int]] = {}
     connections: Counter[str] = Counter()
@@ -172,9 +164,7 @@ def _watch(state: str, conn: psycopg.Connection, pid: int, http: str, done: Call
                     answer.read()
         for name, memory in _memory(pid).items():
             most[name] = max(most.get(name, (0, 0)), memory)
-        seen = conn.execute(
-            "select application_name, count(*) from pg_stat_activity where application_name like 'partbox%' group by 1"
-        ).fetchall()
+        seen = conn.execute(query("ratios_sessions", SCHEMA), {}).fetchall()
         connections |= Counter(dict(seen))
         time.sleep(0.2)
     said = ", ".join(f"{name} {rss // MIB} MiB (PSS {pss // MIB})" for name, (rss, pss) in sorted(most.items()))
