@@ -12,7 +12,7 @@ from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 
 ENDINGS: Final = (ENDING, ".jsonl")
-"""Of a file that is file_name itself: one of an archive, or what somebody took out of it."""
+"""Of a file that is itself named: one of an archive, or what somebody took out of it."""
 
 
 class Entry(NamedTuple):

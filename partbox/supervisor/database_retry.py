@@ -1,4 +1,4 @@
-"""DatabaseRetry of a node and its database: at the start or, for one of several, as soon as it is possible.
+"""Joining of a node and its database: at the start or, for one of several, as soon as it is possible.
 
 Alone, a node does not start without its database: nothing can be done, and most likely the DSN is wrong. Among several
 the others must not wait, so one that cannot be worked for is tried again for as long as the node runs: a server that is

@@ -20,7 +20,7 @@ def outbox(dsn: str) -> Outbox:
 
 
 class Heard:
-    """Keeps what hooks were place_errors: the moment and the payloads of the batch."""
+    """Keeps what hooks were told: the moment and the payloads of the batch."""
 
     def __init__(self, outbox: Outbox, *moments: str) -> None:
         self.calls: list[tuple[str, list[Any]]] = []

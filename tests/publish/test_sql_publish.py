@@ -92,12 +92,12 @@ def test_a_payload_may_be_json_jsonb_or_text(conn: psycopg.Connection[Any], call
 def test_a_trigger_publishes_its_row(conn: psycopg.Connection[Any]) -> None:
     conn.execute("create table orders (id bigint, doc jsonb, note varchar(20))")
     conn.execute(
-        "create function place_errors() returns trigger language plpgsql as $$ begin "
+        "create function told() returns trigger language plpgsql as $$ begin "
         "perform partbox.publish('A', to_jsonb(new), 'Order', new.id::text); "
         "perform partbox.publish('B', new.doc, 'Order', new.id::text); "
         "perform partbox.publish('C', new.note, 'Order', new.id::text); return new; end $$"
     )
-    conn.execute("create trigger place_errors after insert on orders for each row execute function place_errors()")
+    conn.execute("create trigger told after insert on orders for each row execute function told()")
     conn.execute("""insert into orders values (7, '{"n": 1}', '[1]')""")
     events = delivered(conn)
     row = {"id": 7, "doc": {"n": 1}, "note": "[1]"}

@@ -24,18 +24,18 @@ QUICK_LINE = ("--quick", "--only", "latency-1-p50", "--json")
 
 
 @pytest.fixture
-def place_errors(capsys, monkeypatch):
+def told(capsys, monkeypatch):
     """Runs a command in this process; its exit code, output and errors."""
     for variable in [name for name in os.environ if name.startswith("PARTBOX_")]:
         monkeypatch.delenv(variable)
 
-    def place_errors(*arguments: str) -> tuple[int, str, str]:
+    def told(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit:
             main(["bench", *arguments])
         out, err = capsys.readouterr()
         return int(exit.value.code or 0), out, err
 
-    return place_errors
+    return told
 
 
 @pytest.fixture
@@ -103,40 +103,40 @@ def test_the_database_of_the_environment_is_taken_where_none_is_named(started, s
     assert schemas() == []
 
 
-def test_a_schema_that_exists_is_refused_with_the_remedy_and_left_alone(place_errors, schemas, empty_dsn):
+def test_a_schema_that_exists_is_refused_with_the_remedy_and_left_alone(told, schemas, empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         conn.execute("create schema partbox_bench")
-    code, out, err = place_errors("--dsn", empty_dsn, "--quick")
+    code, out, err = told("--dsn", empty_dsn, "--quick")
     assert (code, out) == (1, "")
     assert "schema 'partbox_bench' exists already" in err
     assert "drop schema partbox_bench cascade" in err
     assert schemas() == ["partbox_bench"]
 
 
-def test_an_unknown_line_is_one_error_with_the_nearest_name(place_errors):
-    code, out, err = place_errors("--only", "drain-curser")
+def test_an_unknown_line_is_one_error_with_the_nearest_name(told):
+    code, out, err = told("--only", "drain-curser")
     assert (code, out) == (2, "")
     assert err == "partbox: there is no line 'drain-curser': did you mean drain-cursor?\n"
 
 
-def test_a_server_that_is_not_there_is_one_line(place_errors):
-    code, out, err = place_errors("--dsn", "host=127.0.0.1 port=1 dbname=x password=geheim")
+def test_a_server_that_is_not_there_is_one_line(told):
+    code, out, err = told("--dsn", "host=127.0.0.1 port=1 dbname=x password=geheim")
     assert (code, out) == (1, "")
     assert "partbox: cannot use the database" in err
     assert "geheim" not in err
 
 
-def test_a_picture_that_cannot_be_drawn_is_refused_before_the_database_is_looked_at(place_errors):
-    code, out, err = place_errors("--dsn", "host=127.0.0.1 port=1 dbname=x", "--plot", "bench.txt")
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_database_is_looked_at(told):
+    code, out, err = told("--dsn", "host=127.0.0.1 port=1 dbname=x", "--plot", "bench.txt")
     assert (code, out) == (1, "")
     assert err == "partbox: --plot cannot write 'bench.txt': name a file such as bench.svg or bench.png\n"
 
 
-def test_the_lines_can_be_listed_without_a_database(place_errors):
-    code, out, _ = place_errors("--list")
+def test_the_lines_can_be_listed_without_a_database(told):
+    code, out, _ = told("--list")
     assert code == 0
     assert [word for word in out.split() if word in NAMES] == NAMES
-    code, out, _ = place_errors("--list", "--json", "--only", "memory")
+    code, out, _ = told("--list", "--json", "--only", "memory")
     assert code == 0
     assert [each["name"] for each in json.loads(out)] == ["memory"]
 

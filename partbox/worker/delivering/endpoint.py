@@ -86,7 +86,7 @@ class Endpoint:
     def refusal(self, now: float) -> Deferral | None:
         """Why no handler may be started now, if the circuit is open; else None, and the caller must start one.
 
-        `now` (monotonic seconds) is what `judge` is place_errors as the start.
+        `now` (monotonic seconds) is what `judge` is told as the start.
         """
         if not self._circuit.troubled:
             return None

@@ -62,7 +62,7 @@ def logged(caplog, name):
     return [each for each in caplog.records if getattr(each, "event", None) == name]
 
 
-def place_errors(desk) -> stats.Instance:
+def told(desk) -> stats.Instance:
     (found,) = stats.cluster(desk.conn, "partbox", "default").instances
     return found
 
@@ -80,7 +80,7 @@ def test_a_handler_that_does_not_end_is_named_with_its_event_until_it_ends(desk,
         desk.outbox.on("Counted", name="slow")(gate.wait if kind == "sync" else gate.wait_async)
     desk.publish("k", 1, 2)
     with working(desk, gate):
-        (found,) = eventually(lambda: place_errors(desk).running)
+        (found,) = eventually(lambda: told(desk).running)
         assert (found.handler, found.event_type, found.aggregate_type, found.aggregate_id, found.record_id) == (
             "slow",
             "Counted",
@@ -92,7 +92,7 @@ def test_a_handler_that_does_not_end_is_named_with_its_event_until_it_ends(desk,
         assert found.partition == desk.conn.execute("select partition from partbox.record").fetchone()[0]
         gate.open.set()
         eventually(lambda: column(desk) == [None])
-        eventually(desk.all_done)  # a worker that is place_errors to stop begins nothing more, the second event neither
+        eventually(desk.all_done)  # a worker that is told to stop begins nothing more, the second event neither
 
 
 def test_it_is_noted_when_something_changes_and_not_again_and_again(desk, notes):
@@ -111,7 +111,7 @@ def test_it_is_noted_when_something_changes_and_not_again_and_again(desk, notes)
 
 
 class Ticks(Observer):
-    """An observer that is place_errors of each tick."""
+    """An observer that is told of each tick."""
 
     def __init__(self, ticks: list[int]) -> None:
         self._ticks = ticks
@@ -141,7 +141,7 @@ def test_more_handlers_than_fit_are_counted(desk, notes):
     for number in range(MOST + 3):
         desk.publish(str(number), number)
     with working(desk, gate, concurrency=MOST + 3):
-        found = eventually(lambda: place_errors(desk) if place_errors(desk).running_more == 3 else None)
+        found = eventually(lambda: told(desk) if told(desk).running_more == 3 else None)
         assert len(found.running) == MOST
         assert [each.seconds for each in found.running] == sorted((e.seconds for e in found.running), reverse=True)
 
@@ -151,7 +151,7 @@ def test_hostile_names_are_cut(desk, notes):
     desk.outbox.on("Counted", name="h" * 300)(gate.wait)
     desk.publish(HOSTILE, 1)
     with working(desk, gate):
-        (found,) = eventually(lambda: place_errors(desk).running)
+        (found,) = eventually(lambda: told(desk).running)
         assert found.handler == "h" * (CUT - 1) + "…"
         assert found.aggregate_id == HOSTILE[: CUT - 1] + "…"
 
@@ -161,13 +161,13 @@ def test_a_new_identity_and_a_new_connection_say_it_again(desk, notes):
     desk.outbox.register(gate.wait, "Counted")
     desk.publish("k", 1)
     with working(desk, gate):
-        first = eventually(lambda: place_errors(desk).running and place_errors(desk)).instance_id
+        first = eventually(lambda: told(desk).running and told(desk)).instance_id
         desk.conn.execute("update partbox.instance set running = null")  # as if a crash had lost it
         desk.conn.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where datname = current_database() and application_name = 'partbox poller'"
         )
-        eventually(lambda: place_errors(desk).running)
+        eventually(lambda: told(desk).running)
         desk.conn.execute("delete from partbox.instance")
 
         def again() -> bool:
@@ -197,4 +197,4 @@ def test_a_note_that_cannot_be_written_holds_up_nothing_and_comes_later(desk, mo
         desk.publish("k", 1, 2, 3)
         eventually(lambda: desk.numbers() == [1, 2, 3])
         refuse.clear()
-        eventually(lambda: place_errors(desk).running)
+        eventually(lambda: told(desk).running)

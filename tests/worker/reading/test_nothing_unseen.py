@@ -313,8 +313,8 @@ def test_a_schema_that_is_gone_for_a_while_ends_no_worker(dsn, conn, caplog):
         owned = "select count(owner) from partbox.partition"
         eventually(lambda: conn.execute(owned).fetchone() == (256,), timeout=60)
         conn.execute("alter schema partbox rename to elsewhere")
-        place_errors = [record for record in caplog.records if record.name == "partbox.worker"]
-        eventually(lambda: missed(caplog, after=len(place_errors)), timeout=60)
+        told = [record for record in caplog.records if record.name == "partbox.worker"]
+        eventually(lambda: missed(caplog, after=len(told)), timeout=60)
         conn.execute("alter schema elsewhere rename to partbox")
         with conn.transaction():
             outbox.publish(conn, "T", 1)
