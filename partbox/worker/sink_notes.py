@@ -31,7 +31,7 @@ class SinkNotes:
         self._noted: list[Traffic] = []
         self._next = 0.0
 
-    def begin(self, me: UUID | None) -> None:
+    def restart(self, me: UUID | None) -> None:
         """A session begins, perhaps under a new identity, whose row says nothing yet."""
         self._me, self._noted = me, []
 

@@ -45,7 +45,7 @@ class LongRuns:
         self._noted: Runs | None = frozenset()  # what the row says; None: nobody knows
         self._noted_at = 0.0
 
-    def begin(self, me: UUID | None) -> None:
+    def restart(self, me: UUID | None) -> None:
         """A session begins: what was noted before may be lost. The row of a new identity says nothing yet."""
         self._ever = self._ever and me == self._me
         self._me, self._noted = me, None if self._ever else frozenset()

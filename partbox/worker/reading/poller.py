@@ -190,8 +190,8 @@ class Poller:
         self._parts.intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
         self._reader.rearrange()
-        self._parts.long_runs.begin(self.ownership.me)
-        self._parts.sink_notes.begin(self.ownership.me)
+        self._parts.long_runs.restart(self.ownership.me)
+        self._parts.sink_notes.restart(self.ownership.me)
         self.saver.connected(session.saving, self.ownership.me)
         if self.transactor is not None and session.effects is not None:
             self.transactor.connected(session.effects, self.ownership.me)
