@@ -9,7 +9,7 @@ import pytest
 from partbox.dashboard.feed import Feed
 from partbox.db.inspect import stats
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.db.inspect.stats import listed
+from partbox.db.inspect.stats import subscription_list
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import limits_of
 from partbox.settings import load
@@ -86,7 +86,7 @@ def test_partitions_are_listed_of_some_and_summed_up_of_the_others(many: psycopg
 
 
 def test_the_list_of_many_agrees_with_the_overview(many: psycopg.Connection[Any]) -> None:
-    found = listed(many, "partbox")
+    found = subscription_list(many, "partbox")
     assert len(found) == MANY + 1
     assert {(each.parked, each.dead) for each in found} == {(0, 0), (1, 1)}
 
@@ -111,10 +111,10 @@ def test_the_page_of_many_has_few_troubles_and_lists_the_partitions_of_the_one_i
     glance = CachedOverview(load(), lambda: dsn, patience=60.0, fresh=0.0)
     try:
         feed = Feed(glance, "partbox")
-        feed._note(glance.overview())
+        feed._update_views(glance.overview())
         before = feed.frame("sub150", history=False)
         glance._until = 0.0
-        feed._note(glance.overview())
+        feed._update_views(glance.overview())
         after = feed.frame("sub150", history=False)
     finally:
         glance.close()
