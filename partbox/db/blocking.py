@@ -23,8 +23,8 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.string import ByteaBinaryLoader
 
 from partbox.db import deadline
-from partbox.db.adapters import DEFAULTS
 from partbox.db.sql import query
+from partbox.db.type_conversion import DEFAULTS
 
 Row = tuple[Any, ...]
 

@@ -13,11 +13,11 @@ from psycopg import Connection, Cursor, Error, errors
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
-from partbox.db.adapters import DEFAULTS
+from partbox.callables import name_of, place_of
 from partbox.db.deadline import WatchedConnection, allowed
 from partbox.db.sql import query
+from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError, SettingsError
-from partbox.interceptors.signature import name_of, place_of
 from partbox.platform import in_forked_children, refuse_on_windows
 from partbox.text.dsn import parts, share
 from partbox.text.printing import printable_line, text_of

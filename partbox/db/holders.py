@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection
 
-from partbox.db.adapters import OwnCursor
 from partbox.db.sql import query
+from partbox.db.type_conversion import OwnCursor
 from partbox.text.wording import age, in_short
 
 NAMED = 5

@@ -18,7 +18,7 @@ from psycopg import Connection
 from psycopg import sql as compose
 from psycopg.rows import tuple_row
 
-from partbox.db.adapters import DEFAULTS
+from partbox.db.type_conversion import DEFAULTS
 from partbox.protocol.bell import channel
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)

@@ -13,9 +13,9 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.adapters import DEFAULTS
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import query
+from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError

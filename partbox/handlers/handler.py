@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from partbox.callables import Call, is_async, place_of
 from partbox.errors import RegistrationError, UnroutableError
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.routes import ANY
-from partbox.interceptors.signature import Call, is_async, place_of
 from partbox.protocol.outage import ErrorNames, Errors
-from partbox.protocol.parking import Deferral
 from partbox.protocol.retry import RetryPolicy
+from partbox.protocol.verdict import Deferral
 
 if TYPE_CHECKING:
     from partbox.settings import Settings

@@ -11,11 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from partbox import interceptors
+from partbox.callables import call_of, is_async, name_of, place_of, takes
 from partbox.errors import RegistrationError
 from partbox.handlers.handler import Handler, Registration, Row, routing
 from partbox.handlers.options import Options, batch_size, checked
 from partbox.handlers.routes import ANY, Routes
-from partbox.interceptors.signature import call_of, is_async, name_of, place_of, takes
 
 if TYPE_CHECKING:
     from partbox.settings import Settings

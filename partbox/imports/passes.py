@@ -12,11 +12,11 @@ from typing import Any
 
 from psycopg import Connection
 
-from partbox.db.adapters import OwnCursor
 from partbox.db.operator import imports as steps
 from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.session import session
+from partbox.db.type_conversion import OwnCursor
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan
 from partbox.imports.rows import ImportRow, columns, import_row

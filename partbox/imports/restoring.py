@@ -14,10 +14,10 @@ from typing import Any, Final
 from psycopg import Connection, DataError
 
 from partbox.archive.source import Entry, Source
-from partbox.db.adapters import OwnCursor
 from partbox.db.operator import imports as steps
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
+from partbox.db.type_conversion import OwnCursor
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.hashing import partition_of

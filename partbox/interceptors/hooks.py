@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from partbox.callables import Call, is_async, name_of
 from partbox.interceptors.rate_limit import Flood
-from partbox.interceptors.signature import Call, is_async, name_of
 from partbox.text.printing import printable_line, text_of
 
 log = logging.getLogger("partbox.worker")

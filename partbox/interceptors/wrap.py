@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, ExitStack
 from functools import update_wrapper
 from typing import Any, NoReturn
 
+from partbox.callables import Call, is_async, name_of, place_of, takes
 from partbox.errors import RegistrationError
 from partbox.interceptors.hooks import ARGUMENTS, InterceptorMethods, hooked, hooked_async, methods_of
-from partbox.interceptors.signature import Call, is_async, name_of, place_of, takes
 
 
 def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: bool) -> Call:

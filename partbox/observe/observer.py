@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from partbox.events import DeliveredEvent, Event
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 
 QUICK = 0.001  # seconds; the time of each call that takes longer is reported
 

@@ -31,7 +31,7 @@ from partbox.observe.observer import Load, Observer, Started
 from partbox.observe.traces.polls import Polls
 from partbox.observe.traces.propagation import headers_for, published_in
 from partbox.observe.traces.span_attributes import of_handle, of_publish
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 
 FAILED = ("retrying", "dead")
 UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever

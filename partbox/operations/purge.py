@@ -18,7 +18,7 @@ from partbox.db import connect
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate
 from partbox.segments import tend_over
-from partbox.segments.passed import Held, held, needed
+from partbox.segments.retention import Held, held, needed
 from partbox.settings import Settings
 from partbox.text.wording import counted, size
 

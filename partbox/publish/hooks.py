@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from partbox.callables import is_async, name_of, place_of, takes
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
-from partbox.interceptors.signature import is_async, name_of, place_of, takes
 from partbox.observe.logs.log_event import log_event
 
 log = logging.getLogger("partbox.publish")

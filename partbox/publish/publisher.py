@@ -14,8 +14,8 @@ from uuid import UUID
 
 from partbox.codecs import Codecs
 from partbox.db import statements
-from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.db.statements import AnyAsync, AnySync
+from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.events.event import NOT_GIVEN, EventFields

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, AsyncTransaction, Connection, Transaction
 from psycopg.pq import TransactionStatus
 
 from partbox.db import statements
-from partbox.db.adapters import AsyncOwnCursor, OwnCursor
+from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
 from partbox.publish import integrations, transaction, transaction_outcome
 from partbox.publish.adapter import AsyncAdapter, Library

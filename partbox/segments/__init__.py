@@ -27,9 +27,9 @@ from partbox.archive.archiver import Archived, archive, is_kept
 from partbox.db import connect
 from partbox.db.operator import segments as steps
 from partbox.db.schema import migrate
-from partbox.segments.ahead import make
-from partbox.segments.passed import drop, empty, needed
 from partbox.segments.patience import Attempts
+from partbox.segments.provisioning import make
+from partbox.segments.retention import drop, empty, needed
 from partbox.segments.wording import refused
 from partbox.settings import Settings
 from partbox.text.wording import size

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from partbox.db.operator.segments import Hold
 from partbox.observe.logs.log_event import FULL_DISK
 from partbox.protocol.segments import EventTrigger
-from partbox.segments.passed import Held
+from partbox.segments.retention import Held
 from partbox.text.wording import counted
 
 

@@ -6,7 +6,7 @@ It delivers nothing itself. `partbox worker` runs one supervisor for each of its
 metrics and pages beside them (`serving`) and notices to systemd (`systemd`).
 
 **Threads of the node's process.** The *main thread* starts the supervisors, waits for signals (`signals`), and notifies
-systemd. Each supervisor has one thread, the *loop* (`loop`): it owns the worker processes (`workers`) and the
+systemd. Each supervisor has one thread, the *loop* (`loop`): it owns the worker processes (`worker_pool`) and the
 membership (`membership`), and no other thread changes them. *Purging* has a thread of its own (`purging`), and so have
 the connection pool of the membership (`membership_pool`) and the HTTP server.
 
@@ -29,9 +29,9 @@ read `Supervisor.vitals`, which never waits. The list of processes alone has a l
    the database, it is killed.
 5. *Drained.* When the node stops or scales down, the slot tells it to release everything; after the drain timeout it is
    killed.
-6. *Buried.* When it has ended, its row goes at once and its partitions are free. `exits` judges its exit code: a crash
-   is replaced after a pause (`restart_backoff`), a worker that cannot work ends the node, and a database that cannot be
-   worked for, one of several, is tried again (`database_retry`).
+6. *Buried.* When it has ended, its row goes at once and its partitions are free. `exit_codes` judges its exit code: a
+   crash is replaced after a pause (`restart_backoff`), a worker that cannot work ends the node, and a database that
+   cannot be worked for, one of several, is tried again (`database_retry`).
 
 **The others.** Each node looks at the leases of all (`peer_monitor`), buries whoever's is over (`protocol.burial`) and
 plans when an owner is gone or the shares are uneven (`planner`). No node is special.

@@ -25,7 +25,7 @@ from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.platform import STOP_SIGNALS, boottime, die_before_parent
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
-from partbox.supervisor.exits import FATAL, OVERDUE, UNFIT
+from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT
 from partbox.supervisor.parcel import Parcel
 from partbox.worker.delivering.dead_letters import both
 from partbox.worker.owning.slot import (

@@ -16,10 +16,10 @@ from partbox.platform import boottime
 from partbox.protocol.lease import Steadiness
 from partbox.supervisor.child import Job
 from partbox.supervisor.database_retry import DatabaseRetry
-from partbox.supervisor.exits import Exit, judge
+from partbox.supervisor.exit_codes import Exit, judge
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.worker_handle import WorkerHandle
-from partbox.supervisor.workers import Workers
+from partbox.supervisor.worker_pool import Workers
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")

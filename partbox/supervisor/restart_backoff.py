@@ -1,4 +1,4 @@
-"""RestartBackoff of this node's processes: the pause before a replacement, and crash loops."""
+"""Backoff of the restarts of a node's processes: the pause before a replacement, and crash loops."""
 
 from collections import deque
 

@@ -27,7 +27,7 @@ from partbox.supervisor.membership import Membership
 from partbox.supervisor.parcel import VERSION
 from partbox.supervisor.purging import Purging
 from partbox.supervisor.worker_handle import WorkerHandle
-from partbox.supervisor.workers import Workers
+from partbox.supervisor.worker_pool import Workers
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
@@ -119,8 +119,8 @@ class Supervisor:
             beaten=None if beaten is None else now - beaten,
             wanted=self._workers.wanted,
             processes=tuple(child.process() for child in self.children),
-            deaths=self._workers.deaths.lately(now),
-            crash_loop=self._workers.deaths.looping(now),
+            deaths=self._workers.backoff.lately(now),
+            crash_loop=self._workers.backoff.looping(now),
             hindrance=self.hindrance,
         )
 

@@ -18,7 +18,7 @@ from psycopg import Connection, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
-from partbox.db.adapters import DEFAULTS
+from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError
 from partbox.testing.migrated import Migrated
 from partbox.testing.sessions import Sessions

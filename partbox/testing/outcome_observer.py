@@ -8,7 +8,7 @@ from typing import get_args
 
 from partbox.events import DeliveredEvent
 from partbox.observe import Observer
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 from partbox.testing.outcomes import Settled, State
 
 NOT_FATAL = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)

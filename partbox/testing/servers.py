@@ -16,8 +16,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.adapters import DEFAULTS
 from partbox.db.schema.migrate import migrate
+from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import programs, server_user
 from partbox.embedded.filelock import locked
 from partbox.embedded.server import Server

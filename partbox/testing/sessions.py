@@ -10,9 +10,9 @@ import psycopg
 from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
-from partbox.db.adapters import DEFAULTS
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
+from partbox.db.type_conversion import DEFAULTS
 from partbox.settings import Settings
 
 NAME = "partbox testing"

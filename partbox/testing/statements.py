@@ -5,8 +5,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
-from partbox.db.adapters import AsyncOwnCursor, OwnCursor
 from partbox.db.sql import query
+from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.errors import PartboxError
 
 Row = tuple[Any, ...]

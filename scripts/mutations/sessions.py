@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         "delay-believed",
         "What a policy of the application returns may be no delay.",
-        "partbox/protocol/parking.py",
+        "partbox/protocol/verdict.py",
         "            delay = delay_of(policy.retry.next_delay(attempts))\n",
         "            delay = policy.retry.next_delay(attempts)\n",
         ("tests/protocol/test_odd_policies.py::test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides",),

@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema.migrate import migrate
 from partbox.doctor.checks import CHECKS
-from partbox.doctor.page import page
+from partbox.doctor.docs_page import page
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "\x1b[2J[bold]\x9b\u202e'; drop\nproblem  fake  " + "x" * 10_000

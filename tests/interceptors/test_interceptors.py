@@ -21,8 +21,8 @@ from intercepting import (
     run,
 )
 
+from partbox.callables import name_of, place_of
 from partbox.interceptors import check, must_be_awaited, wrap
-from partbox.interceptors.signature import name_of, place_of
 
 # What the call is.
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox import Dead, RetryAfter, RetryAfterError
-from partbox.protocol.parking import LAST_RESORT, LONGEST, Verdict, judge
 from partbox.protocol.retry import Jittered, delay_of
+from partbox.protocol.verdict import LAST_RESORT, LONGEST, Verdict, judge
 
 LIMIT = 4_000
 

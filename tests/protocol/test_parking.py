@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from partbox import Dead, Done, Ignore, RetryAfter, RetryAfterError, UnrecoverableError
 from partbox.errors import DownstreamUnavailable, PayloadError, RecoverableError, UnroutableError
-from partbox.protocol.parking import CHAIN, OPEN, Chain, Deferral, ParkedRow, State, Verdict, describe, judge
+from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow
 from partbox.protocol.retry import Exponential, Fixed, RetryPolicy
+from partbox.protocol.verdict import Deferral, State, Verdict, describe, judge
 
 LIMIT = 4000
 

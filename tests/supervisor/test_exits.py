@@ -2,7 +2,7 @@
 
 import pytest
 
-from partbox.supervisor.exits import FATAL, OVERDUE, UNFIT, Exit, judge
+from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT, Exit, judge
 
 
 def verdict(code: int, **facts: bool) -> Exit:

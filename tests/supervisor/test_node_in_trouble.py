@@ -12,7 +12,7 @@ from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.observe.health.health import deadly
 from partbox.protocol.lease import Signs
-from partbox.supervisor import loop, workers
+from partbox.supervisor import loop, worker_pool
 from partbox.supervisor.foreground import run
 from partbox.supervisor.supervisor import Supervisor
 
@@ -117,7 +117,7 @@ def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, mon
 
 def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monkeypatch):
     monkeypatch.setattr(loop, "ENDING", 0.05)
-    monkeypatch.setattr(workers, "WorkerHandle", lambda *_: Process(_[-1]))
+    monkeypatch.setattr(worker_pool, "WorkerHandle", lambda *_: Process(_[-1]))
     ended = []
     running = threading.Thread(target=lambda: ended.append(run([node])))
     running.start()
@@ -145,7 +145,7 @@ def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others
             raise error
         return Process(given[-1])
 
-    monkeypatch.setattr(workers, "WorkerHandle", child)
+    monkeypatch.setattr(worker_pool, "WorkerHandle", child)
     now = 100.0
     for living in (1, 1, 3):
         node._workers.adjust(now)
@@ -155,7 +155,7 @@ def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others
         now = node._workers._spawn_at
     assert [record.event for record in caplog.records] == ["partbox.not_spawned"] * 2
     assert "Too many open files" in caplog.text
-    assert not node._workers.deaths.lately(now)
+    assert not node._workers.backoff.lately(now)
     for process in node.children:
         process.close()
 

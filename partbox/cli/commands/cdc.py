@@ -11,10 +11,10 @@ from partbox.cdc import CONNECT_PASSWORD, Connector, ServerAddress, TopicRoute, 
 from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Schema
 from partbox.cli.shell.output import print_json, printable
-from partbox.db.adapters import DEFAULTS
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
+from partbox.db.type_conversion import DEFAULTS
 from partbox.settings import Settings
 from partbox.text.dsn import parts
 from partbox.text.wording import command

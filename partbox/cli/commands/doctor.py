@@ -11,10 +11,10 @@ from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, Json, Schema
 from partbox.cli.shell.output import console, counted, in_one_line, print_json
 from partbox.doctor.checks import DATABASE, SCHEMA
+from partbox.doctor.docs_page import page
 from partbox.doctor.doctor import Report, examine, report
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import TRANSACTION, limits_of
-from partbox.doctor.page import page
 from partbox.duration import seconds, written
 from partbox.errors import PartboxError, SchemaError
 from partbox.text.printing import printable_line

@@ -7,7 +7,7 @@ import typer
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Json
 from partbox.cli.shell.output import console, print_json, table
-from partbox.observe.metrics.page import page
+from partbox.observe.metrics.docs_page import page
 from partbox.observe.metrics.table import METRICS
 
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all metrics instead.")]

@@ -8,11 +8,11 @@ import typer
 from partbox.cli.shell.flags import database, load
 from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
 from partbox.cli.shell.output import print_granted
-from partbox.db.adapters import DEFAULTS
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import is_there
 from partbox.db.schema.scripts import script
+from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError
 
 Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL instead; no database is touched.")]

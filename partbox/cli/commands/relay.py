@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from pydantic import SecretStr
 
-from partbox.cli.shell.node import (
+from partbox.cli.shell.node_options import (
     Concurrency,
     DeadTo,
     NodeOptions,

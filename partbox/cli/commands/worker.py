@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.node import (
+from partbox.cli.shell.node_options import (
     Concurrency,
     DeadTo,
     NodeOptions,

@@ -7,12 +7,12 @@ from uuid import UUID
 import orjson
 from psycopg import Connection
 
-from partbox.db.adapters import OwnCursor
 from partbox.db.blocking import array, fetch
 from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.parked import Park
 from partbox.db.sql import query
+from partbox.db.type_conversion import OwnCursor
 from partbox.protocol.bell import up_for
 
 LOOK = len(IdleCheck._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from psycopg import Connection
 from psycopg import sql as compose
 
-from partbox.db.adapters import DEFAULTS
 from partbox.db.sql import bare, folder, only
+from partbox.db.type_conversion import DEFAULTS
 
 
 class CdcReadiness(NamedTuple):

@@ -10,9 +10,9 @@ from psycopg import Connection, IsolationLevel, errors
 from psycopg import sql as compose
 
 from partbox.db import sql
-from partbox.db.adapters import DEFAULTS
 from partbox.db.deadline import allowing
 from partbox.db.sql import escaped, query, template
+from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError
 
 FETCH = 100

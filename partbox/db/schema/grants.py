@@ -11,8 +11,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg import sql as compose
 
-from partbox.db.adapters import OwnCursor
 from partbox.db.sql import bare, folder, query
+from partbox.db.type_conversion import OwnCursor
 from partbox.errors import SchemaError
 
 

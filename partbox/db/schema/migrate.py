@@ -28,12 +28,12 @@ from psycopg.errors import (
     WrongObjectType,
 )
 
-from partbox.db.adapters import DEFAULTS, OwnCursor
 from partbox.db.connect import PassingSchemaError
 from partbox.db.schema import grants
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.patience import patiently
 from partbox.db.sql import composed, folder, query
+from partbox.db.type_conversion import DEFAULTS, OwnCursor
 from partbox.errors import SchemaError
 from partbox.text.suggestions import listed
 from partbox.text.wording import command

@@ -6,11 +6,11 @@ that take one at a time; each migration looks by itself whether it is needed, so
 
 from psycopg import sql as compose
 
-from partbox.db.adapters import DEFAULTS
 from partbox.db.schema import grants, migrate
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.migrate import Version
 from partbox.db.sql import composed
+from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import SchemaError
 
 

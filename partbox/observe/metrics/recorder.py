@@ -14,7 +14,7 @@ from partbox.observe.metrics.table import (
     SUBSCRIPTION,
 )
 from partbox.observe.observer import Answer, Load, Observer, Turn
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 
 
 class _Cells:

@@ -5,7 +5,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from psycopg import AsyncConnection, Connection
 
-from partbox.db.adapters import AsyncOwnCursor, OwnCursor
+from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.publish import integrations, steps, transaction, transaction_outcome
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Library
 from partbox.publish.bell import place_of

@@ -4,7 +4,7 @@ import time
 from typing import Any, cast
 
 from partbox.events.record import IDENTITY
-from partbox.protocol.parking import Deferral, Verdict
+from partbox.protocol.verdict import Deferral, Verdict
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.gathering import Gathering, Member, More

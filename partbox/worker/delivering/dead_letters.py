@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from partbox.callables import is_async, takes
 from partbox.events import DeliveredEvent
-from partbox.interceptors.signature import is_async, takes
 from partbox.observe.logs.log_event import log_event
 from partbox.worker.forks import leave
 from partbox.worker.state.holdings import Holdings

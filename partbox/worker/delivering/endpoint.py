@@ -13,17 +13,17 @@ from enum import Enum
 from functools import partial
 from typing import Any, cast
 
+from partbox.callables import Call
 from partbox.errors import DownstreamUnavailable, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.interceptors import wrap
-from partbox.interceptors.signature import Call
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.protocol.circuit import PROBE_LOST, Circuit
 from partbox.protocol.outage import says_away
-from partbox.protocol.parking import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
+from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.text.wording import counted
 from partbox.worker.delivering.orm_writes import within_its_transaction
 from partbox.worker.delivering.traceback import trace_of

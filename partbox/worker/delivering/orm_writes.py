@@ -4,7 +4,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from partbox.interceptors.signature import Call
+from partbox.callables import Call
 
 
 def within_its_transaction(call: Call) -> Call:

@@ -8,7 +8,8 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.protocol.parking import AT_ONCE, Verdict
+from partbox.protocol.parking import AT_ONCE
+from partbox.protocol.verdict import Verdict
 from partbox.text.wording import counted
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.tally import Tally

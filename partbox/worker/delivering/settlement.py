@@ -11,7 +11,7 @@ from operator import attrgetter
 from time import monotonic
 
 from partbox.events import DeliveredEvent
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.holding import hold_rest
 from partbox.worker.delivering.reports import Reports

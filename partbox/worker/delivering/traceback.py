@@ -14,7 +14,7 @@ from traceback import StackSummary
 from types import TracebackType
 from typing import Final
 
-from partbox.protocol.parking import UNCHARGED, cleaned, describe
+from partbox.protocol.verdict import UNCHARGED, cleaned, describe
 
 FRAMES: Final = 50  # of one error, the last ones: more would not fit
 WALKED: Final = 10_000  # an error that is raised again and again grows by a frame each time

@@ -14,7 +14,8 @@ from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_T
 from partbox.handlers import Routes
 from partbox.protocol.cursor import Ask, Reading
 from partbox.protocol.horizon import Page
-from partbox.protocol.parking import ParkedRow, Verdict
+from partbox.protocol.parking import ParkedRow
+from partbox.protocol.verdict import Verdict
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.holding import hold_rest

@@ -18,7 +18,8 @@ from partbox.db.delivery import parked, records
 from partbox.db.delivery.parked import Stored
 from partbox.events import DeliveredEvent
 from partbox.events.record import ID, PLACE
-from partbox.protocol.parking import ParkedRow, Verdict
+from partbox.protocol.parking import ParkedRow
+from partbox.protocol.verdict import Verdict
 from partbox.worker.reading.charging import Charging
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Payloads

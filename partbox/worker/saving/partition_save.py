@@ -8,8 +8,8 @@ from typing import NamedTuple
 from partbox.db.delivery.cursors import Saving
 from partbox.db.delivery.parked import Park
 from partbox.observe import Observers
-from partbox.protocol.parking import Verdict
 from partbox.protocol.progress import Target
+from partbox.protocol.verdict import Verdict
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.parked_rows import Pending
 from partbox.worker.state.partition import Partition

@@ -13,8 +13,9 @@ from partbox.events import DeliveredEvent
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
 from partbox.events.reserved import NEVER
 from partbox.protocol.dict_memory import give_back
-from partbox.protocol.parking import OPEN, Chain, ParkedRow, Verdict
+from partbox.protocol.parking import OPEN, Chain, ParkedRow
 from partbox.protocol.progress import Progress
+from partbox.protocol.verdict import Verdict
 from partbox.worker.state.key import Key, key_of, keyed, short
 from partbox.worker.state.suspects import Suspects
 from partbox.worker.state.weight import Weight

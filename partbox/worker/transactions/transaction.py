@@ -11,7 +11,7 @@ from partbox.db.deadline import allowing
 from partbox.db.delivery import cursors
 from partbox.events import DeliveredEvent
 from partbox.outcomes import Done
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.lane_runner import LaneRunner

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from partbox.observe.collector import registry_of
 from partbox.observe.metrics.application import application_of
-from partbox.observe.metrics.page import page
+from partbox.observe.metrics.docs_page import page
 from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from partbox.observe.metrics.families import LabelledReading, of_processes
 from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.observe.observer import Turn
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from reading import delivered
 
 import partbox
 from partbox import Event, Outbox
-from partbox.db.adapters import DEFAULTS
 from partbox.db.schema.migrate import migrate
+from partbox.db.type_conversion import DEFAULTS
 from partbox.publish.writing import COPY_FROM
 
 PACKAGE = Path(partbox.__file__).parent

@@ -13,7 +13,7 @@ from partbox.codecs import Codecs
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
 from partbox.supervisor.child import Job, _work
-from partbox.supervisor.exits import FATAL
+from partbox.supervisor.exit_codes import FATAL
 from partbox.worker.owning.slot import Slot
 
 LACK = r"^subscription 'default' has no handler, .* register one, such as @outbox\.on\(\"OrderPlaced\"\); "

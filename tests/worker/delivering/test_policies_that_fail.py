@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partbox import Dead, Outbox, RetryAfter
-from partbox.protocol.parking import LAST_RESORT
+from partbox.protocol.verdict import LAST_RESORT
 
 
 class Odd:

@@ -9,7 +9,7 @@ from hand_moved import KEY, HandMoved
 from partbox.db.delivery import cursors
 from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.protocol.parking import Verdict
+from partbox.protocol.verdict import Verdict
 from partbox.worker.owning.slot import Slot
 from partbox.worker.saving import saver
 from partbox.worker.saving.saver import FEW, LONGEST, Saver

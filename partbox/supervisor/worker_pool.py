@@ -43,7 +43,7 @@ class Workers:
         self._handles: dict[int, WorkerHandle] = {}
         self._lock = threading.Lock()
         self._spawn_at = 0.0
-        self.deaths = RestartBackoff()
+        self.backoff = RestartBackoff()
 
     def scale(self, wanted: int) -> None:
         """The number of processes from the next `adjust` on."""
@@ -107,7 +107,7 @@ class Workers:
             for index in free[:count]:
                 self._add(WorkerHandle(self._context, self._job, self._memory, index))
         except OSError as error:
-            pause = self.deaths.pause()
+            pause = self.backoff.pause()
             self._spawn_at = now + pause
             text = "cannot start a process, which is retried in %.1f s; meanwhile %d run: %s"
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
@@ -147,8 +147,8 @@ class Workers:
         self._log("crash", text, handle.pid, ending(code), worker_pid=handle.pid, exit_code=code)
         if self._meters is not None:
             self._meters.own.add("process_restarts_total")
-        self._spawn_at = now + self.deaths.note(now, now - handle.started_at)
-        if (deaths := self.deaths.lately(now)) >= CRASH_LOOP:
+        self._spawn_at = now + self.backoff.note(now, now - handle.started_at)
+        if (deaths := self.backoff.lately(now)) >= CRASH_LOOP:
             text = "%s died within %g s: look at the first of their errors"
             died = counted(deaths, "process")
             self._log("crash_loop", text, died, RECENT, deaths=deaths, seconds=RECENT)

@@ -10,7 +10,7 @@ from purgeable import Planted
 
 from partbox.db.operator import segments as steps
 from partbox.protocol.segments import Range, Segment
-from partbox.segments import ahead, tend
+from partbox.segments import provisioning, tend
 from partbox.settings import load
 
 MILLION = 1_000_000
@@ -156,7 +156,7 @@ def test_what_is_left_is_ended_at_once_where_nothing_has_to_be_made(overrun, loo
 
 def test_what_is_left_stays_for_those_who_need_it_until_publishing_comes_near(overrun, look, monkeypatch):
     """Segments are wanted, but something is in the way of the search."""
-    monkeypatch.setattr(ahead, "_prove", lambda *_: False)
+    monkeypatch.setattr(provisioning, "_prove", lambda *_: False)
     left = Range(15 * MILLION, 17 * MILLION)
     steps.exclude(overrun, "partbox", left)
     drawn(overrun, 12 * MILLION)
@@ -185,7 +185,7 @@ def test_a_search_that_is_killed_is_begun_again_by_the_next_look(overrun, look, 
         conn.execute("select 1")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ahead.steps, "prove", killed)
+        patched.setattr(provisioning.steps, "prove", killed)
         with pytest.raises(psycopg.OperationalError):
             look()
     assert steps.proof(overrun, "partbox") is not None

@@ -14,7 +14,7 @@ from partbox.db.operator import dead
 from partbox.db.operator import segments as steps
 from partbox.operations.purge import purge
 from partbox.protocol.segments import Range
-from partbox.segments.passed import held
+from partbox.segments.retention import held
 from partbox.settings import load
 
 SLOW = "slow"

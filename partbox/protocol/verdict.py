@@ -1,0 +1,165 @@
+"""The verdict on an event that is not done: another attempt and when, later without an attempt, or dead."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
+from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
+from partbox.protocol.retry import RetryPolicy, delay_of
+from partbox.text.printing import text_of
+
+State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
+UNCHARGED = (PayloadError, UnroutableError)
+LONGEST = 36_500 * 86_400.0  # seconds; the limit of publishing, too
+LAST_RESORT = 60.0  # seconds until the next attempt, where a retry policy fails itself
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The form in which an event is parked: state, attempts so far, seconds until due (None: never by itself), reason.
+
+    `fault`: the error of the application's retry policy, in whose place `LAST_RESORT` decided. `trace`: the traceback
+    of the handler's error, see `traceback`; None if the application raised nothing. `is_wait`: the event did not run,
+    so `error` takes the place of none that it had before.
+    """
+
+    state: State
+    attempts: int
+    delay: float | None
+    blocks: bool
+    error: str | None
+    fault: BaseException | None = None
+    trace: str | None = None
+    is_wait: bool = False
+
+
+class Policy(Protocol):
+    """A handler's options for its failures; see `Handler`."""
+
+    @property
+    def retry(self) -> RetryPolicy: ...
+    @property
+    def max_attempts(self) -> int | None: ...
+    @property
+    def on_failure(self) -> str: ...
+    @property
+    def on_dead(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """Puts an event off without charging an attempt: a circuit is open, or no handler is there yet.
+
+    `is_wait`: the event was not handed over, so an error that it had before remains its last.
+    """
+
+    delay: float
+    reason: str
+    is_wait: bool = False
+
+
+def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
+    """The verdict on what a handler returned or raised after `attempts` earlier attempts; None is done.
+
+    `advice` is the answer of the handler's `on_error` to an error. Of an error's text, `limit` characters are kept.
+    """
+    match result:
+        case None | Done():
+            return None
+        case RetryAfter(delay=delay):
+            try:
+                seconds = min(delay_of(delay), LONGEST)
+            except BaseException as wrong:  # one that was changed after it was made
+                return _failed(policy, attempts, wrong, limit)
+            return Verdict("deferred", attempts, seconds, policy.on_failure == "block", None)
+        case Deferral(delay=delay, reason=reason, is_wait=is_wait):
+            blocks, text = policy.on_failure == "block", storable(reason, limit)
+            return Verdict("deferred", attempts, delay, blocks, text, is_wait=is_wait)
+        case Dead(reason=reason):
+            return _dead(policy, attempts + 1, None if reason is None else storable(text_of(reason), limit))
+        case BaseException():
+            return _advised(policy, attempts, result, limit, advice)
+    return _failed(policy, attempts, wrong_outcome(result), limit)
+
+
+def wrong_outcome(result: object) -> TypeError:
+    """The error that a handler makes by returning anything else."""
+    return TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
+
+
+def _advised(policy: Policy, attempts: int, error: BaseException, limit: int, advice: Advice) -> Verdict | None:
+    match advice:
+        case Done() | Ignore():
+            return None
+        case Dead(reason=reason):
+            return _dead(
+                policy, attempts + 1, describe(error, limit) if reason is None else storable(text_of(reason), limit)
+            )
+        case RetryAfter(delay=delay):
+            return _after(policy, attempts + 1, error, delay, limit)
+    return _failed(policy, attempts, error, limit)
+
+
+def _again(policy: Policy, attempts: int, delay: float, text: str, fault: BaseException | None = None) -> Verdict:
+    """Another attempt, if any is left; `delay` is one of `delay_of`."""
+    if policy.max_attempts is not None and attempts >= policy.max_attempts:
+        return _dead(policy, attempts, text)
+    return Verdict("retrying", attempts, min(delay, LONGEST), policy.on_failure == "block", text, fault)
+
+
+def _after(policy: Policy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
+    """Another attempt after a delay that the application named; if that is no delay, the policy decides."""
+    try:
+        seconds = delay_of(delay)
+    except BaseException as wrong:
+        return _decided(
+            policy, attempts, error, f"{describe(error, limit)}; and its delay: {describe(wrong, limit)}", limit
+        )
+    return _again(policy, attempts, seconds, describe(error, limit))
+
+
+def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
+    return Verdict("dead", attempts, None, policy.on_dead == "block", reason)
+
+
+def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> Verdict:
+    text = describe(error, limit)
+    if isinstance(error, UNCHARGED):
+        return _dead(policy, attempts, text)
+    if isinstance(error, UnrecoverableError):
+        return _dead(policy, attempts + 1, text)
+    if isinstance(error, RetryAfterError):
+        return _after(policy, attempts + 1, error, getattr(error, "delay", None), limit)
+    return _decided(policy, attempts + 1, error, text, limit)
+
+
+def _decided(policy: Policy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
+    """The decision of the retry policy, which may be the application's own: believed only if it is a delay."""
+    fault: BaseException | None = None
+    try:
+        retry, delay = bool(policy.retry.should_retry(error)), LAST_RESORT
+        if retry:
+            delay = delay_of(policy.retry.next_delay(attempts))
+    except BaseException as wrong:
+        retry, delay, fault = True, LAST_RESORT, wrong
+        text = f"{text}; and its retry policy: {describe(wrong, limit)}"
+    text = storable(text, limit)
+    return _again(policy, attempts, delay, text, fault) if retry else _dead(policy, attempts, text)
+
+
+def describe(error: BaseException, limit: int) -> str:
+    """Type and text of an error, at most `limit` characters, fit to be stored."""
+    kind = type(error)
+    ours = kind.__module__ in ("builtins", "__main__")
+    name = kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
+    return storable(f"{name}: {text_of(error)}", limit)
+
+
+def storable(text: str, limit: int) -> str:
+    """At most `limit` characters that PostgreSQL can store: neither NUL nor lone surrogates."""
+    return cleaned(text)[:limit]
+
+
+def cleaned(text: str) -> str:
+    """The text as PostgreSQL can store it, whole."""
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
