@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from partbox.errors import PartboxError
+from partbox.errors import PartboxError, SettingsError
 
 if sys.version_info >= (3, 14):
     from uuid import uuid7 as uuid7
@@ -65,3 +66,13 @@ def refuse_on_windows(remedy: str) -> None:
 def require_workers() -> None:
     """PartboxError where no worker can run."""
     refuse_on_windows("workers run on Linux and macOS: use WSL or a container")
+
+
+def library(module: str, extra: str, need: str) -> Any:
+    """The module of an extra; SettingsError, the `need` with its remedy, if it is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
+            raise  # a library that the module itself needs
+        raise SettingsError(f"{need}: pip install 'partbox[{extra}]'") from None

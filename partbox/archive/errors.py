@@ -4,9 +4,9 @@ import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, Final
 
+from partbox import platform
 from partbox.errors import PartboxError, SettingsError
 from partbox.text.printing import printable_line
 from partbox.text.secrets import masked
@@ -58,10 +58,8 @@ def _remedy(error: Exception) -> str:
 def library(module: str, extra: str = "archive") -> Any:
     """The module; SettingsError with the remedy if it is not installed."""
     try:
-        return import_module(module)
+        return platform.library(module, extra, f"the archive needs the library {module}")
     except ModuleNotFoundError as missing:
-        if missing.name == "_zstd":
-            raise SettingsError("the archive needs compression.zstd: build this Python again, with libzstd") from None
-        if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
+        if missing.name != "_zstd":
             raise
-        raise SettingsError(f"the archive needs the library {module}: pip install 'partbox[{extra}]'") from None
+        raise SettingsError("the archive needs compression.zstd: build this Python again, with libzstd") from None

@@ -16,6 +16,13 @@ WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory
 LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "sftp": "paramiko"}
 
 
+@contextmanager
+def temporary_file() -> Iterator[BinaryIO]:
+    """A file of this machine, in its temporary folder, to be uploaded whole."""
+    with place_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
+        yield cast(BinaryIO, file)
+
+
 class Remote:
     """A folder of a remote file system; files are written here first, and uploaded whole. See `Place`."""
 
@@ -42,10 +49,7 @@ class Remote:
             return f"archive {self.shown!r}: {self._scheme}:// is unknown: name a directory, or s3://BUCKET/PREFIX"
         return str(error)
 
-    @contextmanager
-    def writing(self) -> Iterator[BinaryIO]:
-        with place_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
-            yield cast(BinaryIO, file)
+    writing = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Upload it."""

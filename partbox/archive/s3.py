@@ -6,11 +6,11 @@ GetObject to read back.
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from partbox.archive.errors import PROBE, PROBED, library, place_errors
+from partbox.archive.remote import temporary_file
 from partbox.errors import SettingsError
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of
@@ -30,11 +30,7 @@ class S3:
         with place_errors(self.shown):
             self._client: Any = library("boto3", "s3").client("s3", endpoint_url=endpoint)
 
-    @contextmanager
-    def writing(self) -> Iterator[BinaryIO]:
-        """A file of this machine, in its temporary folder."""
-        with place_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
-            yield cast(BinaryIO, file)
+    writing = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Upload it."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from partbox.settings import load
+from partbox.text.suggestions import hint
 
 _WRONG = {
     "OUTBOX": 'name it as text, as in "shop.outbox:outbox"',
@@ -32,9 +32,8 @@ def config() -> Config:
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(KEYS)}")
     for name in given.keys() - {*KEYS}:
-        close = get_close_matches(str(name).upper(), KEYS, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(KEYS)}"
-        raise ImproperlyConfigured(f"PARTBOX has an unknown key {name!r}: {hint}")
+        meant = hint(str(name).upper(), KEYS, f"it takes {', '.join(KEYS)}", likeness=0.4)
+        raise ImproperlyConfigured(f"PARTBOX has an unknown key {name!r}: {meant}")
     for name, value in given.items():
         if not isinstance(value, str | None):
             raise ImproperlyConfigured(f'PARTBOX["{name}"] is {value!r}: {_WRONG[name]}')

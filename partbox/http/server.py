@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from partbox.errors import PartboxError
 from partbox.http.address import LOOPBACK, Address
 from partbox.observe.logs.log_event import log_event
+from partbox.platform import library
 
 if TYPE_CHECKING:
     import uvicorn
@@ -33,12 +34,9 @@ UNREAD = 65_536  # bytes that the kernel holds of an answer: with megabytes a sl
 
 
 def check_installed() -> None:
-    """Raise PartboxError, with the remedy, unless the packages for HTTP are installed."""
-    try:
-        import starlette  # noqa: F401  only to see that it is there
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise PartboxError(f"serving HTTP needs {error.name}: pip install 'partbox[http]'") from None
+    """Raise SettingsError, with the remedy, unless the packages for HTTP are installed."""
+    for each in ("starlette", "uvicorn"):
+        library(each, "http", f"serving HTTP needs {each}")
 
 
 class HttpServer:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -72,14 +71,14 @@ class InterceptorMethods:
     def failed(self, events: list[Any]) -> None:
         """Log the exception of an `after`."""
         what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
-        held = flood.admit(self.name, time.monotonic())
+        level, more = flood.line(self.name, logging.ERROR)
         with suppress(BaseException):  # an error that does not let itself be looked at
             log.log(
-                logging.DEBUG if held is None else logging.ERROR,
+                level,
                 "after of the interceptor %s failed, which changes nothing for %s%s",
                 self.name,
                 printable_line(what, LONGEST),
-                f" (and {held} times more since this was last said)" if held else "",
+                more,
                 exc_info=True,
                 extra={"event": "partbox.interceptor_failed", "interceptor": self.name},
             )

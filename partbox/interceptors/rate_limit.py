@@ -1,6 +1,8 @@
 """Rate limit for log lines of one kind: a burst of them, then one now and then that counts the others."""
 
+import logging
 import threading
+import time
 from collections.abc import Hashable
 
 BURST = 10
@@ -15,6 +17,13 @@ class Flood:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kinds: dict[Hashable, tuple[float, float, int]] = {}  # seen last, lines left then, held back since one
+
+    def line(self, kind: Hashable, level: int) -> tuple[int, str]:
+        """The level of a line of this kind now, DEBUG if it is held back, and its end, which counts those that were."""
+        held = self.admit(kind, time.monotonic())
+        if held is None:
+            return logging.DEBUG, ""
+        return level, f" (and {held} times more since this was last said)" if held else ""
 
     def admit(self, kind: Hashable, now: float) -> int | None:
         """The number of this kind held back since the last that was let through; None: hold this one back too."""

@@ -9,7 +9,6 @@ import os
 import socket
 import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -26,6 +25,7 @@ from partbox.settings.relay_target import RelayTarget, targets_of
 from partbox.text.dsn import shown as dsn_shown
 from partbox.text.printing import printable_line
 from partbox.text.secrets import MASK, masked
+from partbox.text.suggestions import hint
 
 CONFIG = environment.CONFIG
 
@@ -309,9 +309,8 @@ def _settled(*places: Mapping[str, _Given]) -> Settings:
 
 def _unknown(name: str, origin: str) -> str:
     # Without its value, which may be a secret.
-    close = get_close_matches(name, names(), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "`partbox config` lists all settings"
-    return f"unknown setting {_line(name, 60)!r} ({_from(origin)}): {hint}"
+    meant = hint(name, names(), "`partbox config` lists all settings")
+    return f"unknown setting {_line(name, 60)!r} ({_from(origin)}): {meant}"
 
 
 def _invalid(error: ValidationError, given: Mapping[str, _Given]) -> str:

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import cache
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
+from partbox import platform
 from partbox.errors import SettingsError
 
 LOGGERS: Final = {
@@ -20,13 +20,7 @@ LOGGERS: Final = {
 
 def library(module: str, extra: str) -> Any:
     """The module; SettingsError with the remedy if it is not installed."""
-    try:
-        found = import_module(module)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
-            raise
-        named = missing.name.partition(".")[0]
-        raise SettingsError(f"sending there needs the library {named}: pip install 'partbox[{extra}]'") from None
+    found = platform.library(module, extra, f"sending there needs the library {module.partition('.')[0]}")
     _quiet(extra)
     return found
 

@@ -8,7 +8,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableEr
 from partbox.sinks.extra import PATIENCE, library
 from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, Result
+from partbox.text.suggestions import hint
 
 USED: Final = (
     "acks", "batch.num.messages", "batch.size", "broker.address.family", "client.id", "client.rack",
@@ -202,8 +202,8 @@ def result(codes: Any, topic: str, error: Any) -> Result:
 def _refusal(said: str) -> str:
     """librdkafka's refusal of a configuration, with the setting that may have been meant."""
     named = re.fullmatch(r'No such configuration property: "(.*)"', said)
-    close = get_close_matches(named[1], USED, n=1) if named else ()
-    return f"{said}: did you mean {close[0]!r}?" if close else said
+    near = hint(named[1], USED, "") if named else ""
+    return f"{said}: {near}" if near else said
 
 
 class _Silent:

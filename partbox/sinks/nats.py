@@ -31,11 +31,10 @@ class NatsSink(Sink):
         self._servers = [servers] if isinstance(servers, str) else [*servers]
         self._connection: Any = None
         self._stream: Any = None
-        self._largest = 0  # bytes of a message
         self._lost: asyncio.Event | None = None
         self._refusal: asyncio.Event
         self._refusals = 0
-        self._largest = 0  # bytes, as the server has said
+        self._largest = 0  # bytes of a message, as the server has said
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":

@@ -6,13 +6,13 @@ or "/" the rest of the password becomes a host, a port or a database, which erro
 """
 
 import re
-from difflib import get_close_matches
 
 from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.errors import SettingsError
 from partbox.text.secrets import MASK, SECRET, masked
+from partbox.text.suggestions import hint
 
 REMEDY = (
     "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
@@ -94,8 +94,8 @@ def _hint(dsn: str) -> str:
     """The key that was meant, if one is misspelt: nothing of the DSN itself is shown."""
     known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
     for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn.strip()) else dsn):
-        if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.75)):
-            return f" (did you mean {close[0]!r}?)"
+        if name not in known and (near := hint(name, known, "", likeness=0.75)):
+            return f" ({near})"
     return ""
 
 

@@ -7,12 +7,13 @@ from difflib import get_close_matches
 MOST = 8  # names that are listed
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    """The known name that a wrong one resembles, or all of them; to follow a colon."""
+def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6) -> str:
+    """The known name that a wrong one resembles, else the text `otherwise`, or all names; to follow a colon."""
     names = [*known]
-    near = get_close_matches(name, names, n=1)
-    if near:
+    if near := get_close_matches(name, names, n=1, cutoff=likeness):
         return f"did you mean {near[0]!r}?"
+    if otherwise is not None:
+        return otherwise
     return f"there are {', '.join(names)}" if names else "leave it out"
 
 
@@ -23,8 +24,7 @@ def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
     if not others:
         return f"{said}, which has none: {create} makes it"
     there = f"there {'is' if len(others) == 1 else 'are'} {listed(others)}"
-    near = get_close_matches(name, others, n=1)
-    return f"{said}: {there}; {f'did you mean {near[0]!r}?' if near else f'check the name, or {create} makes it'}"
+    return f"{said}: {there}; {hint(name, others, f'check the name, or {create} makes it')}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
 """`partbox handlers`: the routing table."""
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from partbox.cli.shell.output import console, print_json, table
 from partbox.cli.shell.target import load_target
 from partbox.errors import PartboxError
 from partbox.handlers import Row
+from partbox.text.suggestions import hint
 
 Only = Annotated[
     str | None,
@@ -38,9 +38,8 @@ def handlers(target: Target, subscription: Only = None, json: Json = False) -> N
 
 
 def _nobody(target: str, subscription: str, others: Sequence[str]) -> str:
-    near = get_close_matches(subscription, others, n=1)
     has = f"{target} has some for {', '.join(map(repr, others))}" if others else f"{target} has none at all"
-    remedy = f"did you mean {near[0]!r}?" if near else f"register one, @outbox.on(…, subscription={subscription!r})"
+    remedy = hint(subscription, others, f"register one, @outbox.on(…, subscription={subscription!r})")
     return f"no handlers in subscription {subscription!r}: {has}: {remedy}"
 
 

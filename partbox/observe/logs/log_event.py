@@ -5,7 +5,6 @@ Texts of events and errors are cut, escaped and rid of passwords first.
 
 import logging
 import threading
-import time
 from types import TracebackType
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from psycopg.errors import DiskFull
 from partbox.events import DeliveredEvent
 from partbox.interceptors.rate_limit import Flood
 from partbox.observe.logs.database import current
-from partbox.observe.logs.table import LOG_EVENTS, PREFIX, LogEvent
+from partbox.observe.logs.table import LOG_EVENTS, PREFIX
 from partbox.text.printing import printable_line, text_of
 from partbox.text.secrets import masked
 
@@ -48,7 +47,7 @@ def log_event(
     level, more = event.level, ""
     if not event.every:
         kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), current())
-        level, more = _admitted(event, kind)
+        level, more = flood.line(kind, level)
     if log.isEnabledFor(level):
         where = {"database": current()} if current() else {}
         named = {"event": PREFIX + name, **where, **(_of(about) if about is not None else {}), **fields}
@@ -74,13 +73,6 @@ def _traced(error: BaseException | Traced | None) -> Traced | None:
     if error is None or isinstance(error, tuple):
         return error
     return type(error), error, _TRACEBACK(error)
-
-
-def _admitted(event: LogEvent, kind: tuple[object, ...]) -> tuple[int, str]:
-    held = flood.admit(kind, time.monotonic())
-    if held is None:
-        return logging.DEBUG, ""
-    return event.level, f" (and {held} times more since this was last said)" if held else ""
 
 
 def _of(event: DeliveredEvent) -> dict[str, object]:
