@@ -13,6 +13,7 @@ from partbox_lab.peers.figures import disorder, drain_rate, latencies
 from partbox_lab.peers.peer import KEYS, Database, Order, Peer, PeerRun, Sample
 from partbox_lab.peers.processes import PeerError, PeerProcesses, working
 from partbox_lab.peers.server import PeerServer, dead, wal
+from partbox_lab.sql import query
 
 BULK = 1_000  # events of a transaction
 PUBLISHERS = 4  # connections that publish at a rate; KEYS is a multiple, so that each key is one's
@@ -85,7 +86,7 @@ def drained(place: PeerServer, peer: Peer, run: PeerRun, events: int) -> DrainRe
         peer.prepare(database, run)
         with psycopg.connect(database.dsn) as conn:
             _publish(conn, peer, run, events, BULK)
-        database.conn.execute("vacuum (analyze)")
+        database.conn.execute(query("peers_vacuum", ""))
         with working(peer, database, run) as workers:
             log, rows = wal(database.conn), dead(database.conn)
             workers_before, server_before = workers.cpu(), place.cpu(database.conn)
@@ -166,7 +167,7 @@ def _wait_done(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Datab
 
 def _wait_alone(database: Database) -> None:
     """Wait until nobody else is connected."""
-    others = "select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() limit 1"
+    others = query("peers_others", "")
     end = time.monotonic() + GRACE
     while database.conn.execute(others).fetchone() is not None and time.monotonic() < end:
         time.sleep(0.05)

@@ -11,17 +11,16 @@ from uuid import uuid4
 
 import psutil
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from partbox.embedded.server import Server
 from partbox_lab.peers.peer import Database
+from partbox_lab.sql import query
 
 OPTIONS = {"shared_buffers": "1GB", "max_wal_size": "16GB", "checkpoint_timeout": "1h", "max_connections": "200"}
 """No checkpoint falls into a run: page images after one would be a matter of luck."""
 VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "sslmode": "PGSSLMODE"}
 SHOWN = ("shared_buffers", "max_wal_size", "checkpoint_timeout", "fsync", "synchronous_commit", "full_page_writes")
-DEAD = """select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_user_tables"""
 
 
 class PeerServer:
@@ -34,8 +33,8 @@ class PeerServer:
         with psycopg.connect(dsn, autocommit=True) as conn:
             self.version = conn.info.parameter_status("server_version") or ""
             self.major = conn.info.server_version // 10_000
-            self.settings = {name: _shown(conn, name) for name in SHOWN}
-            self.extensions = {name for (name,) in conn.execute("select name from pg_available_extensions")}
+            self.settings = {name: str(_value(conn, "peers_setting", name=name)) for name in SHOWN}
+            self.extensions = {name for (name,) in conn.execute(query("peers_extensions", ""))}
 
     @property
     def knows_backends(self) -> bool:
@@ -45,16 +44,16 @@ class PeerServer:
     def database(self) -> Iterator[Database]:
         """A fresh database, dropped afterwards with everybody in it."""
         name = f"peers_{uuid4().hex[:12]}"
-        self._execute("create database {}", name)
+        self._execute("peers_create_database", name)
         try:
             dsn = make_conninfo(self._dsn, dbname=name)
             with psycopg.connect(dsn, autocommit=True) as conn:
                 yield Database(dsn, conn, _environment(dsn))
         finally:
-            self._execute("drop database if exists {} with (force)", name)
+            self._execute("peers_drop_database", name)
 
     def checkpoint(self) -> None:
-        self._execute("checkpoint", None)
+        self._execute("peers_checkpoint", "")
 
     def cpu(self, conn: psycopg.Connection[Any]) -> dict[int, float]:
         """Seconds of CPU time by process of the server, that of `conn` left out."""
@@ -63,9 +62,9 @@ class PeerServer:
         found = psutil.Process(self._postmaster).children()
         return spent([each for each in found if each.pid != conn.info.backend_pid])
 
-    def _execute(self, text: str, name: str | None) -> None:
+    def _execute(self, statement: str, database: str) -> None:
         with psycopg.connect(self._dsn, autocommit=True) as conn:
-            conn.execute(sql.SQL(text).format(sql.Identifier(name)) if name else text)
+            conn.execute(query(statement, database), {})
 
 
 @contextmanager
@@ -105,20 +104,16 @@ def spent(processes: list[psutil.Process]) -> dict[int, float]:
 
 def wal(conn: psycopg.Connection[Any]) -> int:
     """Bytes of WAL since the server was made."""
-    return int(_value(conn, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"))
+    return int(_value(conn, "peers_wal"))
 
 
 def dead(conn: psycopg.Connection[Any]) -> int:
     """Row versions that updates and deletes have left in this database."""
-    return int(_value(conn, DEAD))
+    return int(_value(conn, "peers_dead"))
 
 
-def _shown(conn: psycopg.Connection[Any], name: str) -> str:
-    return str(_value(conn, f"show {name}"))
-
-
-def _value(conn: psycopg.Connection[Any], text: str) -> Any:
-    row = conn.execute(text).fetchone()
+def _value(conn: psycopg.Connection[Any], statement: str, **values: str) -> Any:
+    row = conn.execute(query(statement, ""), values).fetchone()
     assert row is not None
     return row[0]
 

@@ -10,12 +10,9 @@ from partbox_lab.peers.install import Folder, node_versions
 from partbox_lab.peers.outboxes.programs import program
 from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 from partbox_lab.peers.processes import prepare
+from partbox_lab.sql import query
 
 PINS = {"graphile-worker": "0.17.3", "pg": "8.23.1"}
-ADD_ONE = "select graphile_worker.add_job('handle', %s::json, queue_name => %s)"
-ADD_MANY = """select count(*) from graphile_worker.add_jobs(array(
-                  select row('handle', payload, queue, null, null, null, null, null)::graphile_worker.job_spec
-                    from unnest(%s::json[], %s::text[]) as new (payload, queue)))"""
 
 
 class Graphile(Peer):
@@ -36,15 +33,16 @@ class Graphile(Peer):
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         queues = [each.key if run.order == "key" else None for each in samples]
         if len(samples) == 1:
-            conn.execute(ADD_ONE, (samples[0].text, queues[0]))
+            conn.execute(query("peers_graphile_add", ""), {"payload": samples[0].text, "queue": queues[0]})
         else:
-            conn.execute(ADD_MANY, ([each.text for each in samples], queues))
+            values = {"payloads": [each.text for each in samples], "queues": queues}
+            conn.execute(query("peers_graphile_add_many", ""), values)
 
     def commands(self, run: PeerRun) -> list[list[str]]:
         return [self._command for _ in range(run.processes)]
 
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        return conn.execute("select from graphile_worker._private_jobs limit 1").fetchone() is None
+        return conn.execute(query("peers_graphile_waiting", "")).fetchone() is None
 
     @property
     def _command(self) -> list[str]:

@@ -15,10 +15,9 @@ from partbox_lab.peers.install import Folder, node_versions
 from partbox_lab.peers.outboxes.programs import program
 from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 from partbox_lab.peers.processes import prepare
+from partbox_lab.sql import query
 
 PINS = {"pg-boss": "10.4.2", "pg": "8.23.1"}
-INSERT = """insert into pgboss.job (name, data, singleton_key, policy)
-            select 'events', data, key, %s from unnest(%s::jsonb[], %s::text[]) as new (data, key)"""
 
 
 class PgBoss(Peer):
@@ -40,15 +39,15 @@ class PgBoss(Peer):
 
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         keyed = run.order == "key"
-        keys = [each.key if keyed else None for each in samples]
-        conn.execute(INSERT, ("singleton" if keyed else "standard", [each.text for each in samples], keys))
+        keys, payloads = [each.key if keyed else None for each in samples], [each.text for each in samples]
+        values = {"policy": "singleton" if keyed else "standard", "payloads": payloads, "keys": keys}
+        conn.execute(query("peers_pgboss_insert", ""), values)
 
     def commands(self, run: PeerRun) -> list[list[str]]:
         return [self._command for _ in range(run.processes)]
 
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        waiting = "select from pgboss.job where name = 'events' and state < 'completed' limit 1"
-        return conn.execute(waiting).fetchone() is None
+        return conn.execute(query("peers_pgboss_waiting", "")).fetchone() is None
 
     @property
     def _command(self) -> list[str]:

@@ -16,13 +16,9 @@ import psycopg
 from partbox_lab.peers.install import Folder
 from partbox_lab.peers.outboxes.programs import program
 from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
+from partbox_lab.sql import query
 
-INSERT = """select count(pgq.insert_event(queue, 'OrderPlaced', data, key, null, null, null))
-              from unnest(%s::text[], %s::text[], %s::text[]) as new (queue, data, key)"""
-TICKER = {"ticker_max_lag": "0", "ticker_idle_period": "100 ms"}
-"""The second bounds the wait of an event that was being committed during a tick."""
 BETWEEN_TICKS = 10_000  # events, while many are published
-BEHIND = "select coalesce(sum(pending_events), 0) from pgq.get_consumer_info()"
 
 
 class PgQ(Peer):
@@ -33,12 +29,12 @@ class PgQ(Peer):
     )
 
     def __init__(self) -> None:
-        self._script = ""
+        self._script = b""
         self._untold = 0
 
     def install(self, folder: Folder) -> str:
         if "pgq" in folder.extensions:
-            self._script = "create extension pgq"
+            self._script = query("peers_pgq_extension", "")
             return f"PgQ of the server, psycopg {version('psycopg')}"
         files = folder.debian(f"postgresql-{folder.major}-pgq3=3.5*")
         (script,) = files.glob(f"usr/share/postgresql/{folder.major}/contrib/pgq.sql")
@@ -49,30 +45,28 @@ class PgQ(Peer):
     def prepare(self, database: Database, run: PeerRun) -> None:
         database.conn.execute(self._script)
         for queue in _queues(run):
-            database.conn.execute("select pgq.create_queue(%s)", (queue,))
-            for setting, value in TICKER.items():
-                database.conn.execute("select pgq.set_queue_config(%s, %s, %s)", (queue, setting, value))
-            database.conn.execute("select pgq.register_consumer(%s, 'bench')", (queue,))
+            database.conn.execute(query("peers_pgq_create", ""), {"queue": queue})
 
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         queues = _queues(run)
         to = [queues[crc32(each.key.encode()) % len(queues)] for each in samples]
-        conn.execute(INSERT, (to, [each.text for each in samples], [each.key for each in samples]))
+        payloads, keys = [each.text for each in samples], [each.key for each in samples]
+        conn.execute(query("peers_pgq_insert", ""), {"queues": to, "payloads": payloads, "keys": keys})
         self._untold += len(samples)
         if len(samples) > 1 and self._untold >= BETWEEN_TICKS:
-            conn.execute("select pgq.ticker()")
+            conn.execute(query("peers_pgq_tick", ""))
             self._untold = 0
 
     def commands(self, run: PeerRun) -> list[list[str]]:
         return [[sys.executable, program("work_pgq.py")] for _ in range(run.processes)]
 
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        return conn.execute(BEHIND).fetchone() == (0,)
+        return conn.execute(query("peers_pgq_pending", "")).fetchone() == (0,)
 
 
 def _queues(run: PeerRun) -> list[str]:
     return [f"events{number}" for number in range(run.processes)]
 
 
-def _located(script: Path, libraries: Path) -> str:
-    return script.read_text(encoding="utf-8").replace("$libdir/", f"{libraries}/")
+def _located(script: Path, libraries: Path) -> bytes:
+    return script.read_bytes().replace(b"$libdir/", f"{libraries}/".encode())

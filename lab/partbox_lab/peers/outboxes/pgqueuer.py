@@ -10,14 +10,9 @@ from partbox_lab.peers.install import Folder, versions
 from partbox_lab.peers.outboxes.programs import program
 from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 from partbox_lab.peers.processes import prepare
+from partbox_lab.sql import query
 
 PINS = ["pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"]
-ENQUEUE = """with queued as (
-                 insert into pgqueuer (priority, entrypoint, payload, status)
-                 select 0, 'handle', payload, 'queued' from unnest(%s::bytea[]) as payload
-                 returning id, entrypoint, priority)
-             insert into pgqueuer_log (job_id, status, entrypoint, priority)
-             select id, 'queued', entrypoint, priority from queued"""
 
 
 class PgQueuer(Peer):
@@ -33,13 +28,13 @@ class PgQueuer(Peer):
         prepare(self._command, database, self, run)
 
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
-        conn.execute(ENQUEUE, ([each.text.encode() for each in samples],))
+        conn.execute(query("peers_pgqueuer_enqueue", ""), {"payloads": [each.text.encode() for each in samples]})
 
     def commands(self, run: PeerRun) -> list[list[str]]:
         return [self._command for _ in range(run.processes)]
 
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        return conn.execute("select from pgqueuer limit 1").fetchone() is None
+        return conn.execute(query("peers_pgqueuer_waiting", "")).fetchone() is None
 
     @property
     def _command(self) -> list[str]:

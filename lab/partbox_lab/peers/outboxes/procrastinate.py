@@ -10,11 +10,9 @@ from partbox_lab.peers.install import Folder, versions
 from partbox_lab.peers.outboxes.programs import program
 from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 from partbox_lab.peers.processes import prepare
+from partbox_lab.sql import query
 
 PINS = ["procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9"]
-DEFER = """select procrastinate_defer_jobs_v1(array(
-               select row('events', 'handle', 0, lock, null, arguments, null)::procrastinate_job_to_defer_v1
-                 from unnest(%s::text[], %s::jsonb[]) as new (lock, arguments)))"""
 
 
 class Procrastinate(Peer):
@@ -31,13 +29,14 @@ class Procrastinate(Peer):
 
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
         locks = [each.key if run.order == "key" else None for each in samples]
-        conn.execute(DEFER, (locks, [each.text for each in samples]))
+        values = {"locks": locks, "payloads": [each.text for each in samples]}
+        conn.execute(query("peers_procrastinate_defer", ""), values)
 
     def commands(self, run: PeerRun) -> list[list[str]]:
         return [self._command for _ in range(run.processes)]
 
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        return conn.execute("select from procrastinate_jobs limit 1").fetchone() is None
+        return conn.execute(query("peers_procrastinate_waiting", "")).fetchone() is None
 
     @property
     def _command(self) -> list[str]:

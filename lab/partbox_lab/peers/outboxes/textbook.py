@@ -10,15 +10,7 @@ import psycopg
 from partbox_lab.peers.install import Folder
 from partbox_lab.peers.outboxes.programs import program
 from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
-
-SCHEMA = """
-create table outbox (id bigint generated always as identity primary key, type text not null, key text not null,
-                     payload json not null, created_at timestamptz not null default now());
-create function ring() returns trigger language plpgsql as $$ begin notify outbox; return null; end $$;
-create trigger ring after insert on outbox for each statement execute function ring();
-"""
-INSERT = """insert into outbox (type, key, payload)
-            select 'OrderPlaced', key, payload from unnest(%s::text[], %s::json[]) as new (key, payload)"""
+from partbox_lab.sql import query
 
 
 class Textbook(Peer):
@@ -30,13 +22,14 @@ class Textbook(Peer):
         return f"psycopg {version('psycopg')}"
 
     def prepare(self, database: Database, run: PeerRun) -> None:
-        database.conn.execute(SCHEMA)
+        database.conn.execute(query("peers_textbook_create", ""))
 
     def publish(self, conn: psycopg.Connection[Any], samples: Sequence[Sample], run: PeerRun) -> None:
-        conn.execute(INSERT, ([each.key for each in samples], [each.text for each in samples]))
+        values = {"keys": [each.key for each in samples], "payloads": [each.text for each in samples]}
+        conn.execute(query("peers_textbook_insert", ""), values)
 
     def commands(self, run: PeerRun) -> list[list[str]]:
         return [[sys.executable, program("work_textbook.py")] for _ in range(run.processes)]
 
     def is_done(self, conn: psycopg.Connection[Any], run: PeerRun) -> bool:
-        return conn.execute("select from outbox limit 1").fetchone() is None
+        return conn.execute(query("peers_textbook_waiting", "")).fetchone() is None

@@ -7,8 +7,12 @@ import time
 import psycopg
 from reporting import RUN, handler, wait_for_go
 
+from partbox_lab.sql import query
+
 PAUSE = 0.01  # seconds between ticks, and between looks for a batch
-EVENTS = "select ev_id, ev_type, ev_data, ev_extra1 from pgq.get_batch_events(%s)"
+NEXT, EVENTS, FINISH, TICK = (
+    query(name, "") for name in ("peers_pgq_next", "peers_pgq_events", "peers_pgq_finish", "peers_pgq_tick")
+)
 
 
 def main() -> None:
@@ -19,19 +23,19 @@ def main() -> None:
             threading.Thread(target=tick, daemon=True).start()
         wait_for_go()
         while True:
-            (batch,) = conn.execute("select pgq.next_batch(%s, 'bench')", (queue,)).fetchone() or (None,)
+            (batch,) = conn.execute(NEXT, {"queue": queue}).fetchone() or (None,)
             if batch is None:
                 time.sleep(PAUSE)
                 continue
-            for row in conn.execute(EVENTS, (batch,)):
+            for row in conn.execute(EVENTS, {"batch": batch}):
                 handle(row)
-            conn.execute("select pgq.finish_batch(%s)", (batch,))
+            conn.execute(FINISH, {"batch": batch})
 
 
 def tick() -> None:
     with psycopg.connect(RUN["dsn"], autocommit=True) as conn:
         while True:
-            conn.execute("select pgq.ticker()")
+            conn.execute(TICK)
             time.sleep(PAUSE)
 
 

@@ -5,13 +5,17 @@ import json
 import psycopg
 from reporting import RUN, handler, wait_for_go
 
-CLAIM = "select id, key, payload::text from outbox order by id limit 100 for update skip locked"
+from partbox_lab.sql import query
+
+LISTEN, CLAIM, DELETE = (
+    query(name, "") for name in ("peers_textbook_listen", "peers_textbook_claim", "peers_textbook_delete")
+)
 
 
 def main() -> None:
     handle = handler(lambda row: json.loads(row[2])["number"])
     with psycopg.connect(RUN["dsn"], autocommit=True) as conn:
-        conn.execute("listen outbox")
+        conn.execute(LISTEN)
         wait_for_go()
         while True:
             with conn.transaction():
@@ -19,7 +23,7 @@ def main() -> None:
                 for row in rows:
                     handle(row)
                 if rows:
-                    conn.execute("delete from outbox where id = any(%s)", ([row[0] for row in rows],))
+                    conn.execute(DELETE, {"ids": [row[0] for row in rows]})
             if not rows:
                 next(conn.notifies(timeout=1, stop_after=1), None)
 
