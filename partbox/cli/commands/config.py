@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from partbox.cli.shell.flags import load, typed
-from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.options import OutboxOptions, bundled
 from partbox.cli.shell.output import console, print_json, table
 from partbox.cli.shell.target import load_target
 from partbox.cli.views.settings_page import page
@@ -32,9 +32,8 @@ class ShownSetting(NamedTuple):
     meaning: str
 
 
-def config(
-    target: Target = None, dsn: Dsn = None, schema: Schema = None, json: Json = False, markdown: Markdown = False
-) -> None:
+@bundled
+def config(*, target: Target = None, outbox: OutboxOptions, markdown: Markdown = False) -> None:
     """Show every setting: its meaning, its value, the origin of that, and what it overrules; secrets are masked.
 
     Every setting is an option of all commands that use settings, such as --lease 10s or --pooler; an option comes
@@ -45,8 +44,8 @@ def config(
     if markdown:
         typer.echo(page(), nl=False)
         return
-    shown = _shown(target, {"dsn": dsn, "schema": schema})
-    if json:
+    shown = _shown(target, {"dsn": outbox.dsn, "schema": outbox.schema})
+    if outbox.json:
         print_json({name: each._asdict() for name, each in shown.items()})
     else:
         rows = ((name, each.value, _why(each), each.meaning.replace("`", "")) for name, each in shown.items())

@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from partbox.cli.shell.flags import database, load
-from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import OutboxOptions, bundled
 from partbox.cli.shell.output import console, counted, in_one_line, print_json
 from partbox.doctor.checks import DATABASE, SCHEMA
 from partbox.doctor.docs_page import page
@@ -30,13 +30,9 @@ LONGEST = 2_000  # characters of a line
 STYLES = {Severity.PROBLEM: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
+@bundled
 def doctor(
-    transactions_over: Over = LONG,
-    strict: Strict = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    *, transactions_over: Over = LONG, strict: Strict = False, outbox: OutboxOptions, markdown: Markdown = False
 ) -> None:
     """Diagnose the outbox: causes, evidence, remedies. Changes nothing.
 
@@ -47,15 +43,15 @@ def doctor(
     if markdown:
         typer.echo(page(), nl=False)
         return
-    settings = load(flags={"dsn": dsn, "schema": schema})
+    settings = outbox.settings()
     limits = limits_of(settings, _length(transactions_over))
     try:
         found = examine(lambda: database(settings), settings, limits)
     except (PartboxError, psycopg.Error) as error:
-        if not json:
+        if not outbox.json:
             raise
         found = report(settings.schema_name, [_failed(error)])
-    if json:
+    if outbox.json:
         print_json(found)
     else:
         _print(console(), found)

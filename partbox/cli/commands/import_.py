@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from partbox.archive.source import source_of
-from partbox.cli.shell.flags import database, load
-from partbox.cli.shell.options import Dsn, Json, Schema
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import OutboxOptions, bundled
 from partbox.cli.shell.output import in_one_line, printable
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry, print_line, print_restored
@@ -110,7 +110,9 @@ REST = 4  # and as many times as long as a pass takes
 SAY_EVERY = 10.0  # seconds
 
 
+@bundled
 def import_(  # its parameters are its options
+    *,
     from_: From = None,
     map: Map = None,
     set: Set = None,
@@ -131,9 +133,7 @@ def import_(  # its parameters are its options
     dry_run: DryRun = False,
     skip_bad: SkipBad = False,
     follow: Follow = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    outbox: OutboxOptions,
 ) -> None:
     """Take over the table of another outbox: its pending rows in order, what failed as dead records, each once.
 
@@ -146,7 +146,7 @@ def import_(  # its parameters are its options
     """
     given = locals()
     _check_either(from_, archive, given)
-    settings = load(flags={"dsn": dsn, "schema": schema})
+    settings = outbox.settings()
     raise typer.Exit(_import(settings, given) if archive is None else _restore(settings, given))
 
 
@@ -186,7 +186,7 @@ def _restore(settings: Settings, given: Mapping[str, Any]) -> int:
             stopped=stopped.is_set,
             progress=lambda sofar: progress(sofar.read, max(sofar.total, sofar.read)),
         )
-    return print_restored(restored, given["json"], dry_run)
+    return print_restored(restored, given["outbox"].json, dry_run)
 
 
 def _plan(given: Mapping[str, Any]) -> ImportPlan:
@@ -197,7 +197,7 @@ def _plan(given: Mapping[str, Any]) -> ImportPlan:
 
 def _import(settings: Settings, given: Mapping[str, Any]) -> int:
     """Import a table, or tell what would be; return the exit code."""
-    plan, follow, json = _plan(given), given["follow"], given["json"]
+    plan, follow, json = _plan(given), given["follow"], given["outbox"].json
     if given["dry_run"]:
         if follow:
             raise PartboxError("--dry-run looks once: leave --follow out")

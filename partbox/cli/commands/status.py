@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partbox.cli.shell.flags import database, load
-from partbox.cli.shell.options import Dsn, Json, Schema, Subscription
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import OutboxOptions, Subscription, bundled
 from partbox.cli.shell.output import age, console, counted, in_short, moment, print_json, printable, table
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
@@ -42,13 +42,9 @@ Show = Callable[[Sighting], None]
 Line = tuple[str, str]
 
 
+@bundled
 def status(
-    watch: Watch = False,
-    every: Every = "1s",
-    subscription: Subscription = "default",
-    dsn: Dsn = None,
-    schema: Schema = None,
-    json: Json = False,
+    *, watch: Watch = False, every: Every = "1s", subscription: Subscription = "default", outbox: OutboxOptions
 ) -> None:
     """Show the worker processes, their partitions, and what is pending or parked.
 
@@ -58,11 +54,11 @@ def status(
     Example: partbox status --dsn postgresql://localhost/shop --watch
     """
     pause = interval(every)
-    settings = load(flags={"dsn": dsn, "schema": schema})
+    settings = outbox.settings()
     if watch:
-        _watch(settings, subscription, pause, json)
+        _watch(settings, subscription, pause, outbox.json)
     else:
-        _once(settings, subscription, json)
+        _once(settings, subscription, outbox.json)
 
 
 def _once(settings: Settings, subscription: str, json: bool) -> None:
