@@ -1,4 +1,4 @@
-"""The settings: defaults, and the places that values come from.
+"""The settings: `Settings` declares them, `load` gathers their values and names the place of each.
 
 A value is taken from the first place that gives one: command line > keyword > environment (`PARTBOX_LEASE`) > TOML
 file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table
@@ -19,54 +19,18 @@ from partbox.duration import seconds, written
 from partbox.errors import SettingsError
 from partbox.protocol import outage
 from partbox.protocol.retry import Exponential, Jittered, RetryPolicy, policy_of
-from partbox.settings import environment
-from partbox.settings.forms import archive_place, http_address, metric_name, node_name
+from partbox.settings import environment, forms
+from partbox.settings.environment import CONFIG
 from partbox.settings.relay_target import RelayTarget, targets_of
 from partbox.text.dsn import shown as dsn_shown
 from partbox.text.printing import printable_line
 from partbox.text.secrets import MASK, masked
 from partbox.text.suggestions import hint
 
-CONFIG = environment.CONFIG
-
-
-def _none_of_text(value: object) -> object:
-    """Files and environments have no null: "none" and "off" stand for it."""
-    nothing = value is False or (isinstance(value, str) and value.strip().lower() in ("none", "off"))
-    return None if nothing else value
-
-
-def _on_or_off(value: object) -> object:
-    """A bool of a file or a flag: in TOML `bell = false` is at hand."""
-    return ("off", "on")[value] if isinstance(value, bool) else _lower(value)
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _optional_seconds(value: object) -> object:
-    value = _none_of_text(value)
-    return None if value is None else seconds(value)
-
-
-def _schema_name(value: object) -> object:
-    if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
-        raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
-    if isinstance(value, str) and "$$" in value:
-        raise ValueError("a schema name holds no $$, which ends the text of a function: choose another")
-    return value
-
-
-def _routing(value: object) -> object:
-    if callable(value) or value in ("dead", "ignore", "retry"):
-        return value
-    raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
-
-
 Duration = Annotated[float, BeforeValidator(seconds)]
 Interval = Annotated[float, Field(gt=0), BeforeValidator(seconds)]
 Count = Annotated[int, Field(ge=1)]
+OptionalText = Annotated[str | None, BeforeValidator(forms.none_of_text)]
 Blocking = Literal["block", "continue"]
 Routing = Literal["dead", "ignore", "retry"] | Callable[[Any], Any]
 
@@ -84,12 +48,12 @@ class Settings(BaseModel):
     )
 
     dsn: str | None = Field(default=None, description="the database: `postgresql://…`, key=value pairs, or `embedded:`")
-    schema_name: Annotated[str, BeforeValidator(_schema_name)] = Field(
+    schema_name: Annotated[str, BeforeValidator(forms.schema_name)] = Field(
         default="partbox", alias="schema", description="the schema that holds the outbox; several can share a database"
     )
     enabled: bool = Field(default=True, description="false: publishing works, workers deliver nothing and say so")
     auto_migrate: bool = Field(default=False, description="create or migrate the schema at start")
-    node: Annotated[str, BeforeValidator(node_name)] = Field(
+    node: Annotated[str, BeforeValidator(forms.node_name)] = Field(
         default_factory=socket.gethostname, description="the name of this host in `partbox status`"
     )
     processes: Count = Field(default_factory=usable_processors, description="worker processes of a node")
@@ -107,10 +71,10 @@ class Settings(BaseModel):
     )
     lease: Interval = Field(default=6.0, description="how long a silent process keeps its partitions")
     drain_timeout: Duration = Field(default=15.0, description="how long a stopping process waits for running handlers")
-    handler_timeout: Annotated[float | None, Field(gt=0), BeforeValidator(_optional_seconds)] = Field(
+    handler_timeout: Annotated[float | None, Field(gt=0), BeforeValidator(forms.optional_seconds)] = Field(
         default=None, description="how long a handler may run"
     )
-    max_attempts: Annotated[int | None, Field(ge=1), BeforeValidator(_none_of_text)] = Field(
+    max_attempts: Annotated[int | None, Field(ge=1), BeforeValidator(forms.none_of_text)] = Field(
         default=10, description="calls of a handler for one event, the first included; `none` = for ever"
     )
     retry: Annotated[RetryPolicy, BeforeValidator(policy_of)] = Field(
@@ -125,7 +89,7 @@ class Settings(BaseModel):
     circuit: Annotated[outage.ErrorNames | None, BeforeValidator(outage.circuit)] = Field(
         default=outage.USUAL, description="errors that say that what a handler calls is away, or `off` (see handlers)"
     )
-    on_unroutable: Annotated[Routing, BeforeValidator(_routing)] = Field(
+    on_unroutable: Annotated[Routing, BeforeValidator(forms.routing)] = Field(
         default="dead",
         description="the fate of an event without handler: `dead`, `ignore` (the default of other subscriptions than "
         "`default`), `retry` (right in rolling deploys); as a keyword also a function from event to outcome",
@@ -133,26 +97,26 @@ class Settings(BaseModel):
     max_payload: ByteSize = Field(default=ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
     error_limit: Count = Field(default=4_000, description="characters kept of a handler's error")
     retain_done: Duration = Field(default=7 * 86_400.0, description="how long handled records are kept, from publish")
-    retain_size: Annotated[ByteSize | None, Field(gt=0), BeforeValidator(_none_of_text)] = Field(
+    retain_size: Annotated[ByteSize | None, Field(gt=0), BeforeValidator(forms.none_of_text)] = Field(
         default=None, description="bytes of the log beyond which its oldest handled segments go early; `none`: no limit"
     )
     retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
     retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
-    archive: Annotated[str | None, BeforeValidator(archive_place), BeforeValidator(_none_of_text)] = Field(
+    archive: Annotated[str | None, BeforeValidator(forms.archive_place), BeforeValidator(forms.none_of_text)] = Field(
         default=None,
         description="where records are written before they leave the log: a directory, or a URL such as "
         "`s3://bucket/prefix`; `none`: nowhere",
     )
     purge_interval: Interval = Field(default=3_600.0, description="time between two purges")
     purge_batch: Count = Field(default=500, description="rows one purge transaction deletes")
-    metrics_prefix: Annotated[str, BeforeValidator(metric_name)] = Field(
+    metrics_prefix: Annotated[str, BeforeValidator(forms.metric_name)] = Field(
         default="partbox", description="the first part of every metric's name"
     )
-    http: Annotated[str | None, BeforeValidator(http_address), BeforeValidator(_none_of_text)] = Field(
+    http: Annotated[str | None, BeforeValidator(forms.http_address), BeforeValidator(forms.none_of_text)] = Field(
         default=None, description="`host:port` of metrics, health checks and the live page, or `off`"
     )
-    http_names: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+    http_names: OptionalText = Field(
         default=None,
         description="other names by which metrics and health checks are asked for, such as "
         "`outbox.example.org,proxy.example.org`; `*`: any (see metrics)",
@@ -160,29 +124,29 @@ class Settings(BaseModel):
     log_format: Literal["text", "json"] = Field(
         default="text", description="how `partbox worker` and its processes log: `text`, or `json`, an object a line"
     )
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(forms.lower)] = Field(
         default="info",
         description="the least level that they log: `debug` (with the trace of every error that is retried), `info`, "
         "`warning`, `error`",
     )
-    http_token: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+    http_token: OptionalText = Field(
         default=None, description="what the live page's actions ask for, 16 or more letters, digits, `-`, `_`; a secret"
     )
     relay: Annotated[tuple[RelayTarget, ...], BeforeValidator(targets_of)] = Field(
         default=(), description="where `partbox relay` sends events of which types, without `--to`: tables (see relay)"
     )
-    webhook_secret: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+    webhook_secret: OptionalText = Field(
         default=None,
         description="what signs the requests of `partbox relay` to webhooks without a `secret` of their own: `whsec_` "
         "and base64; a secret",
     )
     pooler: bool = Field(default=False, description="connections pass a transaction pooler: send no session options")
-    bell: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = Field(
+    bell: Annotated[Literal["auto", "on", "off"], BeforeValidator(forms.on_or_off)] = Field(
         default="auto",
         description="publishers wake idle workers: `auto`: where nothing stands in the way; `on`: also where the "
         "server lets transactions be prepared, of which none may publish; `off`",
     )
-    listen_dsn: Annotated[str | None, BeforeValidator(_none_of_text)] = Field(
+    listen_dsn: OptionalText = Field(
         default=None, description="the same database past a pooler, where workers listen for what wakes them"
     )
 
@@ -257,11 +221,10 @@ def _keywords(given: Mapping[str, Any]) -> dict[str, _Given]:
 
 
 def _flags(given: Mapping[str, Any]) -> dict[str, _Given]:
-    return {name: _Given(value, _option(name, value)) for name, value in given.items() if value is not None}
+    def option(name: str, value: Any) -> str:
+        return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
 
-
-def _option(name: str, value: Any) -> str:
-    return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+    return {name: _Given(value, option(name, value)) for name, value in given.items() if value is not None}
 
 
 def _from_environment() -> dict[str, _Given]:
@@ -343,20 +306,14 @@ def _remedy(error: Mapping[str, Any]) -> str:
 
 def _check_together(settings: Settings) -> None:
     """Settings that only make sense in relation to each other."""
-    if not settings.heartbeat < settings.lease / 3:
-        raise _contradiction(
-            settings,
-            "heartbeat",
-            "lease",
-            "shorter than a third of",
-            "two heartbeats may be lost before a process is given up",
-        )
+    longest, below = settings.lease / 3, "shorter than a third of"
+    if not settings.heartbeat < longest:
+        reason = "two heartbeats may be lost before a process is given up"
+        raise _contradiction(settings, "heartbeat", "lease", below, reason)
     if settings.poll_busy > settings.poll_idle:
         raise _contradiction(settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off")
-    if not settings.poll_idle < settings.lease / 3:
-        raise _contradiction(
-            settings, "poll_idle", "lease", "shorter than a third of", "a process that sleeps longer looks dead"
-        )
+    if not settings.poll_idle < longest:
+        raise _contradiction(settings, "poll_idle", "lease", below, "a process that sleeps longer looks dead")
 
 
 def _contradiction(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:

@@ -1,8 +1,48 @@
-"""Forms of settings that are texts; a function returns the value, or raises ValueError with the form it must have."""
+"""Forms of settings: a function returns the value to check, or raises ValueError with the form that it must have."""
 
 import re
 
+from partbox.duration import seconds
+
 LONGEST = 255  # characters of a name
+
+
+def none_of_text(value: object) -> object:
+    """None for "none" and "off": files and environments have no null."""
+    nothing = value is False or (isinstance(value, str) and value.strip().lower() in ("none", "off"))
+    return None if nothing else value
+
+
+def on_or_off(value: object) -> object:
+    """A bool of a file or a flag as "on" or "off": in TOML `bell = false` is at hand."""
+    return ("off", "on")[value] if isinstance(value, bool) else lower(value)
+
+
+def lower(value: object) -> object:
+    """A text in small letters."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def optional_seconds(value: object) -> object:
+    """A duration, or None."""
+    value = none_of_text(value)
+    return None if value is None else seconds(value)
+
+
+def schema_name(value: object) -> object:
+    """The name of a schema that PostgreSQL takes, and the text of a function may quote."""
+    if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
+        raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
+    if isinstance(value, str) and "$$" in value:
+        raise ValueError("a schema name holds no $$, which ends the text of a function: choose another")
+    return value
+
+
+def routing(value: object) -> object:
+    """The fate of an event without handler, or a function that decides it."""
+    if callable(value) or value in ("dead", "ignore", "retry"):
+        return value
+    raise ValueError("use 'dead', 'ignore' or 'retry', or in Python a function from event to outcome")
 
 
 def archive_place(value: object) -> object:
