@@ -249,7 +249,7 @@ def test_a_worker_that_has_failed_lets_its_lease_end_and_tells_nothing_else_of_i
         conn.execute("update partbox.meta set xid = '3' where key = 'marker'")
         conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox poller'")
         eventually(lambda: worker._worker.failure)
-        eventually(lambda: not worker._ward.vouched)
+        eventually(lambda: not worker._process.vouched)
     assert "is a logical copy" in caplog.text
     assert "neither read nor saved" not in caplog.text
 
