@@ -27,7 +27,7 @@ from partbox.doctor.limits import limits_of
 from partbox.embedded.server import Server
 from partbox.settings import load
 from partbox_lab.chaos.network import HANG, HOST, Network, Wire
-from partbox_lab.chaos.oracle import judge
+from partbox_lab.chaos.oracle import HistoryVerdict, LoggedEvent, judge
 
 pytestmark = pytest.mark.every_version("a standby is promoted")
 
@@ -150,6 +150,14 @@ def causes(dsn: str) -> list[str]:
     return [each.cause for each in examine(lambda: dsn, settings, limits_of(settings, 60.0)).findings]
 
 
+def told_of(cluster: Any, published: list[LoggedEvent], verdict: HistoryVerdict) -> str:
+    """All that is known of the first aggregate whose order was broken, and the logs of the nodes."""
+    its = {one.aggregate for one in verdict.too_early[:1]}
+    calls = cluster.journal.deliveries(lambda one: one.aggregate in its)
+    logs = (f"{node.name}:\n{node.log}" for node in cluster.nodes)
+    return "\n".join([*map(str, (one for one in published if one.aggregate in its)), *map(str, calls), *logs])
+
+
 @pytest.mark.thorough
 def test_all_that_exists_is_delivered_whatever_was_remembered_of_a_lost_tail(new_cluster, pair, caplog):
     with psycopg.connect(pair.dsns[0], autocommit=True) as conn:
@@ -194,7 +202,7 @@ def test_all_that_exists_is_delivered_whatever_was_remembered_of_a_lost_tail(new
     assert existing <= seen
     verdict = judge(published, cluster.journal.deliveries(lambda one: one.event in existing))
     verdict.backwards.clear()  # progress is taken back too: an owner repeats a suffix
-    assert verdict.wrong() == {}
+    assert verdict.wrong() == {}, told_of(cluster, published, verdict)
     conn = cluster.owners.conn
     effects = conn.execute("select count(*) from partbox.record where event_type = 'Effect'").fetchone()
     assert conn.execute("select count(distinct event) from effect").fetchone() == effects
