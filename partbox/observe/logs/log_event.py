@@ -6,7 +6,7 @@ Texts of events and errors are cut, escaped and rid of passwords first.
 import logging
 import threading
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from psycopg.errors import DiskFull
 
@@ -70,9 +70,10 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 def _traced(error: BaseException | Traced | None) -> Traced | None:
     """The `exc_info` of an error, without calling the error, which may be anything."""
-    if error is None or isinstance(error, tuple):
+    if error is None or type(error) is tuple:  # isinstance would ask the error for its class
         return error
-    return type(error), error, _TRACEBACK(error)
+    failed = cast("BaseException", error)
+    return type(failed), failed, _TRACEBACK(failed)
 
 
 def _of(event: DeliveredEvent) -> dict[str, object]:

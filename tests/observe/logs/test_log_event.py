@@ -51,6 +51,16 @@ def test_a_filter_that_fails_harms_nobody(caplog):
         log.removeFilter(fails)
 
 
+def test_an_error_that_does_not_tell_its_class_is_logged_and_ends_nothing(caplog):
+    class SilentError(Exception):
+        @property
+        def __class__(self):
+            raise ValueError("do not ask")
+
+    log_event(log, "dead_letter_failed", "said", delay=1, trace=SilentError("refused"))
+    assert "said" in caplog.text
+
+
 @pytest.fixture
 def formatted():
     """What a handler of ours writes of each line, as text and as JSON, formatted where it is logged."""
