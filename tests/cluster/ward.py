@@ -1,5 +1,6 @@
 """A cluster whose handlers end badly, and the fate of their events."""
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -75,10 +76,11 @@ class Ward:
         row = self.conn.execute("select count(*) from partbox.partition where suspect_until_id is not null").fetchone()
         return int(row[0])
 
-    def settled(self, timeout: float = 60) -> None:
+    def settled(self, timeout: float = 60, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait until everything but the poison is delivered, and nothing but dead poison is parked."""
 
         def all_done() -> bool:
+            meanwhile()
             missing = {one.event for one in self.cluster.ledger.published()} - self.cluster.journal.ended()
             assert missing <= self.poison, (
                 f"{len(missing - self.poison)} are not delivered; parked: {self.parked()[:9]}"
