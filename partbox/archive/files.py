@@ -14,7 +14,7 @@ from partbox.errors import PartboxError
 
 ENDING = ".jsonl.zst"
 DIGITS = 19
-"""Of an id, with zeros in front: so texts sort as numbers do."""
+"""Digits of an id in a file name, padded with zeros: names sort as numbers do."""
 DIGEST = 12
 
 _NAME = re.compile(r"record-([0-9]{1,19})-([0-9]{1,19})-([0-9a-f]{12})\.jsonl\.zst")

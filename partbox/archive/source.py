@@ -12,7 +12,7 @@ from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 
 ENDINGS: Final = (ENDING, ".jsonl")
-"""Of a file that is itself named: one of an archive, or what somebody took out of it."""
+"""Endings of a file that may be named instead of an archive: one of its files, packed or unpacked."""
 
 
 class Entry(NamedTuple):

@@ -142,7 +142,7 @@ class DeliveryMeter:
         )
 
     def lags(self) -> tuple[float, float] | None:
-        """Those of the whole run."""
+        """The lags of the whole run in seconds, (median, 99th percentile); None before the first delivery."""
         return _percentiles(self._lags)
 
 

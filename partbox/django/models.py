@@ -11,7 +11,7 @@ from partbox.django.conf import table
 
 
 class Json(models.JSONField):
-    """Of type json, which psycopg decodes; Django's own field is of jsonb, and decodes by itself.
+    """A field of type json, which psycopg decodes; Django's own is of type jsonb and decodes by itself.
 
     Filters compare as jsonb: json has no operators. Values that are read are not cast: jsonb lacks U+0000.
     """

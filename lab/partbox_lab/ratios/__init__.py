@@ -7,4 +7,4 @@ from pathlib import Path
 from typing import Final
 
 TESTS: Final = Path(__file__).resolve().parents[3] / "tests"
-"""Those of the checkout."""
+"""The folder of the checkout's tests, whose brokers the ratios are measured with."""

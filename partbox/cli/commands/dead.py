@@ -61,7 +61,7 @@ class DeadFilters:
     until: Until = None
 
     def given(self) -> dict[str, Any]:
-        """Those that were given, by their names in Python."""
+        """The filters that were given, by their names in Python."""
         named = {"event_type" if name == "type" else name: value for name, value in asdict(self).items()}
         return {name: value for name, value in named.items() if value is not None}
 

@@ -26,7 +26,7 @@ class Incarnation(NamedTuple):
 
 
 UNKNOWN = Incarnation(None, None)
-"""Of a server that cannot tell: PostgreSQL 14, or a role that may not set the sequence."""
+"""The incarnation of a server that cannot tell: PostgreSQL 14, or a role that may not set the sequence."""
 
 
 def begin(conn: Connection[Any], schema: str) -> Incarnation:

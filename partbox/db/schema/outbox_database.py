@@ -24,7 +24,7 @@ class OutboxDatabase:
     _migrated: set[Callable[[], str]] = field(default_factory=set, compare=False)
 
     def under(self, flags: Mapping[str, Any]) -> "OutboxDatabase":
-        """It with the options of a command line put first, None meaning "not given"; SettingsError."""
+        """A copy in which options of a command line win; None means not given. Raises SettingsError."""
         settings = self.settings.under(flags)
         return OutboxDatabase(self.dsn if flags.get("dsn") is None else settings.dsn, settings)
 
