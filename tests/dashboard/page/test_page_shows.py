@@ -31,7 +31,7 @@ def test_the_token_allows_actions_from_the_address_which_it_leaves_or_entered_an
     seen.page.reload()
     seen.waits_for("#access", "Actions unlocked")
     seen.page.locator("#access").click()
-    seen.waits_for("#access", "Read-only")
+    seen.waits_for("#access", "Read-only: unlock")
     seen.page.evaluate(f"location.hash = 'token={TOKEN}'")
     seen.waits_for("#access", "Actions unlocked")
     seen.page.evaluate("location.hash = 'token=wrong'")
@@ -42,7 +42,7 @@ def test_the_token_allows_actions_from_the_address_which_it_leaves_or_entered_an
 def test_a_wrong_token_is_refused_in_the_dialog_and_enter_unlocks_once(live, plant, tab):
     plant.park("7")
     seen = tab(live.address, expected=("401",))
-    seen.waits_for("#access", "Read-only").click()
+    seen.waits_for("#access", "Read-only: unlock").click()
     field = seen.page.get_by_label("Token", exact=True)
     field.fill("a-token-of-this-tesT")
     seen.page.keyboard.press("Enter")
