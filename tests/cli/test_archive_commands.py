@@ -20,6 +20,7 @@ def old(conn, monkeypatch, dsn):
     conn.execute("update partbox.partition set last_id = 5, floor_id = 5")
 
 
+@pytest.mark.thorough
 def test_what_expires_is_archived_and_comes_back(partbox, old, tmp_path, conn):
     place = str(tmp_path / "archive")
     dry = partbox("purge", "--archive", place, "--dry-run")

@@ -85,6 +85,7 @@ def reloaded(forks, dsn, tmp_path: Path):
         each.process.wait()
 
 
+@pytest.mark.thorough
 def test_an_event_waits_for_its_handler_to_be_written_and_a_syntax_error_for_its_mending(reloaded, dsn):
     worker = reloaded()
     worker.publish("OrderPaid")
@@ -105,6 +106,7 @@ def test_an_event_waits_for_its_handler_to_be_written_and_a_syntax_error_for_its
     assert "Traceback" not in worker.log.read_text()
 
 
+@pytest.mark.thorough
 def test_what_the_application_says_of_unroutable_events_counts(reloaded, dsn):
     worker = reloaded(', on_unroutable="dead"')
     worker.publish("OrderPaid")
@@ -120,6 +122,7 @@ def test_a_worker_that_cannot_start_is_ended_by_one_signal(reloaded):
     assert worker.process.wait() == 0
 
 
+@pytest.mark.thorough
 def test_a_worker_ends_when_the_process_that_looks_at_the_files_was_killed(reloaded):
     worker = reloaded()
     worker.publish("OrderPlaced")
@@ -130,6 +133,7 @@ def test_a_worker_ends_when_the_process_that_looks_at_the_files_was_killed(reloa
     eventually(lambda: not inner.is_running(), timeout=90)
 
 
+@pytest.mark.thorough
 def test_a_closed_terminal_ends_the_worker_in_order(reloaded):
     """The kernel tells the process that looks at the files alone: the other one has a process group of its own."""
     worker = reloaded()

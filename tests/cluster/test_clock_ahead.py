@@ -106,6 +106,7 @@ def skewed(cluster, calendar, clocked, monkeypatch):
     return Skewed(cluster, calendar, clocked, monkeypatch)
 
 
+@pytest.mark.thorough
 def test_a_node_a_day_ahead_takes_nothing_over_and_loses_nothing_however_its_clock_is_set(skewed):
     before = skewed.owners()
     with publishing(skewed.cluster.ledger):

@@ -260,6 +260,7 @@ def test_a_forgotten_stop_does_not_hang_the_exit(dsn, tmp_path):
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_script_runs_processes_with_the_handlers_defined_in_it(outbox, dsn, tmp_path):
     names = [f"guest-{number}" for number in range(40)]
     publish(outbox, *names)

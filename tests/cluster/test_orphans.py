@@ -3,10 +3,12 @@
 import signal
 import time
 
+import pytest
 from ledger import publishing
 from waiting import eventually
 
 
+@pytest.mark.thorough
 def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(cluster):
     killed = cluster.node("killed", processes=1, lease=3, fresh=True)
     cluster.balanced(1)

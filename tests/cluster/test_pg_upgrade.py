@@ -60,6 +60,7 @@ def standby(own_server: Any, folder: Path) -> Iterator[Path]:
         yield address
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_after_a_pg_upgrade_workers_go_on(old_and_new, consumer):
     old, new = old_and_new

@@ -164,6 +164,7 @@ def test_who_has_not_said_that_there_is_one_is_told_how(new_pgbouncer, cast, mon
         outbox.drain()
 
 
+@pytest.mark.thorough
 def test_a_cluster_behind_it_survives_kills_a_join_and_its_restart(new_pgbouncer, cast, conn, new_cluster, unprepared):
     for statement in FOR_POOLED_WORKERS:
         conn.execute(sql.SQL(statement).format(sql.Identifier(cast.worker)))

@@ -65,6 +65,7 @@ def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(wa
     assert node.stop() == 0
 
 
+@pytest.mark.thorough
 def test_a_handler_that_takes_too_much_memory_ends_dead_and_nothing_beside_it_does(ward):
     """The kernel kills its process, each time that it runs: the largest one in a control group of the whole node.
 

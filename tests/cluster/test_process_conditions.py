@@ -198,6 +198,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_worker_inside_an_application_delivers_whatever_that_changes(
     start: Callable[..., dict[str, Any]], published: list[str], ledger: Path, change: str

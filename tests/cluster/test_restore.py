@@ -62,6 +62,7 @@ def consumer(tmp_path: Path) -> Iterator[Callable[[str, str], Consumer]]:
         yield new
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(240)
 def test_a_dump_of_an_outbox_at_work_goes_on_in_another_cluster(dsn, conn, ledger, consumer, elsewhere, tmp_path):
     file = tmp_path / "shop.dump"

@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 from effort import examples
 from ledger import publishing
 from waiting import eventually
@@ -11,6 +12,7 @@ EACH = 40
 """Events that the new cluster handles before the next node is replaced: the load goes on throughout."""
 
 
+@pytest.mark.thorough
 def test_a_rolling_deploy_of_all_nodes_under_load_delivers_everything_once_and_in_order(cluster):
     """Half of the new nodes come before the old one goes, as with a surge; the other half when it has gone."""
     running = [cluster.node(f"old-{number}") for number in range(NODES)]

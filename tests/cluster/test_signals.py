@@ -33,6 +33,7 @@ def test_a_closed_terminal_lets_running_handlers_finish(cluster, times):
     assert cluster.owners.instances() == {}
 
 
+@pytest.mark.thorough
 def test_under_nohup_a_closed_terminal_changes_nothing(cluster):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -16,6 +16,7 @@ def pids(ward):
     return set(ward.cluster.owners.instances("node").values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("event_type", ["Hang", pytest.param("HangInPool", marks=pytest.mark.soak), "AsyncBlock"])
 def test_a_handler_that_cannot_be_cancelled_ends_its_process_and_everything_else_flows(ward, event_type):
     """The lease is so long that what is delivered in time was released, or freed because the death is known."""

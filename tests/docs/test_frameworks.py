@@ -147,6 +147,7 @@ def test_a_worker_in_the_lifespan_of_fastapi_delivers_by_an_engine_of_its_own(ru
     assert conn.execute("select total, count(*) from orders group by total").fetchall() == [(84, 40)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 def test_its_handlers_cannot_use_the_engine_of_the_requests_which_are_answered_all_the_same(run, conn, driver):
     trap = changed(served(), "engine_of_handlers().begin() as", "sessions.begin() as").replace(

@@ -146,6 +146,7 @@ def test_the_program_of_the_page_on_monitoring_shows_what_there_is(reader):
 FIRST = re.compile(r"^# (\w+\.py)$", re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_the_programs_of_the_page_on_integrations_publish_by_every_library(reader, empty_dsn):
     parts = conninfo_to_dict(empty_dsn)
     reader.environment |= {"PGHOST": parts["host"], "PGUSER": parts["user"], "PGDATABASE": parts["dbname"]}
@@ -189,6 +190,7 @@ call_command("migrate")
 NAMED = re.compile(r"^# ([\w/]+\.py)", re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_the_project_of_the_page_on_django_gets_from_startproject_to_a_delivered_event(reader, empty_dsn):
     parts = conninfo_to_dict(empty_dsn)
     reader.environment |= {"PGHOST": parts["host"], "PGUSER": parts["user"], "PGDATABASE": parts["dbname"]}
@@ -244,6 +246,7 @@ def tested(tmp_path):
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_the_tests_of_the_page_on_testing_pass(tested, server):
     environment = {name: value for name, value in os.environ.items() if name != "PARTBOX_TEST_BINARIES"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]

@@ -15,6 +15,7 @@ def bench(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.thorough
 def test_the_relay_is_measured_beside_the_brokers_own_library(dsn, tmp_path):
     Redis(tmp_path)  # skips where it is not installed
     ran = bench(dsn, "redis", "--events", "50", "--aggregates", "5", "--rounds", "1")
@@ -24,6 +25,7 @@ def test_the_relay_is_measured_beside_the_brokers_own_library(dsn, tmp_path):
     assert re.search(r"relay / sending directly, redis: +[\d.]+ \(budget: at least 0.70, (met|MISSED)\)", ran.stdout)
 
 
+@pytest.mark.thorough
 def test_a_broker_that_is_not_installed_is_skipped_and_said(dsn, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     ran = bench(dsn, "redis")

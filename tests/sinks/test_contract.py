@@ -90,6 +90,7 @@ def unquoted(attributes):
     return {name: unquote(text) if "%25" in text or "%C3" in text else text for name, text in attributes.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("faults")
 def test_what_is_sent_while_the_broker_is_out_of_reach_arrives(outbox: Outbox, conn, place, sink):
     sink._timeout = 3.0  # librdkafka itself waits for a broker without end
@@ -185,6 +186,7 @@ def test_what_is_acknowledged_late_is_not_given_up(outbox: Outbox, conn, place, 
     check(place.all(), range(60))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("faults")
 def test_a_broker_that_never_answers_counts_as_out_of_reach_until_it_does(outbox: Outbox, conn, place, in_flight):
     """Only while it is held: what is slow for a second is no broker out of reach, and a busy machine is slow."""

@@ -66,6 +66,7 @@ def test_a_relay_to_a_topic_that_is_missing_does_not_start(relay, nowhere, missi
     assert {each.name for each in Outbox(dsn).subscriptions.list()} == {"default"}
 
 
+@pytest.mark.thorough
 def test_a_relay_to_a_topic_that_is_there_starts(relay, place, dsn, conn):
     publish(Outbox(dsn), conn, range(10))
     code, said = relay(place.broker.strict_url, place.topics[0])

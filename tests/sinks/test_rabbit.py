@@ -33,6 +33,7 @@ def connections(broker):
     return [each.laddr.port for each in found if each.raddr and each.raddr.port == broker.port]
 
 
+@pytest.mark.thorough
 def test_an_alarm_that_blocks_publishers_is_an_outage_that_ends_no_connection(dsn, conn, place, alarm, monkeypatch):
     broker, sink = place.broker, sink_of(place.broker.url, place.template)
     sink._timeout, in_flight = 1.0, Flight(sink, monkeypatch)

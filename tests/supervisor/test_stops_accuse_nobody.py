@@ -59,6 +59,7 @@ def rig(dsn, conn) -> Iterator[Node]:
     made.close()
 
 
+@pytest.mark.thorough
 def test_a_sigkill_of_a_process_accuses_what_it_ran_and_a_kill_of_the_node_takes_the_next_charge_back(rig):
     node = rig.start()
     pid = rig.runs(node)

@@ -21,6 +21,7 @@ def address(dsn, caplog) -> Iterator[str]:
         yield f"{where.rstrip(',')}/"
 
 
+@pytest.mark.thorough
 def test_it_names_all_and_says_which_cannot_be_worked_for_and_leads_there(address, conn, tab):
     seen = tab(address)
     seen.waits_for("#where", f"database {conn.info.dbname}")

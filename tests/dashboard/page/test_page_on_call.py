@@ -71,6 +71,7 @@ def running(seconds: float) -> str:
     )
 
 
+@pytest.mark.thorough
 def test_what_doctor_found_stands_on_top_in_rows_with_evidence_and_a_remedy_to_copy(live, plant, dead, blocked, tab):
     seen = tab(live.with_token)
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -181,6 +182,7 @@ SIDEWAYS = """[...document.querySelectorAll(".scroll, .within, #ask, .trouble-ro
   each.checkVisibility() && each.scrollWidth > each.clientWidth + 1).map((each) => each.outerHTML.slice(0, 99))"""
 
 
+@pytest.mark.thorough
 def test_on_a_phone_no_action_is_off_the_screen_and_nothing_scrolls_sideways(
     live, conn, plant, dead, blocked, joins, tab
 ):
@@ -222,6 +224,7 @@ WATCH = """() => {
 }"""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [DESK, PHONES[0]], ids=["at a desk", "on a phone"])
 def test_nothing_jumps_while_it_rebalances(live, plant, joins, claims, conn, tab, size):
     ann, bob = joins("north", 4_711), joins("north", 4_712)

@@ -153,6 +153,7 @@ WRITES: dict[str, tuple[str, str, Callable[[Stage], object]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WRITES)
 def test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it(stage: Stage, name: str) -> None:
     event, table, write = WRITES[name]

@@ -135,6 +135,7 @@ def joined(conn: Conn, random: Random) -> object:
 ROLES: list[Role] = [saved, saved, saved, planned, planned, claimed, claimed, buried, beaten, beaten, joined]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_saves_plans_claims_buries_and_heartbeats_at_once_never_deadlock(dsn, conn):
     join(conn, MEMBERS)

@@ -86,6 +86,7 @@ def archived(conn: Conn) -> object:
 READ = {poll: "record", quick: "record", bodies: "record", payloads: "record", blocking: "parked", ahead: "parked"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", [{}, {"pooler": True}, {"prepared": True}], ids=["direct", "pooler", "prepared"])
 @pytest.mark.parametrize(("ask", "table"), [*READ.items(), (archived, "record")])
 def test_row_security_hides_nothing_without_an_error_behind_a_pooler_either(

@@ -86,6 +86,7 @@ def test_a_script_from_any_version_ends_where_migrate_does(migrated: str, empty_
         assert conn.execute("select xmin = xid::xid from partbox.meta where key = 'marker'").fetchone() == (True,)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("run", [by_psycopg, by_psycopg2, by_psql_in_one])
 def test_without_begin_and_commit_it_runs_through_a_driver(
     migrated: str, empty_dsn: str, since: int, run: Callable[[str, str], None]

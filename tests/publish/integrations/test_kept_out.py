@@ -73,6 +73,7 @@ async def test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_t
     assert conn.execute("select count(*) from partbox.idempotency").fetchone() == (0,)
 
 
+@pytest.mark.thorough
 async def test_what_a_rule_keeps_out_fails_the_publish_too(kit: Kit, conn: psycopg.Connection[Any]) -> None:
     conn.execute(RULE)
     for name in ("one", "one with a key", "several"):  # COPY knows no rules

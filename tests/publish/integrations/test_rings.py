@@ -117,6 +117,7 @@ def full(request: pytest.FixtureRequest, crowded_dsn: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.thorough
 async def test_no_library_fails_for_a_ring_that_cannot_be_sent(crowded_kit: Kit, crowded_dsn: str, full: None) -> None:
     kit, keyed = crowded_kit, {"aggregate_id": "b", "idempotency_key": "k"}
     with psycopg.connect(crowded_dsn, autocommit=True) as conn:

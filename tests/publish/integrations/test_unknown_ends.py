@@ -187,6 +187,7 @@ async def test_a_request_that_is_cancelled_within_copy_leaves_none_open(
     assert (heard, count(conn)) == ([], 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["statement timeout", "user request"])
 @pytest.mark.parametrize("kit", KITS, indirect=True, ids=lambda kit: kit.name)
 async def test_of_a_copy_that_the_server_ends_in_the_middle_nothing_is_published(

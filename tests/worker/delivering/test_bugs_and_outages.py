@@ -31,6 +31,7 @@ def last_errors(desk):
 KINDS = ["sync", "async", "transactional", "list", "async list"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("max_attempts", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bug_kills_its_events_by_their_policy_and_never_opens_it(desk_with, caplog, kind, max_attempts):
@@ -53,6 +54,7 @@ def test_a_bug_kills_its_events_by_their_policy_and_never_opens_it(desk_with, ca
     assert OPEN not in caplog.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_while_it_is_open_an_event_with_a_bug_is_charged_and_dies_and_nothing_else_does(desk_with, caplog, soon, kind):
     desk = desk_with(retry="fixed:0.01", max_attempts=2)

@@ -100,6 +100,7 @@ def test_ten_keys_that_fail_open_it_and_the_others_are_not_charged(desk_with, ca
     assert len(downstream.through) == 100
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("settings", "options"),
     [

@@ -74,6 +74,7 @@ def undisturbed(told: Told, dsn: str) -> None:
         assert conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["embedded", "supervised"])
 def test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind(dsn: str, tmp_path: Path, mode: str) -> None:
     told = Told(dsn, tmp_path / "told", mode)

@@ -79,6 +79,7 @@ async def eventually(check):
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("idle", [False, True], ids=["in use", "idle"])
 @pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
 def test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_application_goes_on(

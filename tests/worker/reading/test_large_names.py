@@ -41,6 +41,7 @@ def size_of(event: Any, name: str) -> int:
     return len(getattr(event, name) or "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "fills",

@@ -220,6 +220,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("event", ["insert", "update", "delete"])
 def test_whatever_keeps_rows_as_they_are_for_a_while_loses_repeats_and_reorders_nothing(walk, event):
     """Every table: what is not written is not believed to be."""

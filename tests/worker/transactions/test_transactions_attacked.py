@@ -73,6 +73,7 @@ RUINS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("names", [list(RUINS)[:4], list(RUINS)[4:]], ids=["what ends it", "what else"])
 def test_a_handler_that_ruins_the_transaction_is_charged_and_takes_nobody_with_it(desk, names):
     """They come one after the other to the same worker, each with an aggregate and a neighbour of its own."""
