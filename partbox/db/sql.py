@@ -9,17 +9,20 @@ is told: see `sql/queries/imports.sql`.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg import Connection
 from psycopg import sql as compose
-from psycopg.rows import tuple_row
+from psycopg.rows import args_row, tuple_row
 
 from partbox.db.type_conversion import DEFAULTS
 from partbox.protocol.bell import channel
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"\A(--.*\n)+")
@@ -93,6 +96,12 @@ def query(name: str, schema: str, queries: Path | None = None) -> bytes:
 def rows(conn: Connection[Any], name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
     """The rows of a named query as tuples, whatever rows the connection makes."""
     with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query(name, schema), values).fetchall()
+
+
+def records(conn: Connection[Any], kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
+    """The rows of a named query, each made a `kind` of its columns in order."""
+    with conn.cursor(row_factory=args_row(kind)) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 

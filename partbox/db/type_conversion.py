@@ -7,25 +7,36 @@ which may be changed before partbox is imported.
 """
 
 import json
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, dbapi20, postgres
+from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, PyFormat
 from psycopg.rows import tuple_row
 from psycopg.types.array import register_all_arrays
+from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.types.json import set_json_dumps, set_json_loads
 
 Row = tuple[Any, ...]
 
 
+class UtcLoader(TimestamptzBinaryLoader):
+    """Loads times in UTC, not in the time zone of the session."""
+
+    def load(self, data: Buffer) -> datetime:
+        return super().load(data).astimezone(UTC)
+
+
 def _defaults() -> AdaptersMap:
-    """The map that psycopg makes when it is imported, made once more by its own functions."""
+    """The map that psycopg makes when it is imported, made once more by its own functions; times are in UTC."""
     made = AdaptersMap()
     postgres.register_default_types(made.types)
     postgres.register_default_adapters(made)
     dbapi20.register_dbapi20_adapters(made)
     register_all_arrays(made)
+    made.register_loader("timestamptz", UtcLoader)
     set_json_loads(json.loads, made)  # a global one is put into psycopg's classes, which all maps share
     set_json_dumps(json.dumps, made)
     for wanted in PyFormat:  # it is found by its name at first, and threads must not do that at once

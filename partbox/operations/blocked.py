@@ -3,7 +3,7 @@
 from enum import Enum
 
 from partbox.db.operator import blocked
-from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Bounds, Head
+from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Bounds, Head, Key
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.session import OperatorVerbs
@@ -57,21 +57,12 @@ class BlockedKeys(OperatorVerbs):
 
         The head as it was; `changed` is False where there was nothing to do, for it waits only for a free handler.
         """
-        aggregate_type, aggregate_id = _key(aggregate_type, aggregate_id)
+        key = _key(subscription, aggregate_type, aggregate_id)
         with self._session(subscription) as conn:
-            head = blocked.retry_now(conn, self._schema, subscription, aggregate_type, aggregate_id)
-        head = _found(head, aggregate_type, aggregate_id, subscription)
-        self._log(
-            "retry",
-            subscription,
-            "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s",
-            head.record_id,
-            aggregate_type,
-            aggregate_id,
-            subscription,
-            head.state,
-            "" if head.changed else ", as it would anyway: nothing to do",
-        )
+            head = _found(blocked.retry_now(conn, self._schema, key), key)
+        said = "" if head.changed else ", as it would anyway: nothing to do"
+        text = "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s"
+        self._log("retry", subscription, text, head.record_id, *key[1:], subscription, head.state, said)
         return head
 
     def skip(
@@ -86,42 +77,25 @@ class BlockedKeys(OperatorVerbs):
 
         `reason` is put before its error. A handler that is running it at this moment has the last word.
         """
-        aggregate_type, aggregate_id = _key(aggregate_type, aggregate_id)
+        key = _key(subscription, aggregate_type, aggregate_id)
         said = "by hand" if reason is None else arguments.text("reason", reason)
         with self._session(subscription) as conn:
-            head = blocked.skip(
-                conn,
-                self._schema,
-                subscription,
-                aggregate_type,
-                aggregate_id,
-                reason=said,
-                error_limit=self._settings.error_limit,
-            )
-        head = _found(head, aggregate_type, aggregate_id, subscription)
-        self._log(
-            "skip",
-            subscription,
-            "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r",
-            head.record_id,
-            aggregate_type,
-            aggregate_id,
-            subscription,
-            head.state,
-            said,
-        )
+            limit = self._settings.error_limit
+            head = _found(blocked.skip(conn, self._schema, key, reason=said, error_limit=limit), key)
+        text = "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r"
+        self._log("skip", subscription, text, head.record_id, *key[1:], subscription, head.state, said)
         return head
 
 
-def _key(aggregate_type: str | Enum, aggregate_id: arguments.AggregateId) -> tuple[str, str]:
-    return arguments.kind("aggregate_type", aggregate_type), arguments.aggregate_id(aggregate_id)
+def _key(subscription: str, aggregate_type: str | Enum, aggregate_id: arguments.AggregateId) -> Key:
+    return Key(subscription, arguments.kind("aggregate_type", aggregate_type), arguments.aggregate_id(aggregate_id))
 
 
-def _found(head: Head | None, aggregate_type: str, aggregate_id: str, subscription: str) -> Head:
+def _found(head: Head | None, key: Key) -> Head:
     if head is None:
         raise PartboxError(
-            f"aggregate {aggregate_type!r} / {aggregate_id!r} is not blocked in subscription {subscription!r}: "
-            "`partbox blocked list` shows those that are"
+            f"aggregate {key.aggregate_type!r} / {key.aggregate_id!r} is not blocked in subscription "
+            f"{key.subscription!r}: `partbox blocked list` shows those that are"
         )
     return head
 

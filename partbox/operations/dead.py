@@ -1,8 +1,9 @@
 """Dead records for operators: list, replay, discard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from psycopg import Connection
 
@@ -16,81 +17,66 @@ from partbox.text.wording import counted
 DONE = {"replay": "replayed", "discard": "discarded"}
 MEANWHILE = "later events of their aggregates may have been delivered meanwhile"
 
+Kind = str | Enum | None
 Records = list[DeadRecord]
 Groups = list[DeadGroup]
 Progress = Callable[[int, int], None]
 Act = Callable[[Connection[Any], str, str, list[int]], int]
 
 
+class DeadChoice(TypedDict, total=False):
+    """The other filters of dead records, beside `event_type`, and the subscription for which they are dead."""
+
+    aggregate_type: str | Enum | None
+    aggregate_id: str | None
+    older_than: arguments.Length | None
+    group: int | str | None
+    since: arguments.Bound | None
+    until: arguments.Bound | None
+    subscription: str
+
+
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "event_type": arguments.kind,
+    "aggregate_type": arguments.kind,
+    "aggregate_id": arguments.text,
+    "older_than": arguments.length,
+    "group": lambda _, value: arguments.group(value),
+    "since": arguments.bound,
+    "until": arguments.bound,
+}
+
+
 class DeadRecords(OperatorVerbs):
     """The dead records of an outbox. Every call opens a connection of its own.
 
-    The filters are those of `list` everywhere: `event_type`, `aggregate_type`, `aggregate_id`, and `older_than`, a
+    A `choice` is the same keywords everywhere: the filters `aggregate_type`, `aggregate_id`, and `older_than`, a
     timedelta, seconds or a text such as "2h", counted from death by the database's clock, `group`, that of one of
-    `groups`, and `since` and `until`, between which they died: times, or lengths such as "2h", which ended now. An id
-    is a record's (int) or an event's (UUID), also as text. What cannot be done raises PartboxError with the remedy; a
-    database that cannot be reached raises psycopg.Error: no answer ever means "none".
+    `groups`, and `since` and `until`, between which they died: times, or lengths such as "2h", which ended now; and
+    `subscription`, which is "default" unless given. An id is a record's (int) or an event's (UUID), also as text. What
+    cannot be done raises PartboxError with the remedy; a database that cannot be reached raises psycopg.Error: no
+    answer ever means "none".
     """
 
     _noun = "dead"
 
-    def list(  # public: its filters are keywords
-        self,
-        event_type: str | Enum | None = None,
-        aggregate_type: str | Enum | None = None,
-        aggregate_id: str | None = None,
-        older_than: arguments.Length | None = None,
-        limit: int = 100,
-        *,
-        after: int | None = None,
-        group: int | str | None = None,
-        since: arguments.Bound | None = None,
-        until: arguments.Bound | None = None,
-        subscription: str = "default",
+    def list(
+        self, event_type: Kind = None, *, limit: int = 100, after: int | None = None, **choice: Unpack[DeadChoice]
     ) -> Records:
         """At most `limit` dead records, oldest first, without payloads; `after`: those with higher record ids only."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
-        with self._session(subscription) as conn:
-            filters = dead.resolved(conn, self._schema, filters)
-            page = arguments.limit(limit), arguments.after(after)
-            return dead.listed(conn, self._schema, subscription, filters, *page)
+        with self._chosen(event_type, choice) as chosen:
+            return dead.listed(*chosen, arguments.limit(limit), arguments.after(after))
 
-    def groups(  # public: its filters are keywords
-        self,
-        event_type: str | Enum | None = None,
-        aggregate_type: str | Enum | None = None,
-        aggregate_id: str | None = None,
-        older_than: arguments.Length | None = None,
-        limit: int = 100,
-        *,
-        group: int | str | None = None,
-        since: arguments.Bound | None = None,
-        until: arguments.Bound | None = None,
-        subscription: str = "default",
-    ) -> Groups:
+    def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
         """At most `limit` groups of dead records that are alike, the most frequent first: of one event type, with one
         error but for the numbers and quoted parts in it."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
-        with self._session(subscription) as conn:
-            filters = dead.resolved(conn, self._schema, filters)
-            return dead.groups(conn, self._schema, subscription, filters, arguments.limit(limit))
+        with self._chosen(event_type, choice) as chosen:
+            return dead.groups(*chosen, arguments.limit(limit))
 
-    def count(  # public: its filters are keywords
-        self,
-        event_type: str | Enum | None = None,
-        aggregate_type: str | Enum | None = None,
-        aggregate_id: str | None = None,
-        older_than: arguments.Length | None = None,
-        *,
-        group: int | str | None = None,
-        since: arguments.Bound | None = None,
-        until: arguments.Bound | None = None,
-        subscription: str = "default",
-    ) -> int:
+    def count(self, event_type: Kind = None, **choice: Unpack[DeadChoice]) -> int:
         """The number of dead records that match."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
-        with self._session(subscription) as conn:
-            return dead.count(conn, self._schema, subscription, dead.resolved(conn, self._schema, filters))
+        with self._chosen(event_type, choice) as chosen:
+            return dead.count(*chosen)
 
     def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
         """One dead record with its headers and times; with its payload, verbatim, only if `payload` is true."""
@@ -112,27 +98,16 @@ class DeadRecords(OperatorVerbs):
         self._log("replay", subscription, text, record_id, subscription, MEANWHILE)
         return 1
 
-    def replay_all(  # public: its filters are keywords
-        self,
-        event_type: str | Enum | None = None,
-        aggregate_type: str | Enum | None = None,
-        aggregate_id: str | None = None,
-        older_than: arguments.Length | None = None,
-        *,
-        group: int | str | None = None,
-        since: arguments.Bound | None = None,
-        until: arguments.Bound | None = None,
-        subscription: str = "default",
-        progress: Progress | None = None,
+    def replay_all(
+        self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
         """Replay all that are dead now and match; their number. In id order per aggregate, also against live traffic.
 
         Imported ones that no saved cursor has passed yet are left. It goes by transactions of about 500 records, each
-        with whole aggregates; after each `progress(done, total)`
-        is called. Interrupted, it has replayed whole aggregates; called again, it goes on with the others.
+        with whole aggregates; after each `progress(done, total)` is called. Interrupted, it has replayed whole
+        aggregates; called again, it goes on with the others.
         """
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
-        return self._bulk("replay", dead.replay, filters, subscription, progress)
+        return self._bulk("replay", dead.replay, event_type, choice, progress)
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
         """Give up a dead record for good: it is never delivered, and what it blocked goes on: 1."""
@@ -143,32 +118,31 @@ class DeadRecords(OperatorVerbs):
         self._log("discard", subscription, "discarded dead record %d of subscription %r", record_id, subscription)
         return 1
 
-    def discard_all(  # public: its filters are keywords
-        self,
-        event_type: str | Enum | None = None,
-        aggregate_type: str | Enum | None = None,
-        aggregate_id: str | None = None,
-        older_than: arguments.Length | None = None,
-        *,
-        group: int | str | None = None,
-        since: arguments.Bound | None = None,
-        until: arguments.Bound | None = None,
-        subscription: str = "default",
-        progress: Progress | None = None,
+    def discard_all(
+        self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
         """Give up all that are dead now and match; their number."""
-        filters = _filters(event_type, aggregate_type, aggregate_id, older_than, group, since, until)
-        return self._bulk("discard", dead.discard, filters, subscription, progress)
+        return self._bulk("discard", dead.discard, event_type, choice, progress)
 
-    def _bulk(self, what: str, act: Act, filters: Filters, subscription: str, progress: Progress | None) -> int:
-        """`act` on chunk after chunk, logged also where it ends early."""
+    @contextmanager
+    def _chosen(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Connection[Any], str, str, Filters]]:
+        """A connection, the schema, the subscription and the filters, all checked."""
+        subscription = choice.pop("subscription", "default")
+        filters = Filters(
+            **{name: _checked(name, value) for name, value in {"event_type": event_type, **choice}.items()}
+        )
         with self._session(subscription) as conn:
-            filters = dead.resolved(conn, self._schema, filters)
-            chunks = dead.chunks(conn, self._schema, subscription, filters, dead.CHUNK)
+            yield conn, self._schema, subscription, dead.resolved(conn, self._schema, filters)
+
+    def _bulk(self, what: str, act: Act, event_type: Kind, choice: DeadChoice, progress: Progress | None) -> int:
+        """`act` on chunk after chunk, logged also where it ends early."""
+        with self._chosen(event_type, choice) as chosen:
+            conn, schema, subscription, filters = chosen
+            chunks = dead.chunks(*chosen, dead.CHUNK)
             done, total = 0, sum(map(len, chunks))
             try:
                 for chunk in chunks:
-                    done += act(conn, self._schema, subscription, chunk)
+                    done += act(conn, schema, subscription, chunk)
                     if progress is not None:
                         progress(done, total)
             finally:
@@ -207,21 +181,6 @@ class DeadRecords(OperatorVerbs):
         )
 
 
-def _filters(
-    event_type: str | Enum | None,
-    aggregate_type: str | Enum | None,
-    aggregate_id: str | None,
-    older_than: arguments.Length | None,
-    group: int | str | None,
-    since: arguments.Bound | None,
-    until: arguments.Bound | None,
-) -> Filters:
-    return Filters(
-        None if event_type is None else arguments.kind("event_type", event_type),
-        None if aggregate_type is None else arguments.kind("aggregate_type", aggregate_type),
-        None if aggregate_id is None else arguments.text("aggregate_id", aggregate_id),
-        None if older_than is None else arguments.length("older_than", older_than),
-        None if group is None else arguments.group(group),
-        arguments.bound("since", since),
-        arguments.bound("until", until),
-    )
+def _checked(name: str, value: Any) -> Any:
+    """The value of a filter as it is meant; what is no filter is refused by `Filters`."""
+    return value if value is None or name not in CHECKS else CHECKS[name](name, value)

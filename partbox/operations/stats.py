@@ -51,32 +51,30 @@ class Stats(OperatorVerbs):
 
     def pending(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that it has not consumed yet. Reads at most a page of each partition, and what committed late."""
-        with self._session(subscription) as conn:
-            return pages.pending(conn, self._schema, subscription, *_page(limit, after))
+        return self._page("page_pending", subscription, limit, after)
 
     def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that failed: those that wait for another attempt (retrying), and dead ones."""
-        with self._session(subscription) as conn:
-            return pages.parked(conn, self._schema, subscription, FAILED, *_page(limit, after))
+        return self._page("page_parked", subscription, limit, after, states=[*FAILED])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that are parked in any state: failed, deferred, delayed, held, ready, dead, discarded."""
-        with self._session(subscription) as conn:
-            return pages.parked(conn, self._schema, subscription, STATES, *_page(limit, after))
+        return self._page("page_parked", subscription, limit, after, states=[*STATES])
 
     def completed(
         self, subscription: str = "default", limit: int = 100, after: int | None = None
     ) -> list[RecordStatus]:
         """Records that are done and that no purge has removed yet. Reads at most a page of each partition."""
+        return self._page("page_completed", subscription, limit, after)
+
+    def _page(self, name: str, subscription: str, limit: int, after: int | None, **more: object) -> list[RecordStatus]:
         with self._session(subscription) as conn:
-            return pages.completed(conn, self._schema, subscription, *_page(limit, after))
-
-
-def _page(limit: int, after: int | None) -> tuple[int, int]:
-    """Checked: the number of records, and the id above which they start."""
-    if arguments.limit(limit) > LARGEST_PAGE:
-        raise PartboxError(f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it")
-    return limit, arguments.after(after) or 0
+            if arguments.limit(limit) > LARGEST_PAGE:
+                raise PartboxError(
+                    f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it"
+                )
+            above = arguments.after(after) or 0
+            return pages.page(conn, name, self._schema, subscription, limit, above, **more)
 
 
 WINDOW: Final = 5.0  # seconds over which rates are averaged

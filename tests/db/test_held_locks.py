@@ -66,7 +66,7 @@ def migrate_again(conn: Conn, dsn: str) -> None:
 
 def repair(conn: Conn, dsn: str) -> None:
     assert dead.replay(conn, SCHEMA, DEFAULT, [Planter(conn).park("a")]) == 1
-    assert blocked.retry_now(conn, SCHEMA, DEFAULT, "Order", "a") is not None
+    assert blocked.retry_now(conn, SCHEMA, blocked.Key(DEFAULT, "Order", "a")) is not None
 
 
 DEEDS = (plan, pause, replay, create, purge, segment, keep_archive, begin_life, migrate_again, repair)

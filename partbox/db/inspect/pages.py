@@ -1,14 +1,13 @@
 """Records by their status, a page at a time, without payloads."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from psycopg import Connection
 
-from partbox.db.sql import rows
+from partbox.db.sql import records, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +30,13 @@ class RecordStatus:
     last_error: str | None
 
 
-_COLUMNS = tuple(each.name for each in fields(RecordStatus))
-
-
-def pending(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[RecordStatus]:
-    """At most `limit` records above id `after` that are not consumed, by id."""
-    return _page(conn, "page_pending", schema, {"subscription": subscription, "limit": limit, "after": after})
-
-
-def parked(
-    conn: Connection[Any], schema: str, subscription: str, states: Sequence[str], limit: int, after: int
+def page(
+    conn: Connection[Any], name: str, schema: str, subscription: str, limit: int, after: int, **more: object
 ) -> list[RecordStatus]:
-    """At most `limit` records above id `after` that are parked in one of these states, by id."""
-    values = {"subscription": subscription, "limit": limit, "after": after, "states": list(states)}
-    return _page(conn, "page_parked", schema, values)
+    """At most `limit` records above id `after` that the query `name` finds, by id.
 
-
-def completed(conn: Connection[Any], schema: str, subscription: str, limit: int, after: int) -> list[RecordStatus]:
-    """At most `limit` records above id `after` that are done, by id."""
-    return _page(conn, "page_completed", schema, {"subscription": subscription, "limit": limit, "after": after})
-
-
-def _page(conn: Connection[Any], name: str, schema: str, values: dict[str, Any]) -> list[RecordStatus]:
-    """Read a page, with planner settings that scan the primary key in order up to the limit."""
+    Planner settings make the server scan the primary key in order up to the limit.
+    """
     with conn.transaction():
         rows(conn, "stats_plan", schema, limit=None)
-        return [_record(*each) for each in rows(conn, name, schema, **values)]
-
-
-def _record(*row: Any) -> RecordStatus:
-    *known, created_at, status, attempts, last_error = row
-    values = (*known, created_at and created_at.astimezone(UTC), status, attempts, last_error)
-    return RecordStatus(**dict(zip(_COLUMNS, values, strict=True)))
+        return records(conn, RecordStatus, name, schema, subscription=subscription, limit=limit, after=after, **more)

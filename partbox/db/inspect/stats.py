@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -237,7 +237,7 @@ def overview(
         rows = cursor.execute(query("stats_overview", schema), values).fetchall()
     at, database, newest_id, *log = rows[0][:5]
     clusters = (_cluster(schema, at, log, found) for _, _, _, _, _, *found in rows if found[0] is not None)
-    return Overview(schema, at.astimezone(UTC), tuple(clusters), newest_id, database)
+    return Overview(schema, at, tuple(clusters), newest_id, database)
 
 
 def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
@@ -263,8 +263,8 @@ def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Clust
         instances=members,
         partitions=found,
         parked=parked,
-        created=created.astimezone(UTC),
-        paused_at=paused_at and paused_at.astimezone(UTC),
+        created=created,
+        paused_at=paused_at,
         completed=max(0, records - left),
         blocked_keys=blocked_keys,
         segments_ahead=ahead,

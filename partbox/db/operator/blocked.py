@@ -1,14 +1,14 @@
 """Blocked keys: their heads and followers, and the two ways to unblock them."""
 
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import Connection
 
 from partbox.db.operator.dead import time_of, typed
-from partbox.db.sql import row, rows
+from partbox.db.sql import records
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,12 @@ class BlockedKey:
     traceback: str | None = field(default=None, repr=False)
 
 
-_COLUMNS = tuple(each.name for each in fields(BlockedKey))
+class Key(NamedTuple):
+    """An aggregate as a subscription has it."""
+
+    subscription: str
+    aggregate_type: str
+    aggregate_id: str
 
 
 class Head(NamedTuple):
@@ -71,9 +76,6 @@ class BlockedGroup:
     error: str | None
 
 
-_GROUPED = tuple(each.name for each in fields(BlockedGroup))
-
-
 class Bounds(NamedTuple):
     """Keys that are blocked since `since` or later, and before `until`: times, or seconds ago."""
 
@@ -86,45 +88,23 @@ ALL = Bounds()
 
 def listed(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds = ALL) -> list[BlockedKey]:
     """At most `limit` blocked keys, the longest blocked first."""
-    values = _values(conn, schema, subscription, limit, bounds)
-    return [_key(*each) for each in rows(conn, "blocked_list", schema, **values)]
+    return records(conn, _key, "blocked_list", schema, **_values(conn, schema, subscription, limit, bounds))
 
 
 def groups(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> list[BlockedGroup]:
     """At most `limit` groups, the largest first."""
-    values = _values(conn, schema, subscription, limit, bounds)
-    return [_group(*each) for each in rows(conn, "blocked_groups", schema, **values)]
+    return records(conn, _group, "blocked_groups", schema, **_values(conn, schema, subscription, limit, bounds))
 
 
-def retry_now(
-    conn: Connection[Any], schema: str, subscription: str, aggregate_type: str, aggregate_id: str
-) -> Head | None:
+def retry_now(conn: Connection[Any], schema: str, key: Key) -> Head | None:
     """Make the head of a key due now; None if the key is not blocked."""
-    values = {"subscription": subscription, "aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
-    found = row(conn, "blocked_retry_now", schema, **values)
-    return Head(*found) if found else None
+    return next(iter(records(conn, Head, "blocked_retry_now", schema, **key._asdict())), None)
 
 
-def skip(
-    conn: Connection[Any],
-    schema: str,
-    subscription: str,
-    aggregate_type: str,
-    aggregate_id: str,
-    *,
-    reason: str,
-    error_limit: int,
-) -> Head | None:
+def skip(conn: Connection[Any], schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
     """Bury the head of a key without blocking; None if the key is not blocked."""
-    values = {
-        "subscription": subscription,
-        "aggregate_type": aggregate_type,
-        "aggregate_id": aggregate_id,
-        "reason": reason,
-        "error_limit": error_limit,
-    }
-    found = row(conn, "blocked_skip", schema, **values)
-    return Head(*found) if found else None
+    values = {**key._asdict(), "reason": reason, "error_limit": error_limit}
+    return next(iter(records(conn, Head, "blocked_skip", schema, **values)), None)
 
 
 def _values(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:
@@ -133,13 +113,12 @@ def _values(conn: Connection[Any], schema: str, subscription: str, limit: int, b
 
 
 def _group(*row: Any) -> BlockedGroup:
-    keys, followers, first, last, *head, error = row
-    values = (keys, followers, first.astimezone(UTC), last.astimezone(UTC), *head, *typed(error))
-    return BlockedGroup(**dict(zip(_GROUPED, values, strict=True)))
+    *known, error = row
+    values = (*known, *typed(error))
+    return BlockedGroup(*values)
 
 
 def _key(*row: Any) -> BlockedKey:
-    *head, due_at, error, followers, since, partition, owner, node, pid, traceback = row
-    due_at = due_at and due_at.astimezone(UTC)
-    values = (*head, due_at, *typed(error), followers, since.astimezone(UTC), partition, owner, node, pid, traceback)
-    return BlockedKey(**dict(zip(_COLUMNS, values, strict=True)))
+    *head, error, followers, since, partition, owner, node, pid, traceback = row
+    values = (*head, *typed(error), followers, since, partition, owner, node, pid, traceback)
+    return BlockedKey(*values)

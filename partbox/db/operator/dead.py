@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
 import orjson
 from psycopg import Connection
 
-from partbox.db.sql import only, row, rows
+from partbox.db.sql import only, records, row, rows
 from partbox.events.reserved import PREFIX
 
 CHUNK = 500  # records of one transaction, about
@@ -65,9 +65,6 @@ class DeadRecord:
     traceback: str | None = field(repr=False)
 
 
-_COLUMNS = tuple(each.name for each in fields(DeadRecord))
-
-
 @dataclass(frozen=True, slots=True)
 class DeadDetail(DeadRecord):
     """The same with what else the log holds; `payload` verbatim, JSON text or bytes, None unless it was asked for."""
@@ -111,13 +108,12 @@ def listed(
 ) -> list[DeadRecord]:
     """At most `limit` dead records, oldest first, those with ids above `after`."""
     values = _values(subscription, filters) | {"limit": limit, "after": after}
-    return [DeadRecord(**_fields(each)) for each in rows(conn, "dead_list", schema, **values)]
+    return records(conn, _record, "dead_list", schema, **values)
 
 
 def groups(conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadGroup]:
     """At most `limit` groups, the largest first."""
-    found = rows(conn, "dead_groups", schema, limit=limit, **_values(subscription, filters))
-    return [_group(each[:5], each[5:]) for each in found]
+    return records(conn, _group, "dead_groups", schema, limit=limit, **_values(subscription, filters))
 
 
 def count(conn: Connection[Any], schema: str, subscription: str, filters: Filters) -> int:
@@ -138,17 +134,8 @@ def of_event(conn: Connection[Any], schema: str, subscription: str, event_id: UU
 
 def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
     """One dead record; None if it is not dead. Without `payload` that is not read."""
-    found = row(conn, "dead_show", schema, subscription=subscription, record_id=record_id, payload=payload)
-    if found is None:
-        return None
-    occurred_at, content_type, headers, text, data = found[len(_COLUMNS) - 1 :]
-    return DeadDetail(
-        **_fields(found[: len(_COLUMNS) - 1]),  # type and text of the error are one column
-        occurred_at=_utc(occurred_at),
-        content_type=content_type,
-        headers=_headers(headers),
-        payload=data if text is None else text,
-    )
+    values = {"subscription": subscription, "record_id": record_id, "payload": payload}
+    return next(iter(records(conn, _detail, "dead_show", schema, **values)), None)
 
 
 def replay(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
@@ -175,21 +162,22 @@ def typed(said: str | None) -> tuple[str | None, str | None]:
     return (match[1], match[2]) if match else (None, said)
 
 
-def _fields(row: Sequence[Any]) -> dict[str, Any]:
-    *known, died_at, published_at, error, blocks, traceback = row
-    values = (*known, _utc(died_at), _utc(published_at), *typed(error), blocks, traceback)
-    return dict(zip(_COLUMNS, values, strict=True))
+def _record(*row: Any) -> DeadRecord:
+    *known, error, blocks, traceback = row
+    values = (*known, *typed(error), blocks, traceback)
+    return DeadRecord(*values)
 
 
-def _group(row: Sequence[Any], newest: Sequence[Any]) -> DeadGroup:
-    group, records, blocking, first, last = row
-    return DeadGroup(
-        group, records, blocking, first.astimezone(UTC), last.astimezone(UTC), DeadRecord(**_fields(newest))
-    )
+def _detail(*row: Any) -> DeadDetail:
+    *known, error, blocks, traceback, occurred_at, content_type, headers, text, data = row
+    payload = data if text is None else text
+    values = (*known, *typed(error), blocks, traceback, occurred_at, content_type, _headers(headers), payload)
+    return DeadDetail(*values)
 
 
-def _utc(moment: datetime | None) -> datetime | None:
-    return moment and moment.astimezone(UTC)
+def _group(*row: Any) -> DeadGroup:
+    values = (*row[:5], _record(*row[5:]))
+    return DeadGroup(*values)
 
 
 def _headers(text: str | None) -> dict[str, str]:

@@ -32,12 +32,12 @@ def pause(conn: Conn, plant: Any) -> None:
 
 def retry_now(conn: Conn, plant: Any) -> None:
     plant.park("a", "retrying", blocks=True, due=3_600)
-    assert blocked.retry_now(conn, SCHEMA, DEFAULT, "Order", "a")
+    assert blocked.retry_now(conn, SCHEMA, blocked.Key(DEFAULT, "Order", "a"))
 
 
 def skip(conn: Conn, plant: Any) -> None:
     plant.park("a", "retrying", blocks=True, due=3_600)
-    assert blocked.skip(conn, SCHEMA, DEFAULT, "Order", "a", reason="enough", error_limit=100)
+    assert blocked.skip(conn, SCHEMA, blocked.Key(DEFAULT, "Order", "a"), reason="enough", error_limit=100)
 
 
 def replay(conn: Conn, plant: Any) -> None:

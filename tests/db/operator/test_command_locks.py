@@ -48,13 +48,16 @@ def discarded(conn: Conn, random: Random) -> object:
 
 
 def retried(conn: Conn, random: Random) -> object:
-    head = blocked.retry_now(conn, *HERE, "Order", str(random.randrange(PARTITIONS)))
+    schema, subscription = HERE
+    key = blocked.Key(subscription, "Order", str(random.randrange(PARTITIONS)))
+    head = blocked.retry_now(conn, schema, key)
     return head and head.changed
 
 
 def skipped(conn: Conn, random: Random) -> object:
-    key = str(random.randrange(PARTITIONS))
-    return blocked.skip(conn, *HERE, "Order", key, reason="why not", error_limit=100)
+    schema, subscription = HERE
+    key = blocked.Key(subscription, "Order", str(random.randrange(PARTITIONS)))
+    return blocked.skip(conn, schema, key, reason="why not", error_limit=100)
 
 
 ROLES: list[Role] = [saved, saved, replayed, replayed, discarded, retried, skipped, skipped]
