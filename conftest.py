@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-import versions
+import server_versions
 from lock_check import _checked_lock, _nothing_without_the_lock  # noqa: F401 (fixtures for every test)
 from servers import (
     KEPT,
@@ -37,7 +37,7 @@ from partbox.interceptors import hooks
 from partbox.observe.logs import log_event as telling
 from partbox.testing.workspace import TestServer
 
-pytest_plugins = ["crowded", "effort", "pace", "pytester"]
+pytest_plugins = ["full_notification_queue", "pytester", "run_size", "slowest_tests"]
 
 PATIENCE = 30.0
 """Seconds that what a test started may take to end after it."""
@@ -88,7 +88,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files without a test for this run are not even read."""
-    return True if config.getoption("--server-only") and versions.none_in(collection_path) else None
+    return True if config.getoption("--server-only") and server_versions.none_in(collection_path) else None
 
 
 @pytest.hookimpl(trylast=True)
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def wanted(item: pytest.Item) -> bool:
         left_out = config.getoption("--brief") and item.get_closest_marker("thorough")
         full_size = item.get_closest_marker("soak") is not None
-        return full_size == soak and not left_out and (not server_only or versions.every(item))
+        return full_size == soak and not left_out and (not server_only or server_versions.every(item))
 
     named = any("::" in argument for argument in config.args)
     if named and not any(map(wanted, items)):
@@ -199,11 +199,13 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _no_server_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that starts the server without a fixture of versions.SERVERS: `--server-only` would leave it out."""
+    """Fails a test that starts the server without a fixture of SERVERS: `--server-only` would leave it out."""
     # Not by the fixture `monkeypatch`: a test's fake clock would then outlive the test, up to `_nothing_left_behind`.
     with pytest.MonkeyPatch.context() as patch:
-        if not versions.uses_server(request.node):
-            patch.setenv("PARTBOX_TEST_BINARIES", f"/this-test-takes-none-of/{'/'.join(sorted(versions.SERVERS))}")
+        if not server_versions.uses_server(request.node):
+            patch.setenv(
+                "PARTBOX_TEST_BINARIES", f"/this-test-takes-none-of/{'/'.join(sorted(server_versions.SERVERS))}"
+            )
         yield
 
 

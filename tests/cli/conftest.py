@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from forked import Forks, forks
+from forked_commands import Forks, forks
 from pty_screen import Screen
 from servers import execute
 

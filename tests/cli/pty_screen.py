@@ -10,7 +10,7 @@ import termios
 import time
 from types import TracebackType
 
-from forked import Forks
+from forked_commands import Forks
 
 CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 FRAME = re.compile(r"\x1b\[H|\x1b\[\d*A|\x1b\[2J")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from planting import Planter
+from planted_records import Planter
 
 
 @pytest.fixture

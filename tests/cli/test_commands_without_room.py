@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from later import NEWEST, known
-from planting import divide
+from next_migration import NEWEST, known
+from planted_records import divide
 from psycopg.conninfo import make_conninfo
 from servers import OwnServer, execute
 from small_disk import small_disk

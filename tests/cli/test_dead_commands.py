@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import psycopg
 import pytest
-from planting import Planter
+from planted_records import Planter
 from waiting import eventually
 
 from partbox.db.operator import dead

@@ -13,7 +13,7 @@ from uuid import UUID
 import psutil
 import psycopg
 import pytest
-from forked import Command
+from forked_commands import Command
 from rich.console import Console
 from waiting import eventually
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from forked import Command
+from forked_commands import Command
 from psycopg.conninfo import make_conninfo
 from waiting import eventually
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from forked import Command
+from forked_commands import Command
 from waiting import eventually
 
 from partbox.db.schema.migrate import migrate

@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from planting import Planter
+from planted_records import Planter
 from standardwebhooks import Webhook
 
 from partbox import Outbox

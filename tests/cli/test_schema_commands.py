@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from later import NEWEST, known
+from next_migration import NEWEST, known
 
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.migrate import check

@@ -9,7 +9,7 @@ from itertools import islice
 
 import psycopg
 import pytest
-from forked import Command
+from forked_commands import Command
 from waiting import eventually
 
 from partbox.db.inspect import stats

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from forked import Command
+from forked_commands import Command
 from waiting import eventually
 
 from partbox import Outbox

@@ -7,7 +7,7 @@ from io import StringIO
 from uuid import UUID
 
 import pytest
-from planting import Planter
+from planted_records import Planter
 from pty_screen import CONTROL, ENTER
 from rich.console import Console
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from forked import Forks
+from forked_commands import Forks
 from ledger import Ledger
 from node import PATIENCE, Node
 from owners import Owners

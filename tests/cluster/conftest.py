@@ -1,5 +1,6 @@
 """Clusters of real processes."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 from clusters import Cluster
 from ledger import Ledger
 from owners import Owners
+
+LINES = 300
+"""Lines of each node's log that pytest shows where a test fails."""
 
 
 @pytest.fixture
@@ -26,6 +30,9 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[[str], Cluster]]:
     finally:
         for cluster in made:
             cluster.close()
+            for node in cluster.nodes:
+                log = node.log.splitlines()[-LINES:]
+                sys.stdout.write("\n".join([f"The end of the log of node {node.name}:", *log, ""]))
 
 
 @pytest.fixture

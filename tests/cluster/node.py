@@ -1,4 +1,4 @@
-"""A node of a test: chaos's, forked from a process that has everything imported (see forked) unless it is `fresh`.
+"""A node of a test: that of chaos, forked from a process that has imported everything unless it is `fresh`.
 
 `forks` is another such process than the one that most tests share.
 """
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from forked import Command, Forks, shared
-from spares import SPARE
+from forked_commands import Command, Forks, shared
+from spare_processes import SPARE
 from waiting import eventually
 
 from partbox_lab.chaos import node

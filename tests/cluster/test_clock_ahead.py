@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import pytest
-from forked import Forks
+from forked_commands import Forks
 from ledger import publishing
 from waiting import eventually
 

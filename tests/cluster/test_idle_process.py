@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from hanging import hanging_proxy
+from hanging_proxy import hanging_proxy
 from node import PATIENCE
 from waiting import eventually
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from forked import shared
+from forked_commands import shared
 from waiting import eventually
 
 from partbox import Event, Outbox

@@ -13,7 +13,7 @@ import pytest
 from copying import Consumer, consumed, consuming, dump, left, moved, restore
 from ledger import Ledger, publishing
 from node import PATIENCE
-from planting import PARK
+from planted_records import PARK
 from psycopg.conninfo import make_conninfo
 from servers import bare_server, execute
 from waiting import eventually

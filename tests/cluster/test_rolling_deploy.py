@@ -3,8 +3,8 @@
 import signal
 
 import pytest
-from effort import examples
 from ledger import publishing
+from run_size import examples
 from waiting import eventually
 
 NODES = max(2, examples(4))

@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from forked import forks
+from forked_commands import forks
 from node import PATIENCE, Node
-from planting import Planter
+from planted_records import Planter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from scraping import Watched, publish, settled
 from servers import execute, new_database

@@ -1,6 +1,6 @@
 """Flags that a signal handler sets while the main thread waits."""
 
-from forked import shared
+from forked_commands import shared
 
 PROGRAM = """
 import os, signal, threading, time

@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from planting import Planter
+from planted_records import Planter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 
-from forked import forks
+from forked_commands import forks
 from live import Live
 
 from partbox.dashboard import feed

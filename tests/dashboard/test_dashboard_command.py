@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from forked import Command
+from forked_commands import Command
 from waiting import eventually
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from effort import pytest_collection_modifyitems, pytest_configure
-from forked import forks
-from planting import Planter
+from forked_commands import forks
+from planted_records import Planter
 from psycopg import Connection
 from roles import Cast, cast_of
+from run_size import pytest_collection_modifyitems, pytest_configure
 from savings import me, mine
 
 from partbox import Outbox

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import planting
+import planted_records
 import psycopg
 from ownership import DEFAULT
 
@@ -88,5 +88,5 @@ def many(conn: Conn, count: int, *, partitions: int = 256, days: float = OLD) ->
 
 def divide(conn: Conn) -> None:
     """Have an empty log in ten segments, and 1000 ids drawn."""
-    planting.divide(conn)
+    planted_records.divide(conn)
     conn.execute("select setval('partbox.record_id_seq', 1000)")

@@ -5,9 +5,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from crowded import crowd
+from full_notification_queue import crowd
 from ownership import DEFAULT, SCHEMA, join
-from planting import Planter
+from planted_records import Planter
 from psycopg.conninfo import make_conninfo
 from roles import cast_of, locks_held
 

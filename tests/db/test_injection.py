@@ -5,11 +5,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 from roles import each_of
+from run_size import examples
 
 from partbox import Event, Outbox, inbox
 from partbox.cli import main

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from forked import forks
+from forked_commands import forks
 from manager import Manager, manager
 
 __all__ = ["forks"]

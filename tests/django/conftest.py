@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import forks
+from forked_commands import forks
 from project import Project
 
 __all__ = ["forks"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import later
+import next_migration
 import psycopg
 
 from partbox.db.schema.migrate import check, migrations
@@ -39,22 +39,22 @@ def test_migrate_makes_the_schema_once(project: Any, empty_dsn: str) -> None:
 
 
 UPGRADE = """
-import later
+import next_migration
 from django.db import connection
 from partbox.db.schema import migrate as migrations
 from partbox.django.operations import Upgrade
 
-migrations.migrations = later.known
+migrations.migrations = next_migration.known
 with connection.schema_editor() as editor:
-    Upgrade(later.LATER.version).database_forwards("partbox", editor, None, None)
-    Upgrade(later.LATER.version).database_forwards("partbox", editor, None, None)
+    Upgrade(next_migration.LATER.version).database_forwards("partbox", editor, None, None)
+    Upgrade(next_migration.LATER.version).database_forwards("partbox", editor, None, None)
 """
 
 
 def test_a_later_migration_upgrades_the_schema(migrated: Any, conn: psycopg.Connection[Any]) -> None:
     migrated.run(UPGRADE)
     found = conn.execute("select value from partbox.meta where key = 'schema_version'").fetchone()
-    assert found == (str(later.LATER.version),)
+    assert found == (str(next_migration.LATER.version),)
 
 
 def test_other_databases_are_left_alone_and_other_kinds_refused(project: Any, empty_dsn: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from forked import Forks, forks
+from forked_commands import Forks, forks
 from psycopg.conninfo import conninfo_to_dict
 
 __all__ = ["forks"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import django_runs
 import psycopg
 import pytest
-from forked import forks
+from forked_commands import forks
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.cli.commands.relay import chosen

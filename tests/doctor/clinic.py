@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import psycopg
 from doctor_app import ill
-from forked import Command, shared
-from planting import Planter
+from forked_commands import Command, shared
+from planted_records import Planter
 from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import psycopg
 import pytest
-from crowded import crowd
+from full_notification_queue import crowd
 from psycopg.conninfo import make_conninfo
 from waiting import eventually
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from forked import Command, shared
+from forked_commands import Command, shared
 
 from partbox.embedded.server import Server
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from embedding import postmaster, run, value
-from forked import shared
+from forked_commands import shared
 from servers import initialise
 from waiting import eventually
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import Forks, forks
+from forked_commands import Forks, forks
 from readme_commands import Example, url_of
 
 __all__ = ["forks"]

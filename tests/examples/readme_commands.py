@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
-from forked import Command, Forks
+from forked_commands import Command, Forks
 from psycopg.conninfo import conninfo_to_dict
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -15,11 +15,11 @@ from unittest.mock import patch
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from planting import Planter
+from planted_records import Planter
 from psycopg import sql
+from run_size import examples
 
 from partbox.cli import command as whole
 from partbox.cli import main

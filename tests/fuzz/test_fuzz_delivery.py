@@ -7,10 +7,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from named import named
+from run_size import examples
+from variants import named
 
 from partbox import Event, Outbox, partition_of
 from partbox.codecs import Codecs

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_size import examples
 
 from partbox import Event
 from partbox.codecs import Codecs

@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from run_size import examples
 
 from partbox.errors import SettingsError
 from partbox.settings import Settings, load, names

@@ -4,9 +4,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
+from run_size import examples
 
 from partbox import Event, partition_of
 from partbox.codecs import Codecs

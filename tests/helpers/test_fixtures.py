@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-import versions
+import server_versions
 import waiting
-from pace import LOAD, SHARED, Pace
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from servers import OwnServer, new_database
+from slowest_tests import LOAD, SHARED, Pace
 from waiting import eventually
 
 from partbox.embedded.server import Server
@@ -28,11 +28,11 @@ from partbox.testing.databases import Shelf
 TESTS = Path(__file__).parents[1]
 LEAKY = """
 import subprocess, sys, threading, time
-import conftest, pace
+import conftest, slowest_tests
 
 conftest.PATIENCE = 0.2
-pace.SECONDS = 0.1
-pace.CROWD = 1_000
+slowest_tests.SECONDS = 0.1
+slowest_tests.CROWD = 1_000
 
 def test_a_process():
     subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -61,7 +61,7 @@ def shelf(server: Server, template: str) -> Iterator[Shelf]:
 def restoring(shelf: Shelf) -> Shelf:
     """The same, where it restores databases in place."""
     with psycopg.connect(shelf.dsn) as conn:
-        versions.counts_at_once(conn)
+        server_versions.counts_at_once(conn)
     return shelf
 
 
@@ -321,4 +321,4 @@ def test_a_test_whose_process_died_has_taken_what_it_has() -> None:
 
 
 def test_the_folders_and_files_that_run_on_one_version_are_there() -> None:
-    assert {name for name in versions.ONE if not (TESTS / name).exists()} == set()
+    assert {name for name in server_versions.ONE if not (TESTS / name).exists()} == set()

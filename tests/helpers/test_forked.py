@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from forked import Command, shared
+from forked_commands import Command, shared
 from waiting import eventually
 
 from partbox.embedded.processes import group

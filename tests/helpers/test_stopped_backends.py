@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
-from stopping import stop_at_rest
+from run_size import examples
+from stopped_backend import stop_at_rest
 
 DRAW_AND_READ = "select nextval('partbox.record_id_seq'), pg_sequence_last_value('partbox.record_id_seq')"
 

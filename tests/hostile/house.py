@@ -14,7 +14,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Final
 
 import psycopg
-from named import named
+from variants import named
 from waiting import eventually
 
 from partbox import Event, Outbox

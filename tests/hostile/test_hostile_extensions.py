@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 from deeds import DEEDS, Text, Thing, fails, first_time, hostile, made, throws
 from house import DEAD, DONE
-from named import named
+from variants import named
 from waiting import eventually
 
 from partbox import Dead, Event

@@ -2,7 +2,7 @@
 
 import pytest
 from line import CUT, DELAY, GOOD, HALF, HANG, RST, TRICKLE, Line
-from named import named
+from variants import named
 
 LEASE = 2.0
 BRIEF, BEYOND = 0.3, LEASE + 1.0  # seconds that a line is bad

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from line import Line
-from named import named
+from variants import named
 
 from partbox import Event
 from partbox.errors import PublishError

@@ -5,9 +5,9 @@ from itertools import product
 
 import psycopg
 from deeds import Text, fails, first_time
-from named import named
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
+from variants import named
 
 from partbox import Event
 from partbox.errors import PublishError

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from intercepting import (
+from recording_interceptors import (
     BOTH,
     EVENT,
     Awaited,

@@ -1,7 +1,7 @@
 """Around a handler of batches: what runs, and what each part sees of the others."""
 
 import pytest
-from intercepting import BOTH, EVENT, EVENTS, AwaitedLists, Broken, Layer, Lists, Plain, made, raising, run
+from recording_interceptors import BOTH, EVENT, EVENTS, AwaitedLists, Broken, Layer, Lists, Plain, made, raising, run
 
 from partbox.interceptors import check
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from intercepting import EVENT, Awaited, AwaitedLists, Broken, Lists, Plain, only_awaited, raising
+from recording_interceptors import EVENT, Awaited, AwaitedLists, Broken, Lists, Plain, only_awaited, raising
 
 from partbox.errors import RegistrationError
 from partbox.interceptors import check, must_be_awaited, wrap

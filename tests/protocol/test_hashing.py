@@ -6,9 +6,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from run_size import examples
 
 from partbox import partition_of
 

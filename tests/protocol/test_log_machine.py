@@ -6,10 +6,10 @@
 from random import Random
 
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from run_size import examples
 from worker_model import PARTITIONS, Doing, WorkerModel
 
 from partbox.protocol import cursor as cursor_rules

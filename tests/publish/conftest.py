@@ -1,5 +1,5 @@
 """Commands that are forked."""
 
-from forked import forks
+from forked_commands import forks
 
 __all__ = ["forks"]

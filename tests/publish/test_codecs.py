@@ -10,12 +10,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import Connection
 from pydantic import BaseModel, ConfigDict
 from reading import count, delivered
+from run_size import examples
 
 from partbox import Event, Outbox
 from partbox.codecs import Codecs

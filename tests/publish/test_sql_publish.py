@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Json
 from reading import count, delivered
+from run_size import examples
 from waiting import eventually
 
 from partbox import Event, Outbox, partition_of

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 from reading import count, deliver, delivered
+from run_size import examples
 
 from partbox import Outbox
 from partbox.errors import PayloadError, PublishError

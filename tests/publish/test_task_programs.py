@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from forked import Forks
+from forked_commands import Forks
 
 PROGRAM = """
 import os

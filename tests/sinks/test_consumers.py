@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from broker_sqs import Sqs
 from brokers import HOST, Broker, free_port
-from forked import Command, Forks, forks
+from forked_commands import Command, Forks, forks
 from kafkas import Kafka
 from waiting import eventually
 

@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from forked import shared
+from forked_commands import shared
 from waiting import eventually
 
 from partbox import Dead, Outbox

@@ -6,7 +6,7 @@ import re
 import pytest
 from arrivals import arrived, check, publish, states
 from brokers import HOST, free_port
-from forked import shared
+from forked_commands import shared
 from waiting import eventually
 
 from partbox import Outbox, SettingsError

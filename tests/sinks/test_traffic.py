@@ -6,7 +6,7 @@ import threading
 
 import psycopg
 import pytest
-from planting import Planter
+from planted_records import Planter
 from prometheus_client import CollectorRegistry
 from waiting import eventually
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from hanging import Proxy, hanging_proxy
+from hanging_proxy import Proxy, hanging_proxy
 from waiting import eventually
 
 from partbox import Event, Outbox

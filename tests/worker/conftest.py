@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from desk import Desk
-from effort import pytest_collection_modifyitems, pytest_configure
 from rig import Rig
+from run_size import pytest_collection_modifyitems, pytest_configure
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from forked import Command, forks
+from forked_commands import Command, forks
 
 __all__ = ["forks"]
 

@@ -7,7 +7,7 @@ from io import StringIO
 
 import psycopg
 import pytest
-from forked import Command
+from forked_commands import Command
 
 from partbox.cli import main
 from partbox.errors import PartboxError

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import psycopg
 import pytest
-from forked import forks
+from forked_commands import forks
 from psycopg.conninfo import make_conninfo
 from test_chaos_command import chaos, ended, open_folder
 from waiting import eventually

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from forked import Command, forks
+from forked_commands import Command, forks
 from waiting import eventually
 
 from partbox.cli import main

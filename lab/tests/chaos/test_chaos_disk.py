@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from forked import forks
+from forked_commands import forks
 from small_disk import small_disk
 from test_chaos_command import chaos, ended, open_folder
 

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import psycopg
 import pytest
-from forked import forks
+from forked_commands import forks
 from test_chaos_command import chaos, ended, open_folder
 
 from partbox.demo.workspace import workspace

@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from ownership import ALL, DEFAULT, SCHEMA, assign, bury, claim, expire, join, save, saving, seize
-from planting import Planter
+from planted_records import Planter
 from psycopg.errors import ObjectNotInPrerequisiteState
 
 from partbox.db.delivery import cursors, instances

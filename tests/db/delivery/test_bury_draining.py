@@ -16,7 +16,7 @@ from ownership import (
     seize,
     worker,
 )
-from planting import Planter
+from planted_records import Planter
 
 from partbox.db.delivery import instances
 from partbox.db.delivery.cursors import Saving

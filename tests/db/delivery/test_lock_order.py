@@ -8,7 +8,6 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from effort import seconds
 from hammer import Role, hammer
 from ownership import (
     ALL,
@@ -28,6 +27,7 @@ from ownership import (
     save,
     worker,
 )
+from run_size import seconds
 from waiting import eventually
 
 from partbox.db.delivery import cursors, instances

@@ -5,7 +5,7 @@ import random
 import psycopg
 import pytest
 from observing import consume, publish, subscribe
-from versions import counts_at_once
+from server_versions import counts_at_once
 
 from partbox.errors import PartboxError, SchemaError
 

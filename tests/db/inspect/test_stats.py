@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from observing import Conn, consume, publish, subscribe
 from ownership import join, seize
-from planting import Planter
+from planted_records import Planter
 
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Cluster

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 from observing import Conn, consume, publish, subscribe
-from planting import Planter
+from planted_records import Planter
 
 from partbox.db.schema.migrate import migrate
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from crowded import crowd
+from full_notification_queue import crowd
 from ownership import DEFAULT, SCHEMA, assign, join, seize
-from planting import Planter
+from planted_records import Planter
 from roles import locks_held
 
 from partbox.db.delivery import instances

@@ -3,9 +3,9 @@
 from random import Random
 
 import pytest
-from effort import seconds
 from hammer import Role, hammer
 from ownership import Conn
+from run_size import seconds
 
 from partbox.db.operator import blocked, dead
 

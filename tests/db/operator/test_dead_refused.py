@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from planting import Planter
+from planted_records import Planter
 
 from partbox import Outbox
 from partbox.errors import PartboxError, SchemaError

@@ -4,11 +4,11 @@ import logging
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from ownership import background
+from run_size import examples
 from waiting import eventually
 
 from partbox import Outbox

@@ -5,11 +5,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ownership import DEFAULT
 from purgeable import ANCIENT, OLD, YOUNG, Planted
+from run_size import examples
 
 from partbox import Outbox
 from partbox.db.schema.migrate import migrate

@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from forked import shared
+from forked_commands import shared
 from ownership import SCHEMA, background, blocked, join, save, saving, seize, worker
 from purgeable import DAY, Conn, Planted, many
-from versions import counts_at_once
+from server_versions import counts_at_once
 from waiting import eventually
 
 from partbox.db.delivery.parked import Park

@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from run_size import examples
 
 from partbox import Outbox
 from partbox.db.operator import rebase

@@ -4,9 +4,9 @@ import threading
 from functools import wraps
 
 import pytest
-from effort import seconds
 from hammer import hammer
 from ownership import ALL, assign, background, bury, claim, join, worker
+from run_size import seconds
 from subscribing import SCHEMA, consume, gets, is_paused, publish, rows
 
 from partbox.db.delivery import cursors, instances

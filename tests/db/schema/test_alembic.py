@@ -10,7 +10,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from later import known
+from next_migration import known
 from ownership import background
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict

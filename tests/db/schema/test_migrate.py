@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from later import ALL, LATER, NEWEST, known
+from next_migration import ALL, LATER, NEWEST, known
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from later import LATER, NEWEST, known
+from next_migration import LATER, NEWEST, known
 from ownership import background
 from waiting import eventually
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from forked import Forks
+from forked_commands import Forks
 from psycopg import sql
 from roles import Cast
 from waiting import eventually

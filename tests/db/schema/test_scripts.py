@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import psycopg2
 import pytest
-from later import ALL, LATER, NEWEST, known
+from next_migration import ALL, LATER, NEWEST, known
 from servers import binaries, new_database
 
 from partbox.db.schema import migrate as migrations

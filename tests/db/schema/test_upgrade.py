@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import later
+import next_migration
 import psycopg
 import pytest
-from planting import Planter
+from planted_records import Planter
 from psycopg import sql
 from waiting import eventually
 
@@ -43,7 +43,7 @@ def filled(dsn: str) -> Iterator[Conn]:
 
 def upgrade(dsn: str) -> None:
     """Migrate by the program to come, in a process of its own."""
-    subprocess.run([sys.executable, "-W", "error", later.__file__, dsn], check=True)
+    subprocess.run([sys.executable, "-W", "error", next_migration.__file__, dsn], check=True)
 
 
 def contents(conn: Conn) -> dict[str, list[Any]]:
@@ -94,7 +94,7 @@ def test_a_copy_stays_one_until_it_is_rebased(dsn: str, filled: Conn) -> None:
 def test_a_program_refuses_a_schema_older_than_its_own_and_names_the_remedy(
     dsn: str, filled: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrations, "migrations", later.known)
+    monkeypatch.setattr(migrations, "migrations", next_migration.known)
     before, outbox = contents(filled), Outbox(dsn)
     outbox.register(print, "*")
     with pytest.raises(SchemaError, match="run `partbox migrate`"), outbox.worker():

@@ -3,11 +3,11 @@
 from typing import Any
 
 import psycopg
-from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ownership import DEFAULT
 from purgeable import OLD, YOUNG, Planted, many
+from run_size import examples
 
 from partbox import Outbox
 from partbox.db.operator import dead

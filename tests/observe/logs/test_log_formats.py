@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged import deliver, publish
+from run_size import examples
 from waiting import eventually
 
 from partbox.observe.logs.formats import LONGEST, JsonLines, TextLines

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
-from crowded import crowd
+from full_notification_queue import crowd
 from kits import KITS, Kit, opened
 from psycopg.pq import TransactionStatus
 from roles import cast_of, locks_held

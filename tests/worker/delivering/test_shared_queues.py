@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from effort import examples
 from hand_moved import FAR, KEY, HandMoved
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_size import examples
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from desk import Desk
-from planting import Planter
+from planted_records import Planter
 from waiting import eventually
 
 from partbox.supervisor.embedded import EmbeddedWorker

@@ -7,9 +7,9 @@ from types import FunctionType, TracebackType
 from typing import Any
 
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_size import examples
 
 import partbox
 from partbox.errors import PayloadError, PublishError, UnroutableError

@@ -4,7 +4,7 @@ import logging
 import threading
 
 import pytest
-from planting import Planter
+from planted_records import Planter
 
 from partbox import Dead, Event
 from partbox.protocol.hashing import partition_of

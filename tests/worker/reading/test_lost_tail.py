@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from rig import Rig, transaction, write
-from stopping import stop_at_rest
+from stopped_backend import stop_at_rest
 from waiting import eventually
 
 from partbox import Outbox

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from desk import Desk
-from hanging import Proxy, hanging_proxy
-from stopping import stop_at_rest
+from hanging_proxy import Proxy, hanging_proxy
+from stopped_backend import stop_at_rest
 
 from partbox import Done, Outbox
 from partbox.supervisor.embedded import EmbeddedWorker

@@ -1,7 +1,7 @@
 """Replay, discard, retry now and skip, as a running worker takes them."""
 
 import pytest
-from named import named
+from variants import named
 
 from partbox import Dead
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from named import named
+from variants import named
 from waiting import eventually
 
 from partbox import Event, partition_of

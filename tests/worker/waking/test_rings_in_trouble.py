@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from crowded import crowd
 from desk import Desk
+from full_notification_queue import crowd
 from test_waking import bedroom
 from waiting import eventually
 

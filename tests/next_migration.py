@@ -1,6 +1,6 @@
 """A migration that only tests have, after the newest: what is promised of those to come.
 
-`python later.py DSN` migrates by a program that knows it.
+`python next_migration.py DSN` migrates by a program that knows it.
 """
 
 import sys

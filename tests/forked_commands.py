@@ -1,7 +1,7 @@
 """`partbox …` and `python …` in processes of their own, each forked from one that has imported partbox.
 
 A process that starts anew spends a second of CPU on imports before it does what a test wants to see. A few tests of
-every kind start the installed command all the same. The processes that a command spawns are forks too (see spares).
+every kind start the installed command all the same. What a command spawns is a fork too: see spare_processes.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-import spares
+import spare_processes
 from waiting import eventually
 
 PATIENCE = 60.0
@@ -81,7 +81,7 @@ class Forks:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            program = f"from forked import serve; serve({theirs.fileno()})"
+            program = f"from forked_commands import serve; serve({theirs.fileno()})"
             path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
@@ -102,7 +102,7 @@ class Forks:
         return Command(self, pid, list(command), os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
 
     def start_into(
-        self, log: Path, *command: str, cwd: Path, env: dict[str, str], spare: int = spares.SPARE
+        self, log: Path, *command: str, cwd: Path, env: dict[str, str], spare: int = spare_processes.SPARE
     ) -> Command:
         """Start it, its output and its errors in a file, which is there as soon as this returns."""
         with open(os.devnull) as nothing, log.open("wb") as file:
@@ -130,7 +130,7 @@ class Forks:
         spare: int | None = None,
     ) -> int:
         if spare is None:
-            spare = spares.SPARE if SPAWNING & {*command} else 0
+            spare = spare_processes.SPARE if SPAWNING & {*command} else 0
         asked = {"argv": command, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ), "spare": spare}
         return int(self._ask(asked, files))
 
@@ -173,7 +173,7 @@ def serve(number: int) -> None:
             elif not (answer := os.fork()):
                 asking.close()
                 _become(asked, files)
-                _run(spares.make(asked["spare"]))
+                _run(spare_processes.make(asked["spare"]))
             else:
                 running.add(answer)
             for file in files:
