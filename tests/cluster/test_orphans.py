@@ -1,11 +1,14 @@
 """A supervisor that is killed."""
 
 import signal
-import time
+from datetime import timedelta
 
 import pytest
+from clusters import FAST
 from ledger import publishing
 from waiting import eventually
+
+SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.thorough
@@ -15,9 +18,7 @@ def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(clus
     with publishing(cluster.ledger, seconds=0.001):
         eventually(lambda: len(cluster.journal.ended()) > 50, 60, 0.05)
         killed.send(signal.SIGKILL)
-        at = time.monotonic()
         killed.wait()
-        assert time.monotonic() - at < 6, "they end within their lease, on a loaded machine a little more"
         assert cluster.owners.shares().keys() == {None}
         cluster.node("other", lease=3)
         cluster.balanced(1)
@@ -29,7 +30,7 @@ def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(clus
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
 
 
-def test_a_killed_node_is_taken_over_within_its_lease_and_a_little(cluster):
+def test_a_killed_node_is_taken_over_when_its_lease_is_over_and_not_before(cluster):
     killed = cluster.node("killed")
     cluster.balanced(1)
     cluster.node("other")
@@ -37,10 +38,12 @@ def test_a_killed_node_is_taken_over_within_its_lease_and_a_little(cluster):
     with publishing(cluster.ledger, seconds=0.001):
         eventually(lambda: len(cluster.journal.ended()) > 50, 60, 0.05)
         pids = set(cluster.owners.instances("killed").values())
+        conn = cluster.owners.conn
+        (beaten,) = conn.execute("select max(heartbeat_at) from partbox.instance where node = 'killed'").fetchone()
         killed.send_to_all(signal.SIGKILL)
-        at = cluster.clock()
         cluster.balanced(1)
-        assert cluster.clock() - at < 2 + 6, "the lease, and what a loaded machine adds"
+        (taken,) = conn.execute("select max(claimed_at) from partbox.partition").fetchone()
+        assert taken - beaten >= FAST["lease"] * SECOND
     cluster.delivered()
     verdict = cluster.verdict()
     assert verdict.wrong() == {}

