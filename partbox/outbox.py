@@ -17,7 +17,7 @@ from partbox.db.statements import AnyAsync, AnySync, AsyncpgConnection
 from partbox.errors import RegistrationError
 from partbox.events import Event
 from partbox.events.event import EventFields
-from partbox.handlers import Options
+from partbox.handlers import Handlers, Options
 from partbox.handlers.registry import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
@@ -61,7 +61,7 @@ class Outbox(Registrar, Operations):
 
         loaded = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
         tell_strays()
-        Registrar.__init__(self)
+        self.handlers = Handlers()
         Operations.__init__(self, dsn if callable(dsn) else loaded.dsn, loaded)
         self.codecs = Codecs(codecs)
         self._workers = EmbeddedWorkers()
@@ -77,6 +77,10 @@ class Outbox(Registrar, Operations):
         self._shown = ApplicationRegistry(registry, self.settings.metrics_prefix)
         if registry is not None:
             self.observe(self._shown.publications())
+
+    @property
+    def _registry(self) -> Handlers:
+        return self.handlers
 
     def _configure(self, database: OutboxDatabase) -> None:
         """Take over the database and settings of the command line in a worker process, which has imported it."""
@@ -109,11 +113,7 @@ class Outbox(Registrar, Operations):
         return self._publisher.publish_many(conn, events)
 
     async def publish_async(
-        self,
-        conn: AnyAsync,
-        event: Event | str | Enum,
-        payload: Any = NOT_GIVEN,
-        **fields: Unpack[EventFields],
+        self, conn: AnyAsync, event: Event | str | Enum, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
     ) -> UUID | None:
         """`publish` on an asynchronous connection.
 
@@ -258,12 +258,7 @@ class Outbox(Registrar, Operations):
 
     @overload
     def task(
-        self,
-        /,
-        *,
-        subscription: str = "default",
-        aggregate_type: str | Enum | None = None,
-        **options: Unpack[Options],
+        self, /, *, subscription: str = "default", aggregate_type: str | Enum | None = None, **options: Unpack[Options]
     ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
 
     def task(

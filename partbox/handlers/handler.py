@@ -1,7 +1,7 @@
 """One handler: as it was registered, as a line of the routing table, and as the worker uses it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from partbox.callables import Call, is_async, place_of
@@ -18,24 +18,36 @@ if TYPE_CHECKING:
 UNROUTABLE_DELAY = 5.0  # seconds until an event without a handler is looked at again
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """A handler as the worker uses it, every option filled in.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """The part of a handler that no setting changes.
 
-    `call` takes an event, a list of them if `max_size` is given, an event and a connection if `transactional`; it
-    returns an outcome, or an awaitable of one if `is_async`. `per_key`: events of one key in a list, at most.
-    `aggregate_type` None = any; `max_attempts` None = for ever; `timeout` in seconds, None = none; `close` is awaited
-    when the worker ends, if an async handler ran; a worker calls `observed_by`, which sinks have, with the handler's
-    name and its observers before it delivers. `circuit`: the errors that say that what it calls is away, beside
-    DownstreamUnavailable; None = it has no circuit.
+    `call` takes an event, a list of them if `max_size` is given; `per_key`: events of one key in a list, at most.
+    `aggregate_type` None = any. `close` is awaited when the worker ends, if an async handler ran; a worker calls
+    `observed_by`, which sinks have, with the handler's name and its observers before it delivers.
     """
 
     name: str
     call: Call
-    is_async: bool
     event_type: str
     aggregate_type: str | None
     subscription: str
+    max_size: int | None = None
+    per_key: int | None = None
+    close: Callable[[], Any] | None = None
+    observed_by: Callable[[str, Any], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler(Registered):
+    """A handler as the worker uses it, every option filled in.
+
+    `call` takes an event and a connection if `transactional`; it returns an outcome, or an awaitable of one if
+    `is_async`. `max_attempts` None = for ever; `timeout` in seconds, None = none. `circuit`: the errors that say that
+    what it calls is away, beside DownstreamUnavailable; None = it has no circuit.
+    """
+
+    is_async: bool
     retry: RetryPolicy
     max_attempts: int | None
     on_failure: Blocking
@@ -44,10 +56,6 @@ class Handler:
     circuit: Errors | None
     on_error: OnError | None = None
     transactional: bool = False
-    max_size: int | None = None
-    per_key: int | None = None
-    close: Callable[[], Any] | None = None
-    observed_by: Callable[[str, Any], None] | None = None
 
 
 class Row(NamedTuple):
@@ -62,20 +70,11 @@ class Row(NamedTuple):
     options: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration(Registered):
     """A handler as it was registered: plain data without locks, so that spawned processes can get it."""
 
-    name: str
-    call: Call
-    event_type: str
-    aggregate_type: str | None
-    subscription: str
     options: Mapping[str, Any]
-    max_size: int | None = None
-    per_key: int | None = None
-    close: Callable[[], Any] | None = None
-    observed_by: Callable[[str, Any], None] | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -86,27 +85,27 @@ class Registration:
     def who(self) -> str:
         return f"{self.name} ({place_of(self.call)})"
 
-    def resolved(self, settings: "Settings") -> Handler:
+    def resolved(self, settings: "Settings", who: str | None = None) -> Handler:
         """The handler, with the settings for options that were not given; RegistrationError."""
-        options = _usual(settings) | dict(self.options)
+        usual = {
+            "retry": settings.retry,
+            "max_attempts": settings.max_attempts,
+            "on_failure": settings.on_failure,
+            "on_dead": settings.on_dead,
+            "timeout": settings.handler_timeout,
+            "circuit": settings.circuit,
+        }
+        options = usual | dict(self.options)
         circuit, more = options.pop("circuit"), options.pop("circuit_on", ())
-        return Handler(
-            self.name,
-            self.call,
-            is_async(self.call),
-            self.event_type,
-            self.aggregate_type,
-            self.subscription,
-            max_size=self.max_size,
-            per_key=self.per_key,
-            close=self.close,
-            observed_by=self.observed_by,
-            circuit=None if circuit is None else _found(ErrorNames((*circuit, *more)), self.who),
-            **options,
-        )
+        try:
+            errors = None if circuit is None else ErrorNames((*circuit, *more)).found()
+        except ValueError as error:
+            raise RegistrationError(f"the circuit of {who or self.who} cannot be made: {error}") from None
+        same = {each.name: getattr(self, each.name) for each in fields(Registered)}
+        return Handler(**same, is_async=is_async(self.call), circuit=errors, **options)
 
     def row(self) -> Row:
-        options = {option: _said(value) for option, value in self.options.items()}
+        options = {name: str(getattr(value, "__qualname__", value)) for name, value in self.options.items()}
         if self.options.get("circuit", ()) is None:
             options["circuit"] = "off"
         if self.max_size is not None:
@@ -127,17 +126,10 @@ def routing(subscription: str, settings: "Settings", *, awaited: bool, missed: C
     call = mode if callable(mode) else _ROUTINGS[mode] if missed is None else _telling(_ROUTINGS[mode], missed)
     if awaited and not is_async(call):
         call = _awaitable(call)
-    options = _usual(settings)
-    circuit = options.pop("circuit")
-    found = None if circuit is None else _found(circuit, "on_unroutable")
-    return Handler("on_unroutable", call, is_async(call), ANY, None, subscription, circuit=found, **options)
-
-
-def _found(circuit: ErrorNames, who: str) -> Errors:
-    try:
-        return circuit.found()
-    except ValueError as error:
-        raise RegistrationError(f"the circuit of {who} cannot be made: {error}") from None
+    its_own = Registration(
+        name="on_unroutable", call=call, event_type=ANY, aggregate_type=None, subscription=subscription, options={}
+    )
+    return its_own.resolved(settings, "on_unroutable")
 
 
 def _awaitable(call: Call) -> Call:
@@ -153,21 +145,6 @@ def _telling(call: Call, missed: Call) -> Call:
         return call(event)
 
     return route
-
-
-def _usual(settings: "Settings") -> dict[str, Any]:
-    return {
-        "retry": settings.retry,
-        "max_attempts": settings.max_attempts,
-        "on_failure": settings.on_failure,
-        "on_dead": settings.on_dead,
-        "timeout": settings.handler_timeout,
-        "circuit": settings.circuit,
-    }
-
-
-def _said(value: Any) -> str:
-    return str(getattr(value, "__qualname__", value))
 
 
 def _dead(event: Any) -> None:

@@ -26,14 +26,15 @@ NAMED = 8  # subscriptions that an error names, at most
 AnyHandler = TypeVar("AnyHandler")
 
 
-class Handlers:
-    """Registers handlers; a wrong or a second registration raises RegistrationError and changes nothing."""
+class Registrar:
+    """Registers handlers; a wrong or a second registration raises RegistrationError and changes nothing.
 
-    def __init__(self) -> None:
-        self._registered: dict[tuple[str, str, str | None], Registration] = {}
-        self.interceptors: tuple[Any, ...] = ()
-        self.observers: tuple[Any, ...] = ()
-        self.dead_letter: Callable[..., Any] | None = None
+    An outbox does so in its `handlers`, and those do by themselves.
+    """
+
+    @property
+    def _registry(self) -> "Handlers":
+        raise NotImplementedError
 
     def on(
         self,
@@ -42,7 +43,7 @@ class Handlers:
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of these events, which stays unchanged."""
+        """Decorates the handler of these events, which stays as it is; `"*"` is every type, None any aggregate type."""
         _check_not_bare("on", event_type)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
@@ -60,11 +61,14 @@ class Handlers:
         max_size: int = BATCH,
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of lists of these events: at most `max_size`, those of one key in order."""
+        """Decorates the handler of *lists* of these events: what waits now, at most `max_size`, in order per key.
+
+        It may return a list with an outcome per event; an exception in it is that event's error.
+        """
         _check_not_bare("on_batch", event_type)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
-            self._add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
+            self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
             return handler
 
         return decorate
@@ -84,7 +88,40 @@ class Handlers:
         before it starts.
         """
         max_size = getattr(handler, "max_size", None) if hasattr(handler, "handle") else None
-        self._add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
+        self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
+
+    def intercept(self, interceptor: AnyHandler) -> AnyHandler:
+        """Adds an interceptor around every handler, inside those added before; see `partbox.interceptors`."""
+        interceptors.check(interceptor)
+        self._registry.interceptors += (interceptor,)
+        return interceptor
+
+    def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
+        """Decorates what is called, at least once, for each dead event: `hook(event)` or `hook(event, error)`.
+
+        One hook; a second one raises RegistrationError.
+        """
+        where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
+        if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
+            raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
+        if (first := self._registry.dead_letter) is not None:
+            raise RegistrationError(f"{where} cannot be a second dead-letter hook beside {name_of(first)}")
+        self._registry.dead_letter = hook
+        return hook
+
+
+class Handlers(Registrar):
+    """The handlers, interceptors and observers of an outbox, and its dead-letter hook."""
+
+    def __init__(self) -> None:
+        self._registered: dict[tuple[str, str, str | None], Registration] = {}
+        self.interceptors: tuple[Any, ...] = ()
+        self.observers: tuple[Any, ...] = ()
+        self.dead_letter: Callable[..., Any] | None = None
+
+    @property
+    def _registry(self) -> "Handlers":
+        return self
 
     def register_for(
         self,
@@ -95,31 +132,12 @@ class Handlers:
         **options: Unpack[Options],
     ) -> None:
         """Registers a handler for each of these aggregate types, or for none if one of them is taken."""
-        self._add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
-
-    def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Adds an interceptor around every handler, inside those added before; returns it. See `interceptors`."""
-        interceptors.check(interceptor)
-        self.interceptors = (*self.interceptors, interceptor)
-        return interceptor
+        self.add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
 
     def observe(self, observer: Any) -> Any:
         """Adds an observer, see `partbox.observe`; returns it."""
         self.observers = (*self.observers, observer)
         return observer
-
-    def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Decorates what is called, at least once, for each event that is dead: `hook(event)` or `hook(event, error)`.
-
-        One hook; a second one raises RegistrationError.
-        """
-        where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
-        if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
-            raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
-        if self.dead_letter is not None:
-            raise RegistrationError(f"{where} cannot be a second dead-letter hook beside {name_of(self.dead_letter)}")
-        self.dead_letter = hook
-        return hook
 
     def routes(
         self, subscription: str, settings: "Settings", missed: Callable[[Any], None] | None = None
@@ -175,19 +193,16 @@ class Handlers:
             ),
         )
 
-    def _add(self, *news: Registration) -> None:
+    def add(self, *news: Registration) -> None:
+        """Keep all of these, or none if one of them is taken."""
         for new in news:
-            self._check_free(new)
+            if (old := self._registered.get(new.key)) is not None:
+                pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
+                raise RegistrationError(
+                    f"{pair} has a handler in subscription {new.subscription!r}, {old.who}; {new.who} cannot take it "
+                    "too: remove one, or give it another aggregate type or subscription"
+                )
         self._registered.update({new.key: new for new in news})
-
-    def _check_free(self, new: Registration) -> None:
-        old = self._registered.get(new.key)
-        if old is not None:
-            pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
-            raise RegistrationError(
-                f"{pair} has a handler in subscription {new.subscription!r}, {old.who}; {new.who} cannot take it too: "
-                "remove one, or give it another aggregate type or subscription"
-            )
 
 
 def _registration(
@@ -207,7 +222,14 @@ def _registration(
         aggregate_type = getattr(handler, "aggregate_type", None)
     given = checked(options, where)
     if given.get("transactional"):
-        _check_transactional(call, max_size, where)
+        if is_async(call):
+            raise RegistrationError(
+                f"{where} is async, and a transactional handler must be sync: it has one connection"
+            )
+        if max_size is not None:
+            raise RegistrationError(f"{where} takes lists, and a transactional handler takes one event: use on()")
+    is_object = hasattr(handler, "handle")
+    close = getattr(handler, "close", None) if is_object else None
     return Registration(
         name=_text("name", name, where),
         call=call,
@@ -217,14 +239,9 @@ def _registration(
         options=given,
         max_size=None if max_size is None else batch_size(max_size, where),
         per_key=getattr(handler, "per_key", None),
-        close=_close_of(handler),
-        observed_by=getattr(handler, "observed_by", None) if hasattr(handler, "handle") else None,
+        close=close if close is not None and is_async(close) else None,
+        observed_by=getattr(handler, "observed_by", None) if is_object else None,
     )
-
-
-def _close_of(handler: Any) -> Callable[[], Any] | None:
-    close = getattr(handler, "close", None) if hasattr(handler, "handle") else None
-    return close if close is not None and is_async(close) else None
 
 
 def _check_not_bare(decorator: str, event_type: Any) -> None:
@@ -244,61 +261,3 @@ def _text(what: str, value: Any, where: str) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise RegistrationError(f"{what} of {where} must be a str or an Enum, not {value!r}: name it when registering")
     return value
-
-
-def _check_transactional(call: Callable[..., Any], max_size: int | None, where: str) -> None:
-    if is_async(call):
-        raise RegistrationError(f"{where} is async, and a transactional handler must be sync: it has one connection")
-    if max_size is not None:
-        raise RegistrationError(f"{where} takes lists, and a transactional handler takes one event: use on()")
-
-
-class Registrar:
-    """The part of an outbox that registers handlers, in `handlers`."""
-
-    def __init__(self) -> None:
-        self.handlers = Handlers()
-
-    def on(
-        self,
-        event_type: str | Enum,
-        aggregate_type: str | Enum | None = None,
-        subscription: str = "default",
-        **options: Unpack[Options],
-    ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of these events; `"*"` is every type, None any aggregate type."""
-        return self.handlers.on(event_type, aggregate_type, subscription, **options)
-
-    def register(
-        self,
-        handler: Any,
-        event_type: str | Enum | None = None,
-        aggregate_type: str | Enum | None = None,
-        subscription: str = "default",
-        **options: Unpack[Options],
-    ) -> None:
-        """Registers a function, or an object with `handle` that may carry its types itself."""
-        self.handlers.register(handler, event_type, aggregate_type, subscription, **options)
-
-    def on_batch(
-        self,
-        event_type: str | Enum,
-        aggregate_type: str | Enum | None = None,
-        subscription: str = "default",
-        *,
-        max_size: int = BATCH,
-        **options: Unpack[Options],
-    ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of *lists* of these events: what waits now, at most `max_size`.
-
-        It may return a list with an outcome per event; an exception in it is that event's error.
-        """
-        return self.handlers.on_batch(event_type, aggregate_type, subscription, max_size=max_size, **options)
-
-    def intercept(self, interceptor: AnyHandler) -> AnyHandler:
-        """Adds an interceptor around every handler; see `partbox.interceptors`."""
-        return self.handlers.intercept(interceptor)
-
-    def on_dead_letter(self, hook: AnyHandler) -> AnyHandler:
-        """Decorates what is called, at least once, for each dead event: `hook(event)` or `hook(event, error)`."""
-        return self.handlers.on_dead_letter(hook)

@@ -48,7 +48,7 @@ class InterceptorMethods:
         events = given if self._is_batch else [given]
         before = self._used["before"]
         if before is None:
-            yield events, _nothing
+            yield events, lambda: None
         elif self._at_once["before"]:
             yield events, partial(before, [*events])
         else:
@@ -142,22 +142,13 @@ async def _end_async(hooks: InterceptorMethods, begun: list[Any], outcome: Any, 
         except GeneratorExit:
             raise
         except BaseException as its_own:
-            if isinstance(its_own, asyncio.CancelledError) and _cancelled():  # not of its making
-                raise
+            task = asyncio.current_task()
+            if isinstance(its_own, asyncio.CancelledError) and (task is None or task.cancelling() > 0):
+                raise  # the whole task is being cancelled: not of its making
             hooks.failed(events)
-
-
-def _cancelled() -> bool:
-    """True if the whole task is being cancelled."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 async def _awaited(result: Any) -> None:
     """Await it if it can be awaited: methods around an `async def` may be plain."""
     if isinstance(result, Awaitable):
         await result
-
-
-def _nothing() -> None:
-    """Instead of a `before`."""

@@ -21,7 +21,10 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
     for interceptor in reversed(interceptors):
         if not is_async and must_be_awaited(interceptor, is_batch=is_batch):
             _refuse(interceptor, call, is_batch)
-        wrapped = _around(wrapped, interceptor, is_async, is_batch)
+        if methods_of(interceptor):
+            wrapped = (hooked_async if is_async else hooked)(wrapped, InterceptorMethods(interceptor, is_batch))
+        else:
+            wrapped = (managed_async if is_async else managed)(wrapped, interceptor, is_batch)
     # Name and place stay the handler's; its attributes are not copied, they may be an object's whole state.
     return wrapped if wrapped is call else update_wrapper(wrapped, call, updated=())
 
@@ -31,12 +34,6 @@ def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
     if methods_of(interceptor):
         return InterceptorMethods(interceptor, is_batch).awaited() is not None
     return only_async(interceptor)
-
-
-def _around(call: Call, interceptor: Any, is_async: bool, is_batch: bool) -> Call:
-    if methods_of(interceptor):
-        return (hooked_async if is_async else hooked)(call, InterceptorMethods(interceptor, is_batch))
-    return (managed_async if is_async else managed)(call, interceptor, is_batch)
 
 
 def _refuse(interceptor: Any, call: Call, is_batch: bool) -> NoReturn:
