@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from partbox.cli.views.settings_page import page
+from partbox.cli.commands.config import page
 from partbox.settings import names
 
 ROOT = Path(__file__).parents[2]

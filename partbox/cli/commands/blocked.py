@@ -1,11 +1,21 @@
 """`partbox blocked`: aggregates whose events wait for one that cannot be finished, and how to get them going."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from partbox.cli.shell.options import Group, OutboxOptions, Since, Subscription, Until, bundled
-from partbox.cli.shell.output import Listing, in_short, moment, print_answer, print_list, printable
+from partbox.cli.shell.options import (
+    Group,
+    OutboxOptions,
+    Since,
+    Subscription,
+    Until,
+    argument,
+    bundled,
+    option,
+)
+from partbox.cli.shell.output import ListColumn, error_of, in_short, moment, print_answer, print_list, printable
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey
 from partbox.operations.blocked import BlockedKeys
 
@@ -14,12 +24,16 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of aggregates.")]
-AggregateType = Annotated[str, typer.Argument(metavar="AGGREGATE_TYPE", show_default=False, help="Such as Order.")]
-AggregateId = Annotated[str, typer.Argument(metavar="AGGREGATE_ID", show_default=False, help="Such as 7.")]
-Reason = Annotated[
-    str | None, typer.Option(metavar="TEXT", show_default=False, help="Kept with the error of the skipped record.")
-]
+Limit = Annotated[int, option("N", "Maximum number of aggregates.")]
+Reason = Annotated[str | None, option("TEXT", "Kept with the error of the skipped record.")]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateArguments:
+    """The aggregate that a command is about."""
+
+    aggregate_type: Annotated[str, argument("AGGREGATE_TYPE", "Such as Order.")]
+    aggregate_id: Annotated[str, argument("AGGREGATE_ID", "Such as 7.")]
 
 
 @app.command("list")
@@ -45,26 +59,19 @@ def list_(
     found: Any = (keys.groups if group else keys.list)(limit, since=since, until=until, subscription=subscription)
     between = "".join(f" {name} {value!r}" for name, value in (("since", since), ("until", until)) if value)
     nothing = f"no blocked aggregate{between} in subscription {subscription!r}"
-    more = (
-        f"the {limit:,} that are blocked the longest: --limit shows more" if len(found) == limit and not group else ""
-    )
+    is_cut = len(found) == limit and not group
+    more = f"the {limit:,} that are blocked the longest: --limit shows more" if is_cut else ""
     print_list(found, GROUPED if group else LISTED, outbox.json, nothing=nothing, more=more)
 
 
 @app.command()
 @bundled
-def retry(
-    *,
-    aggregate_type: AggregateType,
-    aggregate_id: AggregateId,
-    subscription: Subscription = "default",
-    outbox: OutboxOptions,
-) -> None:
+def retry(*, key: AggregateArguments, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
     """Let the record that an aggregate waits for run now, instead of when it is due; a dead one is replayed.
 
     Example: partbox blocked retry Order 7
     """
-    head = outbox.verbs(BlockedKeys).retry_now(aggregate_type, aggregate_id, subscription=subscription)
+    head = outbox.verbs(BlockedKeys).retry_now(key.aggregate_type, key.aggregate_id, subscription=subscription)
     if not head.changed:
         text = f"nothing to do: record {head.record_id} is {head.state} and waits only for a worker"
     elif head.state == "dead":
@@ -77,19 +84,14 @@ def retry(
 @app.command()
 @bundled
 def skip(
-    *,
-    aggregate_type: AggregateType,
-    aggregate_id: AggregateId,
-    reason: Reason = None,
-    subscription: Subscription = "default",
-    outbox: OutboxOptions,
+    *, key: AggregateArguments, reason: Reason = None, subscription: Subscription = "default", outbox: OutboxOptions
 ) -> None:
     """Let an aggregate go on without the record it waits for, which becomes dead and can be replayed.
 
     Example: partbox blocked skip Order 7 --reason "customer is gone"
     """
-    head = outbox.verbs(BlockedKeys).skip(aggregate_type, aggregate_id, reason, subscription=subscription)
-    name = printable(f"{aggregate_type} {aggregate_id}")
+    head = outbox.verbs(BlockedKeys).skip(key.aggregate_type, key.aggregate_id, reason, subscription=subscription)
+    name = printable(f"{key.aggregate_type} {key.aggregate_id}")
     text = (
         f"skipped record {head.record_id}, which was {head.state}: what waited behind it in {name} is delivered; "
         f"`partbox dead replay {head.record_id}` brings it back"
@@ -97,37 +99,29 @@ def skip(
     print_answer(outbox.json, head._asdict(), text)
 
 
-def _group_row(each: BlockedGroup) -> tuple[str, ...]:
-    error = in_short(": ".join(part for part in (each.error_type, each.error) if part))
-    since = moment(each.since_from), moment(each.since_to)
-    oldest = f"{each.aggregate_type} {each.aggregate_id}"
-    return f"{each.keys:,}", f"{each.followers:,}", *since, each.event_type, each.state, oldest, error
+def _aggregate(each: BlockedKey | BlockedGroup) -> str:
+    return f"{each.aggregate_type} {each.aggregate_id}"
 
 
-def _row(key: BlockedKey) -> tuple[str, ...]:
-    return (
-        f"{key.aggregate_type} {key.aggregate_id}",
-        str(key.record_id),
-        key.event_type,
-        key.state,
-        moment(key.due_at),
-        str(key.attempts),
-        f"{key.followers:,}",
-        moment(key.blocked_since),
-        f"{key.node} {key.pid}" if key.node is not None else "none",
-        in_short(": ".join(part for part in (key.error_type, key.error) if part)),
-    )
-
-
-LISTED = Listing(
-    ("aggregate", "head", "type", "state", "due", "attempts", "followers", "since", "worker", "error"),
-    _row,
-    ("head", "attempts", "followers"),
-    ("due", "since"),
+LISTED = (
+    ListColumn("aggregate", _aggregate),
+    ListColumn("head", lambda each: str(each.record_id), "number"),
+    ListColumn("type", lambda each: each.event_type),
+    ListColumn("state", lambda each: each.state),
+    ListColumn("due", lambda each: moment(each.due_at), "whole"),
+    ListColumn("attempts", lambda each: str(each.attempts), "number"),
+    ListColumn("followers", lambda each: f"{each.followers:,}", "number"),
+    ListColumn("since", lambda each: moment(each.blocked_since), "whole"),
+    ListColumn("worker", lambda each: f"{each.node} {each.pid}" if each.node is not None else "none"),
+    ListColumn("error", lambda each: in_short(error_of(each))),
 )
-GROUPED = Listing(
-    ("aggregates", "followers", "since", "to", "type", "state", "oldest", "its error"),
-    _group_row,
-    ("aggregates", "followers"),
-    ("since", "to"),
+GROUPED = (
+    ListColumn("aggregates", lambda each: f"{each.keys:,}", "number"),
+    ListColumn("followers", lambda each: f"{each.followers:,}", "number"),
+    ListColumn("since", lambda each: moment(each.since_from), "whole"),
+    ListColumn("to", lambda each: moment(each.since_to), "whole"),
+    ListColumn("type", lambda each: each.event_type),
+    ListColumn("state", lambda each: each.state),
+    ListColumn("oldest", _aggregate),
+    ListColumn("its error", lambda each: in_short(error_of(each))),
 )

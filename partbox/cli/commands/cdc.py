@@ -8,14 +8,13 @@ import psycopg
 import typer
 
 from partbox.cdc import CONNECT_PASSWORD, Connector, ServerAddress, TopicRoute, connect, default_name, properties
-from partbox.cli.shell.flags import database, load
-from partbox.cli.shell.options import Dsn, Schema
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import DatabaseOptions, bundled, flag, option
 from partbox.cli.shell.output import print_json, printable
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
 from partbox.db.type_conversion import DEFAULTS
-from partbox.settings import Settings
 from partbox.text.dsn import parts
 from partbox.text.wording import command
 
@@ -42,34 +41,26 @@ class SnapshotFrom(StrEnum):
 
 
 Format = Annotated[Form, typer.Option("--format", help="JSON for Kafka Connect, or properties for Debezium's engine.")]
-Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL that prepares the database instead.")]
-Topic = Annotated[
-    str, typer.Option(metavar="TEMPLATE", help="Topic, of {aggregate_type} or {event_type}, as they are spelt.")
-]
+Sql = Annotated[bool, flag("Print the SQL that prepares the database instead.", "--sql")]
+Topic = Annotated[str, option("TEMPLATE", "Topic, of {aggregate_type} or {event_type}, as they are spelt.")]
 From = Annotated[
     SnapshotFrom, typer.Option("--from", help="Events to send first: all that the log holds, or new ones only.")
 ]
-Name = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        show_default=False,
-        help="Name of connector, slot and publication (else of database and schema).",
-    ),
-]
-Role = Annotated[str, typer.Option(metavar="ROLE", help="The connector's own role in the database.")]
+Name = Annotated[str | None, option("NAME", "Name of connector, slot and publication (else of database and schema).")]
+Role = Annotated[str, option("ROLE", "The connector's own role in the database.")]
 
 
 @app.command()
-def debezium(  # its parameters are its options
+@bundled
+def debezium(
+    *,
     form: Format = Form.CONNECT,
     sql: Sql = False,
     topic: Topic = "{aggregate_type}-events",
     start: From = SnapshotFrom.BEGINNING,
     name: Name = None,
     role: Role = "debezium",
-    dsn: Dsn = None,
-    schema: Schema = None,
+    outbox: DatabaseOptions,
 ) -> None:
     """Print a configuration of Debezium's PostgreSQL connector that sends every event by its EventRouter.
 
@@ -80,12 +71,12 @@ def debezium(  # its parameters are its options
 
     Example: partbox cdc debezium --dsn postgresql://localhost/shop > connector.json
     """
-    settings = load(flags={"dsn": dsn, "schema": schema})
-    route = TopicRoute(topic)
+    settings, route = outbox.settings(), TopicRoute(topic)
+    schema = settings.schema_name
     with psycopg.connect(database(settings), autocommit=True, context=DEFAULTS) as conn:
-        migrate.check(conn, settings.schema_name)
-        made = _connector(conn, settings, route, start, name, role)
-        state = db.prepared(conn, made.schema, made.name)
+        migrate.check(conn, schema)
+        made = _connector(conn, schema, route, start, name, role)
+        state = db.prepared(conn, schema, made.name)
         by_socket = not _host(conn)
     if sql:
         typer.echo(db.script(made.schema, role=made.role, publication=made.name), nl=False)
@@ -99,24 +90,19 @@ def debezium(  # its parameters are its options
 
 
 def _connector(
-    conn: psycopg.Connection, settings: Settings, route: TopicRoute, start: SnapshotFrom, name: str | None, role: str
+    conn: psycopg.Connection, schema: str, route: TopicRoute, start: SnapshotFrom, name: str | None, role: str
 ) -> Connector:
-    schema = settings.schema_name
+    info = conn.info
     return Connector(
-        name=default_name(conn.info.dbname, schema) if name is None else name,
+        name=default_name(info.dbname, schema) if name is None else name,
         schema=schema,
         role=role,
-        address=_address(conn),
+        address=ServerAddress(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode")),
         route=route,
         whole=start is SnapshotFrom.BEGINNING,
         snapshot=db.snapshot(schema),
         heartbeat=db.heartbeat(schema),
     )
-
-
-def _address(conn: psycopg.Connection) -> ServerAddress:
-    info = conn.info
-    return ServerAddress(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode"))
 
 
 def _host(conn: psycopg.Connection) -> str:

@@ -1,26 +1,57 @@
 """`partbox config`: every setting, its value, where it comes from, and why."""
 
-from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import typer
 
 from partbox.cli.shell.flags import load, typed
-from partbox.cli.shell.options import OutboxOptions, bundled
+from partbox.cli.shell.options import OutboxOptions, argument, bundled, flag
 from partbox.cli.shell.output import console, print_json, table
 from partbox.cli.shell.target import load_target
-from partbox.cli.views.settings_page import page
+from partbox.protocol import retry
 from partbox.settings import Settings, names
+from partbox.settings.environment import PREFIX
 
-Target = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[MODULE:OUTBOX]", show_default=False, help="Include the keywords of this outbox, such as shop:outbox."
-    ),
-]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all settings instead.")]
+Target = Annotated[str | None, argument("[MODULE:OUTBOX]", "Include the keywords of this outbox, such as shop:outbox.")]
+Markdown = Annotated[bool, flag("Print the documentation of all settings instead.", "--markdown")]
 
 COLUMNS = ("setting", "value", "from", "meaning")
+
+
+HEAD = """\
+# Settings
+
+This page is generated: `partbox config --markdown > docs/settings.md`.
+
+A value is taken from the first place that gives one:
+
+1. an option of the command line: every setting is one, such as `--lease 10s`, `--pooler` or `--no-pooler`
+2. a keyword: `Outbox(lease="10s")`
+3. the environment: `PARTBOX_LEASE=10s`; an empty variable counts as not set
+4. a TOML file, the one that `PARTBOX_CONFIG` names, else `partbox.toml` in the current folder: its table `[partbox]`,
+   or its top level if it has no such table
+5. the default
+
+An invalid value is an error that names the place it came from, and so is an unknown name. Only an unknown variable
+`PARTBOX_…` is ignored, with a warning: Kubernetes adds some to every container beside a service of that name.
+`partbox config` shows every value, where it comes from and why, passwords masked; `partbox config shop:outbox` does so
+for an outbox with its keywords. Durations are seconds, or texts such as `250ms`, `6s`, `5m`, `1h`, `7d`; sizes are
+bytes, or texts such as `64MiB`. `none` and `off` stand for no value.
+
+| setting | environment | default | meaning |
+|---|---|---|---|
+"""
+
+RETRY = """
+## Retry policies as text
+
+```
+{grammar}
+```
+"""
+
+# What the machine decides; a page must not name the one it was written on.
+COMPUTED = {"node": "host name", "processes": "usable cores: by affinity, at most the cgroup's CPU quota"}
 
 
 class ShownSetting(NamedTuple):
@@ -75,9 +106,18 @@ def _setting(found: Settings, name: str, keyword: str) -> ShownSetting:
 
 def _why(shown: ShownSetting) -> str:
     """ "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"."""
-    return f"{shown.origin}, over {_listed(shown.overruled)}" if shown.overruled else shown.origin
+    if not shown.overruled:
+        return shown.origin
+    *before, last = shown.overruled
+    return f"{shown.origin}, over {', '.join(before)} and {last}" if before else f"{shown.origin}, over {last}"
 
 
-def _listed(places: Sequence[str]) -> str:
-    *before, last = places
-    return f"{', '.join(before)} and {last}" if before else last
+def page() -> str:
+    """The page of the documentation that lists every setting, in Markdown."""
+    rows = []
+    for name, attribute in names().items():
+        default = COMPUTED.get(name) or f"`{Settings().shown(name)}`"
+        meaning = Settings.model_fields[attribute].description
+        rows.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {default} | {meaning} |\n")
+    grammar = "\n".join(line[4:] for line in (retry.__doc__ or "").splitlines() if line.startswith("    "))
+    return HEAD + "".join(rows) + RETRY.format(grammar=grammar)

@@ -3,17 +3,28 @@
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 import typer
 
-from partbox.cli.shell.confirm import confirm, progressing
-from partbox.cli.shell.options import Group, OutboxOptions, Since, Subscription, Until, Yes, bundled
+from partbox.cli.shell.options import (
+    Group,
+    OutboxOptions,
+    Since,
+    Subscription,
+    Until,
+    Yes,
+    argument,
+    bundled,
+    flag,
+    option,
+)
 from partbox.cli.shell.output import (
-    Listing,
+    ListColumn,
     console,
     counted,
+    error_of,
     in_short,
     moment,
     print_answer,
@@ -21,7 +32,8 @@ from partbox.cli.shell.output import (
     print_list,
     table,
 )
-from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord
+from partbox.cli.shell.progress import bar, confirm, interrupted
+from partbox.db.operator.dead import DeadDetail, DeadRecord
 from partbox.errors import PartboxError
 from partbox.operations.dead import DeadRecords
 
@@ -30,21 +42,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", show_default=False, help="Only this event type.")]
-AggregateType = Annotated[
-    str | None, typer.Option(metavar="TYPE", show_default=False, help="Only of this aggregate type.")
-]
-AggregateId = Annotated[str | None, typer.Option(metavar="ID", show_default=False, help="Only of this aggregate.")]
-OlderThan = Annotated[
-    str | None, typer.Option(metavar="TIME", show_default=False, help="Only records dead for longer, such as 2h or 7d.")
-]
-Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of records.")]
-Id = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="A record id, or an event id (UUID).")]
-OneId = Annotated[
-    str | None, typer.Argument(metavar="ID", show_default=False, help="A record id, or an event id (UUID).")
-]
-All = Annotated[bool, typer.Option("--all", help="All that match the filters, instead of one.")]
-Payload = Annotated[bool, typer.Option("--payload", help="Show the payload too.")]
+Limit = Annotated[int, option("N", "Maximum number of records.")]
+Id = argument("ID", "A record id, or an event id (UUID).")
+OneId = Annotated[str | None, Id]
+All = Annotated[bool, flag("All that match the filters, instead of one.", "--all")]
+Payload = Annotated[bool, flag("Show the payload too.", "--payload")]
 
 MEANWHILE = "workers deliver them before what waits of their aggregates; what was delivered since they died stays so"
 
@@ -53,10 +55,10 @@ MEANWHILE = "workers deliver them before what waits of their aggregates; what wa
 class DeadFilters:
     """The filters of the dead records that a command is about."""
 
-    type: Type = None
-    aggregate_type: AggregateType = None
-    aggregate_id: AggregateId = None
-    older_than: OlderThan = None
+    type: Annotated[str | None, option("TYPE", "Only this event type.")] = None
+    aggregate_type: Annotated[str | None, option("TYPE", "Only of this aggregate type.")] = None
+    aggregate_id: Annotated[str | None, option("ID", "Only of this aggregate.")] = None
+    older_than: Annotated[str | None, option("TIME", "Only records dead for longer, such as 2h or 7d.")] = None
     since: Since = None
     until: Until = None
 
@@ -97,7 +99,13 @@ def list_(
 
 @app.command()
 @bundled
-def show(*, id: Id, payload: Payload = False, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
+def show(
+    *,
+    id: Annotated[str, Id],
+    payload: Payload = False,
+    subscription: Subscription = "default",
+    outbox: OutboxOptions,
+) -> None:
     """Show one dead record whole; its payload only with --payload.
 
     Example: partbox dead show 4711 --payload
@@ -143,16 +151,10 @@ def replay(
 
     Example: partbox dead replay --all --type OrderPlaced --older-than 2h
     """
-    records = outbox.verbs(DeadRecords)
-    _check_choice("replay", id, all, filters)
-    done = left = 0
-    if id is not None:
-        done = records.replay(id, subscription=subscription)
-    elif total := _confirmed(records, "replay", filters, subscription, yes):
-        with progressing("replay", "replayed", total) as progress:
-            done = records.replay_all(**filters.given(), subscription=subscription, progress=progress)
-        left = max(0, total - done)
-    text = f"replayed {counted(done, 'dead record')}: {MEANWHILE}{_left(left)}"
+    done, left = _changed("replay", id, all, filters, yes, subscription, outbox)
+    text = f"replayed {counted(done, 'dead record')}: {MEANWHILE}"
+    if left:
+        text += f"; {counted(left, 'dead record')} left, which no saved cursor has passed yet: try again in a moment"
     nothing = f"{_none(filters, subscription)}: nothing to replay"
     print_answer(outbox.json, {"replayed": done, "left": left}, text if done or left else nothing)
 
@@ -174,68 +176,77 @@ def discard(
 
     Example: partbox dead discard --all --older-than 30d --yes
     """
-    records = outbox.verbs(DeadRecords)
-    _check_choice("discard", id, all, filters)
-    done = 0
-    if id is not None:
-        done = records.discard(id, subscription=subscription)
-    elif total := _confirmed(records, "discard", filters, subscription, yes):
-        with progressing("discard", "discarded", total) as progress:
-            done = records.discard_all(**filters.given(), subscription=subscription, progress=progress)
+    done, _ = _changed("discard", id, all, filters, yes, subscription, outbox)
     nothing = f"{_none(filters, subscription)}: nothing to discard"
     print_answer(outbox.json, {"discarded": done}, f"discarded {counted(done, 'dead record')}" if done else nothing)
 
 
-def _confirmed(records: DeadRecords, verb: str, filters: DeadFilters, subscription: str, yes: bool) -> int:
-    """The number of records that match, once the user has confirmed to `verb` them; without any nobody is asked."""
-    total = records.count(**filters.given(), subscription=subscription)
-    if total:
-        for_good = " for good" if verb == "discard" else ""
-        confirm(f"{verb} {counted(total, 'dead record')}{filters}{for_good}", yes)
-    return total
+def _changed(
+    verb: Literal["replay", "discard"],
+    id: str | None,
+    all: bool,
+    filters: DeadFilters,
+    yes: bool,
+    subscription: str,
+    outbox: OutboxOptions,
+) -> tuple[int, int]:
+    """Change one record, or all that match once the user has confirmed; the numbers that were changed and left.
 
-
-def _check_choice(what: str, id: str | None, all: bool, filters: DeadFilters) -> None:
-    """Require either one id or --all: never both, never all by accident."""
+    Either one id or --all is required: never both, never all by accident. Without a match nobody is asked.
+    """
+    records = outbox.verbs(DeadRecords)
     if id is not None and (all or filters.given()):
         raise PartboxError(f"ID {id!r} is one record: leave out --all and the filters, or leave out the ID")
     if id is None and not all:
-        raise PartboxError(f"which records? name one, `partbox dead {what} 42`, or say --all (filters narrow it)")
+        raise PartboxError(f"which records? name one, `partbox dead {verb} 42`, or say --all (filters narrow it)")
+    one, every = (records.replay, records.replay_all) if verb == "replay" else (records.discard, records.discard_all)
+    if id is not None:
+        return one(id, subscription=subscription), 0
+    total = records.count(**filters.given(), subscription=subscription)
+    if not total:
+        return 0, 0
+    confirm(f"{verb} {counted(total, 'dead record')}{filters}{' for good' if verb == 'discard' else ''}", yes)
+    reached, of = 0, total
+    try:
+        with bar(verb, total) as show:
+
+            def progress(now: int, most: int) -> None:
+                nonlocal reached, of
+                reached, of = now, most
+                show(now, most)
+
+            done = every(**filters.given(), subscription=subscription, progress=progress)
+    except KeyboardInterrupt:
+        rest = "the same command continues with the others"
+        raise typer.Exit(interrupted(f"{verb}ed {reached:,} of {of:,} dead records; {rest}")) from None
+    return done, max(0, total - done)
 
 
 def _none(filters: DeadFilters, subscription: str) -> str:
     return f"no dead record{filters} in subscription {subscription!r}"
 
 
-def _left(number: int) -> str:
-    if not number:
-        return ""
-    return f"; {counted(number, 'dead record')} left, which no saved cursor has passed yet: try again in a moment"
-
-
-def _row(each: DeadRecord) -> tuple[str, ...]:
-    error = ": ".join(part for part in (each.error_type, each.error) if part)
-    aggregate = _aggregate(each)
-    return str(each.record_id), moment(each.died_at), each.event_type, aggregate, str(each.attempts), in_short(error)
-
-
-def _group_row(each: DeadGroup) -> tuple[str, ...]:
-    record, _, kind, *_, error = _row(each.newest)
-    died = moment(each.died_from), moment(each.died_to)
-    return f"{each.records:,}", f"{each.blocking:,}", *died, kind, record, error
-
-
-LISTED = Listing(("record", "died", "type", "aggregate", "attempts", "error"), _row, ("record", "attempts"), ("died",))
-GROUPED = Listing(
-    ("records", "blocking", "first died", "last died", "type", "newest", "its error"),
-    _group_row,
-    ("records", "blocking", "newest"),
-    ("first died", "last died"),
-)
-
-
 def _aggregate(each: DeadRecord) -> str:
     return each.aggregate_type if each.aggregate_id is None else f"{each.aggregate_type} {each.aggregate_id}"
+
+
+LISTED = (
+    ListColumn("record", lambda each: str(each.record_id), "number"),
+    ListColumn("died", lambda each: moment(each.died_at), "whole"),
+    ListColumn("type", lambda each: each.event_type),
+    ListColumn("aggregate", _aggregate),
+    ListColumn("attempts", lambda each: str(each.attempts), "number"),
+    ListColumn("error", lambda each: in_short(error_of(each))),
+)
+GROUPED = (
+    ListColumn("records", lambda each: f"{each.records:,}", "number"),
+    ListColumn("blocking", lambda each: f"{each.blocking:,}", "number"),
+    ListColumn("first died", lambda each: moment(each.died_from), "whole"),
+    ListColumn("last died", lambda each: moment(each.died_to), "whole"),
+    ListColumn("type", lambda each: each.newest.event_type),
+    ListColumn("newest", lambda each: str(each.newest.record_id), "number"),
+    ListColumn("its error", lambda each: in_short(error_of(each.newest))),
+)
 
 
 def _details(found: DeadDetail, payload: bool) -> Iterator[tuple[str, str]]:
@@ -249,7 +260,7 @@ def _details(found: DeadDetail, payload: bool) -> Iterator[tuple[str, str]]:
     yield "published", moment(found.published_at)
     yield "died", moment(found.died_at)
     yield "attempts", str(found.attempts)
-    yield "error", ": ".join(part for part in (found.error_type, found.error) if part) or "-"
+    yield "error", error_of(found) or "-"
     if found.traceback is not None:
         yield "traceback", found.traceback
     for name, value in found.headers.items():

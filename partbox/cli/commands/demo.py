@@ -2,27 +2,22 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, TextIO
+from contextlib import nullcontext
+from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.options import Json
+from partbox.cli.shell.options import Json, flag, option
 from partbox.cli.shell.output import console, print_json
 from partbox.demo import DemoPlan, run_demo
 
-Seconds = Annotated[float, typer.Option(min=0, metavar="N", help="Seconds until it ends; 0 = at Ctrl-C.")]
-Processes = Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Worker processes.")]
-Rate = Annotated[float, typer.Option(min=1, metavar="N", help="Events per second that the shop publishes.")]
-NoChaos = Annotated[bool, typer.Option("--no-chaos", help="Kill no process, add none.")]
+Seconds = Annotated[float, option("N", "Seconds until it ends; 0 = at Ctrl-C.", min=0)]
+Processes = Annotated[int, option("N", "Worker processes.", min=1, max=64)]
+Rate = Annotated[float, option("N", "Events per second that the shop publishes.", min=1)]
+NoChaos = Annotated[bool, flag("Kill no process, add none.", "--no-chaos")]
 Dsn = Annotated[
     str | None,
-    typer.Option(
-        metavar="DSN",
-        show_default=False,
-        help="Use this database, in a schema of its own (else an embedded one; never that of PARTBOX_DSN).",
-    ),
+    option("DSN", "Use this database, in a schema of its own (else an embedded one; never that of PARTBOX_DSN)."),
 ]
 
 
@@ -41,20 +36,11 @@ def demo(
 
     Example: partbox demo --seconds 30
     """
-    with _out(json) as out:
+    # JSON needs the standard output: the view goes to the standard error then.
+    with os.fdopen(os.dup(2), "w") if json else nullcontext(sys.stdout) as out:
         summary = run_demo(DemoPlan(seconds, processes, rate, not no_chaos, dsn), out)
     if json:
         print_json(summary.plain())
     else:
         console().print("", summary.table(), "", summary.verdict(), sep="\n")
     raise typer.Exit(summary.code)
-
-
-@contextmanager
-def _out(json: bool) -> Iterator[TextIO]:
-    """The stream of the view: standard error if JSON needs the standard output."""
-    if not json:
-        yield sys.stdout
-        return
-    with os.fdopen(os.dup(2), "w") as out:
-        yield out

@@ -8,22 +8,20 @@ from rich.console import Console
 from rich.text import Text
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, bundled
+from partbox.cli.shell.options import OutboxOptions, bundled, flag, length, option
 from partbox.cli.shell.output import console, counted, in_one_line, print_json
 from partbox.doctor.checks import DATABASE, SCHEMA
 from partbox.doctor.docs_page import page
 from partbox.doctor.doctor import Report, examine, report
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import TRANSACTION, limits_of
-from partbox.duration import seconds, written
+from partbox.duration import written
 from partbox.errors import PartboxError, SchemaError
 from partbox.text.printing import printable_line
 
-Over = Annotated[
-    str, typer.Option(metavar="TIME", help="Age at which an open transaction, or a wait for a lock, counts as long.")
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 after warnings too.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all checks instead.")]
+Over = Annotated[str, option("TIME", "Age at which an open transaction, or a wait for a lock, counts as long.")]
+Strict = Annotated[bool, flag("Exit with 1 after warnings too.", "--strict")]
+Markdown = Annotated[bool, flag("Print the documentation of all checks instead.", "--markdown")]
 
 LONG = written(TRANSACTION)
 LONGEST = 2_000  # characters of a line
@@ -44,45 +42,26 @@ def doctor(
         typer.echo(page(), nl=False)
         return
     settings = outbox.settings()
-    limits = limits_of(settings, _length(transactions_over))
+    limits = limits_of(settings, length("--transactions-over", transactions_over))
     try:
         found = examine(lambda: database(settings), settings, limits)
     except (PartboxError, psycopg.Error) as error:
         if not outbox.json:
             raise
-        found = report(settings.schema_name, [_failed(error)])
+        cause = SCHEMA if isinstance(error, SchemaError) else DATABASE
+        found = report(settings.schema_name, [Finding(Severity.PROBLEM, in_one_line(error), cause=cause.name)])
     if outbox.json:
         print_json(found)
     else:
-        _print(console(), found)
-    raise typer.Exit(_code(found, strict))
-
-
-def _length(text: str) -> float:
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise PartboxError(f"--transactions-over {text!r} is not a time: {error}") from None
-
-
-def _failed(error: PartboxError | psycopg.Error) -> Finding:
-    """An error that would have ended the command, as a finding."""
-    cause = SCHEMA if isinstance(error, SchemaError) else DATABASE
-    return Finding(Severity.PROBLEM, in_one_line(error), cause=cause.name)
-
-
-def _code(found: Report, strict: bool) -> int:
+        out = console()
+        for finding in found.findings:
+            _print(out, finding)
+        out.print(Text(_summary(found)), soft_wrap=True)
     warned = any(each.severity is Severity.WARNING for each in found.findings)
-    return int(not found.healthy or (strict and warned))
+    raise typer.Exit(int(not found.healthy or (strict and warned)))
 
 
-def _print(out: Console, found: Report) -> None:
-    for finding in found.findings:
-        _print_finding(out, finding)
-    out.print(Text(_summary(found)), soft_wrap=True)
-
-
-def _print_finding(out: Console, finding: Finding) -> None:
+def _print(out: Console, finding: Finding) -> None:
     """Print without line breaks, so that commands can be copied."""
     head = Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.cause}", style="bold")
     where = f"  subscription {finding.subscription}" if finding.subscription is not None else ""

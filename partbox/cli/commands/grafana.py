@@ -1,10 +1,13 @@
 """`partbox grafana`: the dashboards and alert rules that travel inside the package."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from partbox.cli.shell.options import argument, flag
 from partbox.errors import PartboxError
 from partbox.text.wording import counted
 
@@ -13,10 +16,8 @@ app = typer.Typer(help="Dashboards and alert rules for Grafana and Prometheus.",
 SHIPPED = ("compose.yaml", "dashboards", "prometheus", "provisioning")
 """The files of `grafana/` that are of use without the checkout; the programs that write them are not."""
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", show_default=False, help="The folder to write to; created if missing.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")]
+Folder = Annotated[Path, argument("DIR", "The folder to write to; created if missing.")]
+Force = Annotated[bool, flag("Overwrite files that differ.", "--force")]
 
 
 @app.command()
@@ -35,7 +36,9 @@ def export(folder: Folder, force: Force = False) -> None:
             f"{changed[0]} {differ} from what would be written: repeat it with --force, or name another folder"
         )
     for path, content in written.items():
-        _write(path, content)
+        with _reachable(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
     typer.echo(f"{counted(len(written), 'file')} written to {folder}, {len(files) - len(written)} as they were")
 
 
@@ -48,22 +51,16 @@ def _shipped() -> dict[str, bytes]:
     return {str(path.relative_to(source)): path.read_bytes() for path in paths if path.is_file()}
 
 
+@contextmanager
+def _reachable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = "name a folder that you may write to"
+        raise PartboxError(f"cannot write {path}: {error.strerror}: {remedy}") from None
+
+
 def _read(path: Path) -> bytes | None:
-    try:
+    with _reachable(path), suppress(FileNotFoundError):
         return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _refused(path, error) from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise _refused(path, error) from None
-
-
-def _refused(path: Path, error: OSError) -> PartboxError:
-    return PartboxError(f"cannot write {path}: {error.strerror}: name a folder that you may write to")
+    return None

@@ -5,17 +5,14 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.options import Json, Target
+from partbox.cli.shell.options import Json, Target, option
 from partbox.cli.shell.output import console, print_json, table
 from partbox.cli.shell.target import load_target
 from partbox.errors import PartboxError
 from partbox.handlers import Row
 from partbox.text.suggestions import hint
 
-Only = Annotated[
-    str | None,
-    typer.Option("--subscription", metavar="NAME", show_default=False, help="Only handlers of this subscription."),
-]
+Only = Annotated[str | None, option("NAME", "Only handlers of this subscription.")]
 
 COLUMNS = ("event type", "aggregate type", "handler")
 

@@ -3,107 +3,73 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import psycopg
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from partbox.archive.source import source_of
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, bundled
+from partbox.cli.shell.options import OutboxOptions, bundled, flag, option
 from partbox.cli.shell.output import in_one_line, printable
+from partbox.cli.shell.progress import bar
 from partbox.cli.shell.stopping import stoppable
 from partbox.cli.views.imported import print_done, print_dry, print_line, print_restored
 from partbox.errors import PartboxError
 from partbox.imports import Imported, ImportPlan, WantedEvents, import_rows, restore
 from partbox.operations.arguments import time_with_zone
-from partbox.settings import Settings
 
-From = Annotated[
-    str | None,
-    typer.Option("--table", metavar="TABLE", show_default=False, help="The table or view, as in SQL: public.outbox."),
-]
-Map = Annotated[
-    list[str] | None,
-    typer.Option("--map", metavar="FIELD=COLUMN", show_default=False, help="The column of a field; repeatable."),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", show_default=False, help="The same value for all rows; repeatable."),
-]
-Status = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", show_default=False, help="The column with the status (else all rows are pending)."),
-]
-Names = Annotated[
-    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="Statuses of rows to be delivered.")
-]
-Failed = Annotated[
-    list[str] | None,
-    typer.Option(metavar="STATUS,…", show_default=False, help="Statuses of rows that become dead records."),
-]
-Done = Annotated[
-    list[str] | None, typer.Option(metavar="STATUS,…", show_default=False, help="Statuses of rows that are skipped.")
-]
-Key = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMN,…", show_default=False, help="Columns that identify a row (else the primary key)."),
-]
-Order = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMN,…", show_default=False, help="Columns that order rows (else a numeric key)."),
-]
-Where = Annotated[str | None, typer.Option(metavar="SQL", show_default=False, help="Only rows for which this is true.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check every row, count, show the first ones, and import nothing.")
-]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="List rows that cannot be records, instead of stopping at the first.")
-]
-FromArchive = Annotated[
-    str | None,
-    typer.Option(
-        "--archive",
-        metavar="DIR|URL|FILE",
-        show_default=False,
-        help="Instead of a table: an archive that purges wrote, or one file of it.",
-    ),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", show_default=False, help="Of an archive: what was published from then on."),
-]
-Until = Annotated[
-    str | None, typer.Option(metavar="TIME", show_default=False, help="Of an archive: what was published before.")
-]
-Types = Annotated[
-    list[str] | None,
-    typer.Option("--type", metavar="TYPE,…", show_default=False, help="Of an archive: only these event types."),
-]
-AggregateType = Annotated[
-    str | None, typer.Option(metavar="TYPE", show_default=False, help="Of an archive: only of this aggregate type.")
-]
-AggregateId = Annotated[
-    str | None, typer.Option(metavar="ID", show_default=False, help="Of an archive: only of this aggregate.")
-]
-As = Annotated[
-    str | None,
-    typer.Option(
-        "--as",
-        metavar="NAME",
-        show_default=False,
-        help="Of an archive: under each name an event comes once; another name brings it again.",
-    ),
-]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on with new rows until stopped.")]
 
-OF_TABLE = ("map", "set", "status", "pending", "failed", "done", "key", "order", "where", "skip_bad", "follow")
-OF_ARCHIVE = ("since", "until", "type", "as_", "aggregate_type", "aggregate_id")
-"""Parameters that go with the one, and with the other."""
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """A table to import, and the meaning of its columns."""
+
+    table: Annotated[str | None, option("TABLE", "The table or view, as in SQL: public.outbox.")] = None
+    map: Annotated[list[str] | None, option("FIELD=COLUMN", "The column of a field; repeatable.")] = None
+    set: Annotated[list[str] | None, option("FIELD=VALUE", "The same value for all rows; repeatable.")] = None
+    status: Annotated[str | None, option("COLUMN", "The column with the status (else all rows are pending).")] = None
+    pending: Annotated[list[str] | None, option("STATUS,…", "Statuses of rows to be delivered.")] = None
+    failed: Annotated[list[str] | None, option("STATUS,…", "Statuses of rows that become dead records.")] = None
+    done: Annotated[list[str] | None, option("STATUS,…", "Statuses of rows that are skipped.")] = None
+    order: Annotated[list[str] | None, option("COLUMN,…", "Columns that order rows (else a numeric key).")] = None
+    key: Annotated[list[str] | None, option("COLUMN,…", "Columns that identify a row (else the primary key).")] = None
+    where: Annotated[str | None, option("SQL", "Only rows for which this is true.")] = None
+
+    def plan(self, table: str) -> ImportPlan:
+        columns, constants = _pairs("--map", self.map), _pairs("--set", self.set)
+        names = {name: _names(getattr(self, name)) for name in ("pending", "failed", "done", "key", "order")}
+        return ImportPlan(table, columns, constants, status=self.status, where=self.where, **names)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOptions:
+    """An archive to import, and the events of it that are wanted."""
+
+    archive: Annotated[
+        str | None, option("DIR|URL|FILE", "Instead of a table: an archive that purges wrote, or one file of it.")
+    ] = None
+    since: Annotated[str | None, option("TIME", "Of an archive: what was published from then on.")] = None
+    until: Annotated[str | None, option("TIME", "Of an archive: what was published before.")] = None
+    type: Annotated[list[str] | None, option("TYPE,…", "Of an archive: only these event types.")] = None
+    aggregate_type: Annotated[str | None, option("TYPE", "Of an archive: only of this aggregate type.")] = None
+    aggregate_id: Annotated[str | None, option("ID", "Of an archive: only of this aggregate.")] = None
+    as_: Annotated[
+        str | None,
+        option("NAME", "Of an archive: under each name an event comes once; another name brings it again.", "--as"),
+    ] = None
+
+    def wanted(self) -> WantedEvents:
+        since = None if self.since is None else time_with_zone("--since", self.since)
+        until = None if self.until is None else time_with_zone("--until", self.until)
+        return WantedEvents(since, until, _names(self.type), self.aggregate_type, self.aggregate_id)
+
+
+DryRun = Annotated[bool, flag("Check every row, count, show the first ones, and import nothing.", "--dry-run")]
+SkipBad = Annotated[bool, flag("List rows that cannot be records, instead of stopping at the first.", "--skip-bad")]
+Follow = Annotated[bool, flag("Go on with new rows until stopped.", "--follow")]
 
 PAUSE = 1.0  # seconds between two passes at least
 REST = 4  # and as many times as long as a pass takes
@@ -111,25 +77,10 @@ SAY_EVERY = 10.0  # seconds
 
 
 @bundled
-def import_(  # its parameters are its options
+def import_(
     *,
-    from_: From = None,
-    map: Map = None,
-    set: Set = None,
-    status: Status = None,
-    pending: Names = None,
-    failed: Failed = None,
-    done: Done = None,
-    order: Order = None,
-    key: Key = None,
-    where: Where = None,
-    archive: FromArchive = None,
-    since: Since = None,
-    until: Until = None,
-    type: Types = None,
-    aggregate_type: AggregateType = None,
-    aggregate_id: AggregateId = None,
-    as_: As = None,
+    of_table: TableOptions,
+    of_archive: ArchiveOptions,
     dry_run: DryRun = False,
     skip_bad: SkipBad = False,
     follow: Follow = False,
@@ -144,84 +95,70 @@ def import_(  # its parameters are its options
     Example: partbox import --table public.outbox --map event_type=kind --map payload=body --map aggregate_id=order_id
     --set aggregate_type=Order --status state --pending new --failed failed --done sent --dry-run
     """
-    given = locals()
-    _check_either(from_, archive, given)
-    settings = outbox.settings()
-    raise typer.Exit(_import(settings, given) if archive is None else _restore(settings, given))
+    match of_table.table, of_archive.archive:
+        case None, None:
+            raise typer.BadParameter("import needs --table or --archive: `partbox import --help` has examples")
+        case str(table), None:
+            _check_none(asdict(of_archive), "an archive")
+            settings = outbox.settings()
+            once = partial(import_rows, lambda: database(settings), settings, of_table.plan(table))
+            raise typer.Exit(
+                _dry(once, follow, outbox.json) if dry_run else _import(once, skip_bad, follow, outbox.json)
+            )
+        case None, str(archive):
+            _check_none(asdict(of_table) | {"skip_bad": skip_bad, "follow": follow}, "a table")
+            raise typer.Exit(_restore(outbox, archive, of_archive, dry_run))
+    raise PartboxError("--table and --archive: give one of them")
 
 
-def _time(option: str, text: str | None) -> datetime | None:
-    return None if text is None else time_with_zone(option, text)
+def _check_none(options: Mapping[str, object], kind: str) -> None:
+    """PartboxError if any of these is given: a table has its own options, and an archive too."""
+    for name, value in options.items():
+        if value:
+            raise PartboxError(f"--{name.strip('_').replace('_', '-')} is for {kind}: leave it out")
 
 
-def _check_either(table: str | None, archive: str | None, given: Mapping[str, Any]) -> None:
-    """A table or an archive, with its own options."""
-    if table is None and archive is None:
-        raise typer.BadParameter("import needs --table or --archive: `partbox import --help` has examples")
-    if table is not None and archive is not None:
-        raise PartboxError("--table and --archive: give one of them")
-    if stray := next((option for option in (OF_TABLE if table is None else OF_ARCHIVE) if given[option]), None):
-        option = "--" + stray.strip("_").replace("_", "-")
-        raise PartboxError(f"{option} is for {'a table' if table is None else 'an archive'}: leave it out")
-
-
-def _restore(settings: Settings, given: Mapping[str, Any]) -> int:
+def _restore(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_run: bool) -> int:
     """Import an archive and report on it; return the exit code."""
-    wanted = WantedEvents(
-        _time("--since", given["since"]),
-        _time("--until", given["until"]),
-        _names(given["type"]),
-        given["aggregate_type"],
-        given["aggregate_id"],
-    )
-    source, dry_run = source_of(given["archive"]), given["dry_run"]
+    settings, wanted, source = outbox.settings(), options.wanted(), source_of(archive)
     with stoppable() as stopped, _progressing("records") as progress:
         restored = restore(
             lambda: database(settings),
             settings,
             source,
             wanted,
-            name=given["as_"] or "archive",
+            name=options.as_ or "archive",
             dry_run=dry_run,
             stopped=stopped.is_set,
             progress=lambda sofar: progress(sofar.read, max(sofar.total, sofar.read)),
         )
-    return print_restored(restored, given["outbox"].json, dry_run)
+    return print_restored(restored, outbox.json, dry_run)
 
 
-def _plan(given: Mapping[str, Any]) -> ImportPlan:
-    columns, constants = _pairs("--map", given["map"]), _pairs("--set", given["set"])
-    names = {name: _names(given[name]) for name in ("pending", "failed", "done", "key", "order")}
-    return ImportPlan(given["from_"], columns, constants, status=given["status"], where=given["where"], **names)
+def _dry(once: Callable[..., Imported], follow: bool, json: bool) -> int:
+    """Tell what would be imported; return the exit code."""
+    if follow:
+        raise PartboxError("--dry-run looks once: leave --follow out")
+    print_dry(once(dry_run=True), json)
+    return 0
 
 
-def _import(settings: Settings, given: Mapping[str, Any]) -> int:
-    """Import a table, or tell what would be; return the exit code."""
-    plan, follow, json = _plan(given), given["follow"], given["outbox"].json
-    if given["dry_run"]:
-        if follow:
-            raise PartboxError("--dry-run looks once: leave --follow out")
-        print_dry(import_rows(lambda: database(settings), settings, plan, dry_run=True), json)
-        return 0
+def _import(once: Callable[..., Imported], skip_bad: bool, follow: bool, json: bool) -> int:
+    """Import a table; return the exit code."""
     with stoppable() as stopped, _progressing("rows") as progress:
         once = partial(
-            import_rows,
-            lambda: database(settings),
-            settings,
-            plan,
-            skip_bad=given["skip_bad"],
+            once,
+            skip_bad=skip_bad,
             stopped=stopped.is_set,
             progress=lambda sofar: progress(sofar.imported, sofar.total),
         )
         first = once()
         if follow:
-            _follow(settings, first, once, stopped.wait, json)
+            _follow(first, once, stopped.wait, json)
     return 0 if follow else print_done(first, json)
 
 
-def _follow(
-    settings: Settings, result: Imported, once: Callable[[], Imported], wait: Callable[[float], bool], json: bool
-) -> None:
+def _follow(result: Imported, once: Callable[[], Imported], wait: Callable[[float], bool], json: bool) -> None:
     """Repeat until stopped, with a line for each pass that imported something. Errors of the database are printed."""
     pause = PAUSE
     print_line(result, json)
@@ -256,17 +193,15 @@ def _names(given: Sequence[str] | None) -> tuple[str, ...]:
 @contextmanager
 def _progressing(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal's standard error; elsewhere a line now and then."""
-    error = Console(stderr=True)
-    columns = (TextColumn("import"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    is_terminal = Console(stderr=True).is_terminal
     said_at = time.monotonic()
 
-    with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
-        task = bar.add_task("import", total=None)
+    with bar("import") as show:
 
         def advance(done: int, total: int) -> None:
             nonlocal said_at
-            bar.update(task, completed=done, total=total)
-            if not error.is_terminal and time.monotonic() - said_at >= SAY_EVERY:
+            show(done, total)
+            if not is_terminal and time.monotonic() - said_at >= SAY_EVERY:
                 said_at = time.monotonic()
                 typer.echo(f"partbox: imported {done:,} of {total:,} {what}", err=True)
 

@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.flags import load
-from partbox.cli.shell.options import Json
+from partbox.cli.shell.options import Json, flag
 from partbox.cli.shell.output import console, print_json, table
 from partbox.observe.metrics.docs_page import page
 from partbox.observe.metrics.table import METRICS
 
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the documentation of all metrics instead.")]
+Markdown = Annotated[bool, flag("Print the documentation of all metrics instead.", "--markdown")]
 
 
 def metrics(json: Json = False, markdown: Markdown = False) -> None:

@@ -5,36 +5,30 @@ from typing import Annotated
 import psycopg
 import typer
 
-from partbox.cli.shell.flags import database, load
-from partbox.cli.shell.options import Dsn, PublisherRoles, Schema, WorkerRoles
-from partbox.cli.shell.output import print_granted
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import DatabaseOptions, bundled, flag, option
+from partbox.cli.shell.role_options import RoleOptions, print_granted
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import is_there
 from partbox.db.schema.scripts import script
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError
 
-Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL instead; no database is touched.")]
-Since = Annotated[
-    int | None,
-    typer.Option(
-        "--from", metavar="VERSION", show_default=False, help="With --sql: for a schema of this version, not a new one."
-    ),
-]
+Sql = Annotated[bool, flag("Print the SQL instead; no database is touched.", "--sql")]
+Since = Annotated[int | None, option("VERSION", "With --sql: for a schema of this version, not a new one.", "--from")]
 NoTransaction = Annotated[
-    bool, typer.Option("--no-transaction", help="With --sql: leave out begin and commit, for a tool that has its own.")
+    bool, flag("With --sql: leave out begin and commit, for a tool that has its own.", "--no-transaction")
 ]
 
 
+@bundled
 def migrate(
-    dsn: Dsn = None,
-    schema: Schema = None,
+    *,
+    outbox: DatabaseOptions,
     sql: Sql = False,
     from_: Since = None,
     no_transaction: NoTransaction = False,
-    publisher_role: PublisherRoles = None,
-    worker_role: WorkerRoles = None,
+    granted: RoleOptions,
 ) -> None:
     """Bring an outbox's schema to the version of this program. Roles of earlier calls are granted what it adds.
 
@@ -42,9 +36,8 @@ def migrate(
 
     Example: partbox migrate --sql --from 14 | psql -v ON_ERROR_STOP=1 shop
     """
-    settings = load(flags={"dsn": dsn, "schema": schema})
+    settings, roles = outbox.settings(), granted.roles
     name = settings.schema_name
-    roles = Roles(tuple(publisher_role or ()), tuple(worker_role or ()))
     if sql:
         typer.echo(script(name, roles, since=from_ or 0, transaction=not no_transaction), nl=False)
         return

@@ -1,7 +1,6 @@
 """`partbox purge`: deletes what every subscription has consumed and retention has expired."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated
@@ -12,14 +11,14 @@ import typer
 from rich.console import Console
 
 from partbox.archive.place import place_of
-from partbox.cli.shell.confirm import INTERRUPTED
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, bundled
+from partbox.cli.shell.options import OutboxOptions, bundled, flag, length, option
 from partbox.cli.shell.output import counted, in_one_line, print_json, printable
+from partbox.cli.shell.progress import interrupted
 from partbox.cli.shell.stopping import stoppable
 from partbox.db.operator.archive import end
 from partbox.db.session import session
-from partbox.duration import seconds, written
+from partbox.duration import written
 from partbox.errors import PartboxError
 from partbox.operations.purge import Purged, holders
 from partbox.operations.purge import purge as run
@@ -29,23 +28,15 @@ from partbox.settings import Settings
 from partbox.supervisor.signals import SignalFlag
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Count what would be deleted, say what holds back the rest, delete nothing.")
+    bool, flag("Count what would be deleted, say what holds back the rest, delete nothing.", "--dry-run")
 ]
-Every = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", show_default=False, help="Repeat at this interval, such as 30m, until stopped."),
-]
+Every = Annotated[str | None, option("TIME", "Repeat at this interval, such as 30m, until stopped.")]
 ToArchive = Annotated[
     str | None,
-    typer.Option(
-        "--archive",
-        metavar="DIR|URL",
-        show_default=False,
-        help="Write records there before they go, such as s3://bucket/prefix (else PARTBOX_ARCHIVE).",
-    ),
+    option("DIR|URL", "Write records there before they go, such as s3://bucket/prefix (else PARTBOX_ARCHIVE)."),
 ]
 NoArchive = Annotated[
-    bool, typer.Option("--no-archive", help="Keep no archive any more: delete what is in none, here and everywhere.")
+    bool, flag("Keep no archive any more: delete what is in none, here and everywhere.", "--no-archive")
 ]
 
 ELSEWHERE = "another purge, or a change of subscriptions, is running; what it leaves is purged next time"
@@ -77,26 +68,19 @@ def purge(
     if settings.archive is not None:
         place_of(settings.archive)  # one that makes no sense, or lacks its library, ends it before anything goes
     if no_archive:
-        _end_archive(settings)
+        with session(lambda: database(settings), settings, "partbox purge") as conn:
+            if end(conn, settings.schema_name):
+                typer.echo("partbox: no archive is kept any more", err=True)
     with stoppable() as stopped:
         if interval is None:
             raise typer.Exit(_once(settings, dry_run, outbox.json, stopped))
         _again(settings, interval, outbox.json, stopped)
 
 
-def _end_archive(settings: Settings) -> None:
-    with session(lambda: database(settings), settings, "partbox purge") as conn:
-        if end(conn, settings.schema_name):
-            typer.echo("partbox: no archive is kept any more", err=True)
-
-
 def _interval(every: str, dry_run: bool) -> float:
     if dry_run:
         raise PartboxError("--dry-run counts once: leave --every out")
-    try:
-        interval = seconds(every)
-    except ValueError as error:
-        raise PartboxError(f"--every {every!r} is not a time: {error}") from None
+    interval = length("--every", every)
     if interval <= 0:
         raise PartboxError(f"--every {every!r} must be more than 0")
     return interval
@@ -105,7 +89,12 @@ def _interval(every: str, dry_run: bool) -> float:
 def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) -> int:
     """Purge once and print the result; return the exit code."""
     verb = "would purge" if dry_run else "purged"
-    with _progressing(verb) as progress:
+    with Console(stderr=True).status(f"{verb} …") as status:
+
+        def progress(sofar: Purged) -> None:
+            archived = f"archived {counted(sofar.archived, 'record')}, " if sofar.archived else ""
+            status.update(f"{archived}{verb} {sofar} so far")
+
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
     past_due = {} if purged.total and not dry_run else _past_due(settings)
     held = {name: reasons for name, reasons in past_due.items() if reasons}
@@ -122,8 +111,7 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) ->
     if purged.complete:
         return 0
     if stopped.is_set():
-        typer.echo("partbox: interrupted: the same command continues with the rest", err=True)
-        return INTERRUPTED
+        return interrupted("the same command continues with the rest")
     typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
     return 0
 
@@ -177,19 +165,3 @@ def _said(purged: Purged) -> bool:
     if purged.untended is not None:
         typer.echo(f"partbox: segments of the log were not changed: {printable(purged.untended)}", err=True)
     return purged.unarchived is not None or purged.untended is not None
-
-
-@contextmanager
-def _progressing(verb: str) -> Iterator[Callable[[Purged], None]]:
-    """A progress line on a terminal's standard error."""
-    error = Console(stderr=True)
-    if not error.is_terminal:
-        yield lambda sofar: None
-        return
-    with error.status(f"{verb} …") as status:
-        yield lambda sofar: status.update(_sofar(verb, sofar))
-
-
-def _sofar(verb: str, sofar: Purged) -> str:
-    written = f"archived {counted(sofar.archived, 'record')}, " if sofar.archived else ""
-    return f"{written}{verb} {sofar} so far"

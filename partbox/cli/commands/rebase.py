@@ -8,20 +8,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from partbox.cli.shell.confirm import INTERRUPTED, confirm
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, Yes, bundled
+from partbox.cli.shell.options import OutboxOptions, Yes, bundled, flag, option
 from partbox.cli.shell.output import console, counted, print_json, printable, table
-from partbox.db.operator.rebase import Moved, Rebased
+from partbox.cli.shell.progress import confirm, interrupted
+from partbox.db.operator.rebase import Rebased
 from partbox.operations import arguments
 from partbox.operations.rebase import Progress, examine
 from partbox.operations.rebase import rebase as run
 from partbox.text.dsn import parts
 
-Force = Annotated[bool, typer.Option("--force", help="Rebase even if the schema is no copy of another cluster's.")]
-Timeout = Annotated[
-    str, typer.Option(metavar="TIME", help="Longest wait for open transactions of publishers, such as 90s or 5m.")
-]
+Force = Annotated[bool, flag("Rebase even if the schema is no copy of another cluster's.", "--force")]
+Timeout = Annotated[str, option("TIME", "Longest wait for open transactions of publishers, such as 90s or 5m.")]
 
 COLUMNS = ("subscription", "cursors moved", "late records parked")
 
@@ -57,16 +55,13 @@ def _where(dsn: str) -> str:
 def _print(schema: str, done: Rebased) -> None:
     typer.echo(f"schema {printable(schema)!r} is rebased: workers may start")
     if done.subscriptions:
-        console().print(table(COLUMNS, map(_row, done.subscriptions), COLUMNS[1:], COLUMNS[:1]))
+        rows = ((each.subscription, f"{each.cursors:,}", f"{each.parked:,}") for each in done.subscriptions)
+        console().print(table(COLUMNS, rows, COLUMNS[1:], COLUMNS[:1]))
     if done.instances:
         typer.echo(f"{counted(done.instances, 'instance')} of the copy forgotten")
     if done.next_after > done.last_id:
         text = "the id sequence was raised from {:,} to {:,}: what was published here before that may count as consumed"
         typer.echo(text.format(done.last_id, done.next_after), err=True)
-
-
-def _row(each: Moved) -> tuple[str, ...]:
-    return each.subscription, f"{each.cursors:,}", f"{each.parked:,}"
 
 
 @contextmanager
@@ -88,5 +83,4 @@ def _waiting() -> Iterator[Progress]:
             with error.status("rebasing") as status:
                 yield lambda what: status.update(printable(f"waiting: {what}"))
     except KeyboardInterrupt:
-        typer.echo("partbox: interrupted: nothing was changed", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(interrupted("nothing was changed")) from None

@@ -1,23 +1,14 @@
 """`partbox relay`: runs the processes that send the log to a broker."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
 from pydantic import SecretStr
 
-from partbox.cli.shell.node_options import (
-    Concurrency,
-    DeadTo,
-    NodeOptions,
-    Processes,
-    UntilEmpty,
-    configured,
-    pages,
-    surroundings,
-)
-from partbox.cli.shell.options import bundled
+from partbox.cli.shell.node_options import NodeOptions, surroundings
+from partbox.cli.shell.options import bundled, option
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError, SettingsError
 from partbox.handlers import Handlers
@@ -33,42 +24,26 @@ from partbox.supervisor.nodes import Nodes
 
 To = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL",
-        show_default=False,
-        help="The target: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout: "
+    option(
+        "URL",
+        "The target: kafka://…, amqp://…, nats://…, redis://…, https://…, sqs://REGION, file:PATH, stdout: "
         "(else the targets of the setting relay).",
     ),
 ]
 Topic = Annotated[
     str | None,
-    typer.Option(
-        metavar="TEMPLATE",
-        show_default=False,
-        help=f"Topic, of {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT}).",
-    ),
+    option("TEMPLATE", f"Topic, of {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT})."),
 ]
-Name = Annotated[str, typer.Option("--subscription", metavar="NAME", help="Created at the first start.")]
+Name = Annotated[str, option("NAME", "Created at the first start.", "--subscription")]
 From = Annotated[
     str,
-    typer.Option(
-        "--from", metavar="beginning|now|TIME", help="Its first events, if it is created now; later it goes on."
-    ),
+    option("beginning|now|TIME", "Its first events, if it is created now; later it goes on.", "--from"),
 ]
 
 
 @bundled
 def relay(
-    *,
-    to: To = None,
-    topic: Topic = None,
-    subscription: Name = "relay",
-    start: From = "beginning",
-    processes: Processes = None,
-    concurrency: Concurrency = None,
-    until_empty: UntilEmpty = False,
-    dead_to: DeadTo = None,
-    node: NodeOptions,
+    *, to: To = None, topic: Topic = None, subscription: Name = "relay", start: From = "beginning", node: NodeOptions
 ) -> None:
     """Send every event to a broker, in order per aggregate, until stopped.
 
@@ -80,18 +55,19 @@ def relay(
 
     Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
     """
-    flags = node.flags(processes, concurrency)
-    targets = chosen(configured(surroundings(flags)), to, topic)
+    flags = node.flags()
+    targets = chosen(surroundings(flags), to, topic)
     require_workers()
+    arguments.start_position(start)  # a mistyped one is wrong for every database
     nodes = Nodes(
         Outbox()._database.under(flags),
         *relaying(targets, subscription),
         subscription=subscription,
         load=partial(relaying, targets, subscription),
-        dead_to=dead_to,
-        prepare=_ensuring(subscription, start),
+        dead_to=node.dead_to,
+        prepare=partial(_ensure, name=arguments.subscription_name(subscription), start=start),
     )
-    raise typer.Exit(nodes.run(node.several, pages=pages, until_empty=until_empty))
+    node.run(nodes)
 
 
 def relaying(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:
@@ -104,25 +80,18 @@ def relaying(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handler
     return handlers, Codecs()
 
 
-def _ensuring(subscription: str, start: str) -> Callable[[Subscriptions], None]:
-    """Makes the subscription in each database. A mistyped name or start is wrong for all of them: PartboxError here."""
-    arguments.subscription_name(subscription)
-    arguments.start_position(start)
-    return partial(_ensure, name=subscription, start=start)
-
-
 def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:
-    """Make the subscription unless it exists; several nodes may start at once."""
-    if name not in _names(subscriptions):
+    """Make the subscription in a database unless it exists; several nodes may start at once."""
+
+    def exists() -> bool:
+        return any(each.name == name for each in subscriptions.list())
+
+    if not exists():
         try:
             subscriptions.create(name, start)
         except PartboxError:
-            if name not in _names(subscriptions):
+            if not exists():
                 raise
-
-
-def _names(subscriptions: Subscriptions) -> set[str]:
-    return {each.name for each in subscriptions.list()}
 
 
 NONE = "relay has no target: give --to, for example `partbox relay --to stdout:`, or [[partbox.relay]] in partbox.toml"

@@ -3,18 +3,17 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, Subscription, bundled
+from partbox.cli.shell.options import OutboxOptions, Subscription, bundled, flag
 from partbox.cli.shell.output import age, console, counted, in_short, moment, print_json, printable, table
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
@@ -37,7 +36,7 @@ PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's
 NAME = 80  # characters of a name
 COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
-Watch = Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")]
+Watch = Annotated[bool, flag("Update until Ctrl-C.", "--watch")]
 Show = Callable[[Sighting], None]
 Line = tuple[str, str]
 
@@ -54,14 +53,10 @@ def status(
     Example: partbox status --dsn postgresql://localhost/shop --watch
     """
     pause = interval(every)
-    settings = outbox.settings()
+    settings, json = outbox.settings(), outbox.json
     if watch:
-        _watch(settings, subscription, pause, outbox.json)
-    else:
-        _once(settings, subscription, outbox.json)
-
-
-def _once(settings: Settings, subscription: str, json: bool) -> None:
+        _watch(settings, subscription, pause, json)
+        return
     with connect(database(settings), lease=PATIENCE, pooler=settings.pooler, name="partbox status") as conn:
         migrate.check(conn, settings.schema_name)
         if not subscriptions(conn, settings.schema_name):
@@ -81,17 +76,14 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
 
     from partbox.db.inspect.cached_overview import CachedOverview
 
-    glance = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
-    with until_stopped():
-        try:
-            if not glance.overview().clusters:
-                _print_writer_only(settings.schema_name, json)
-                return
-            with _shown(json, settings.drain_timeout) as show:
-                for sighting in sightings(glance, subscription, rest):
-                    show(sighting)
-        finally:
-            glance.close()
+    overview = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
+    with until_stopped(), closing(overview) as glance:
+        if not glance.overview().clusters:
+            _print_writer_only(settings.schema_name, json)
+            return
+        with _shown(json, settings.drain_timeout) as show:
+            for sighting in sightings(glance, subscription, rest):
+                show(sighting)
 
 
 @contextmanager
@@ -100,13 +92,11 @@ def _shown(json: bool, patience: float) -> Iterator[Show]:
     from rich.live import Live
 
     out = console()
-    if json:
-        yield lambda sighting: _print_line(sighting, patience)
-    elif sys.stdout.isatty() and not out.is_dumb_terminal:
+    if not json and sys.stdout.isatty() and not out.is_dumb_terminal:
         with Live(console=out, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
             yield lambda sighting: live.update(_picture(sighting, patience), refresh=True)
     else:
-        yield lambda sighting: _print_block(sighting, patience)
+        yield lambda sighting: _print(sighting, patience, json)
 
 
 def _print_writer_only(schema: str, json: bool) -> None:
@@ -119,10 +109,12 @@ def _print_writer_only(schema: str, json: bool) -> None:
         )
 
 
-def _print_line(sighting: Sighting, patience: float) -> None:
-    """One line of JSON; a complaint goes to the standard error."""
-    if not _complained(sighting):
-        rates = sighting.rates
+def _print(sighting: Sighting, patience: float, json: bool) -> None:
+    """Print a line of JSON, or a block; a complaint goes to the standard error."""
+    out, rates = console(), sighting.rates
+    if sighting.complaint is not None:
+        typer.echo(f"partbox: {printable(sighting.complaint)}", err=True)
+    elif json:
         given = {
             "at": sighting.at,
             "published_per_second": rates and rates.published,
@@ -130,19 +122,9 @@ def _print_line(sighting: Sighting, patience: float) -> None:
         }
         typer.echo(printable_json(orjson.dumps(given | _plain(sighting.cluster, patience)).decode()))
         sys.stdout.flush()
-
-
-def _print_block(sighting: Sighting, patience: float) -> None:
-    if not _complained(sighting):
-        out = console()
-        out.print(moment(sighting.at), _tables(sighting.cluster, patience, sighting.rates), "", sep="\n")
+    else:
+        out.print(moment(sighting.at), _tables(sighting.cluster, patience, rates), "", sep="\n")
         out.file.flush()
-
-
-def _complained(sighting: Sighting) -> bool:
-    if sighting.complaint is not None:
-        typer.echo(f"partbox: {printable(sighting.complaint)}", err=True)
-    return sighting.complaint is not None
 
 
 def _picture(sighting: Sighting, patience: float) -> RenderableType:
@@ -160,20 +142,18 @@ def _plain(cluster: stats.Cluster, patience: float) -> dict[str, object]:
 
 def _tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = None) -> RenderableType:
     """Everything; `patience` is how long a stopping process waits."""
-    summary = table(("", ""), _summary(cluster, patience, rates))
+    summary = table(("", ""), [*_summary(cluster, patience), *_backlog(cluster, rates)])
     summary.show_header = False
-    parts: list[RenderableType] = [_processes_table(cluster), Text()] if cluster.instances else []
+    parts: list[RenderableType] = []
+    if cluster.instances:
+        nodes = named(cluster.instances)
+        rows = (_row(each, nodes[each.instance_id]) for each in cluster.instances)
+        parts += [table(COLUMNS, rows, COLUMNS[3:], COLUMNS[1:3]), Text()]
     if runs := run_rows(cluster):
         parts += [table(RUN_COLUMNS, runs, RUN_COLUMNS[1:2]), Text()]
     if sent := sink_rows(cluster):
         parts += [table(SINK_COLUMNS, sent, SINK_COLUMNS[1:5]), Text()]
     return Group(*parts, summary)
-
-
-def _processes_table(cluster: stats.Cluster) -> Table:
-    nodes = named(cluster.instances)
-    rows = (_row(each, nodes[each.instance_id]) for each in cluster.instances)
-    return table(COLUMNS, rows, COLUMNS[3:], COLUMNS[1:3])
 
 
 def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
@@ -182,43 +162,62 @@ def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
     return where, str(each.pid), each.state, f"{age(each.heartbeat_age)} ago", str(each.partitions)
 
 
-def _summary(cluster: stats.Cluster, patience: float, rates: "Rates | None") -> list[Line]:
-    lines = [
-        ("subscription", f"{cluster.subscription} in schema {cluster.schema}"),
-        *_paused(cluster),
-        ("processes", _processes(cluster)),
-        *([("stop now", _stop(cluster, patience))] if cluster.instances else []),
-        ("partitions", f"{len(cluster.partitions)}, {_unowned(cluster)}"),
-        ("pending", _pending(cluster)),
-        ("parked", ", ".join(f"{count:,} {state}" for state, count in cluster.waiting.items()) or "none"),
-        *_blocked(cluster),
-        *_dead(cluster),
-        *_discarded(cluster),
-        ("completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"),
-        *([("trouble", f"{command('doctor', cluster.schema)} says why, and what to do")] if _trouble(cluster) else []),
-    ]
+def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
+    """The processes and partitions. Commands get a line of their own, so that a narrow terminal does not break them."""
+    schema, subscription = cluster.schema, cluster.subscription
+    yield "subscription", f"{subscription} in schema {schema}"
+    if cluster.paused:
+        yield "paused", f"since {moment(cluster.paused_at)}: nothing is delivered"
+        yield "", f"{command('subscription resume', schema, None, subscription)} resumes it"
+    if cluster.instances:
+        nodes = len(set(named(cluster.instances).values()))
+        versions = " and ".join(sorted({instance.version for instance in cluster.instances}))
+        yield "processes", f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
+        again = _again(cluster)
+        yield (
+            "stop now",
+            f"waits up to {age(patience)}, {counted(again, 'event')} would run again"
+            if again
+            else "waits for handlers that run, none for over 10 s; nothing would run again",
+        )
+    else:
+        yield "processes", f"none: start some with {command(WORKER, schema, subscription)}"
+    unowned = f"{cluster.unowned} without an owner{', while it is paused' if cluster.paused else ''}"
+    yield "partitions", f"{len(cluster.partitions)}, {unowned if cluster.unowned else 'all owned'}"
+
+
+def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
+    """The events that are not done, and the way to those that are in trouble."""
+    schema, subscription = cluster.schema, cluster.subscription
+    yield "pending", _pending(cluster)
+    yield "parked", ", ".join(f"{count:,} {state}" for state, count in cluster.waiting.items()) or "none"
+    if cluster.blocked_keys:
+        yield (
+            "blocked",
+            f"{counted(cluster.blocked_keys, 'aggregate')}, waiting for an event that cannot be finished now",
+        )
+        yield "", f"{command('blocked list', schema, subscription)} names them"
+    else:
+        yield "blocked", "none"
+    if dead := cluster.parked.get("dead", 0):
+        yield "dead", f"{counted(dead, 'event')}, which nobody tries any more"
+        yield "", f"{command('dead list', schema, subscription)} shows them"
+    else:
+        yield "dead", "none"
+    if discarded := cluster.parked.get("discarded", 0):
+        yield "discarded", f"{counted(discarded, 'event')}, by an operator"
+    yield "completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"
+    # Without any process the remedy is printed already.
+    away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
+    hindered = any(each.running or each.expired for each in cluster.instances)
+    if away or hindered or cluster.blocked_keys or dead:
+        yield "trouble", f"{command('doctor', schema)} says why, and what to do"
     if rates is not None:
-        lines.append(("rates", f"about {rates.published:,.0f}/s published, {rates.delivered:,.0f}/s delivered"))
-    return lines
-
-
-def _processes(cluster: stats.Cluster) -> str:
-    if not cluster.instances:
-        return f"none: start some with {command(WORKER, cluster.schema, cluster.subscription)}"
-    nodes = len(set(named(cluster.instances).values()))
-    versions = " and ".join(sorted({instance.version for instance in cluster.instances}))
-    return f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
-
-
-def _stop(cluster: stats.Cluster, patience: float) -> str:
-    """The cost of stopping all processes now, as far as handlers that run for over ten seconds tell it."""
-    again = _again(cluster)
-    if not again:
-        return "waits for handlers that run, none for over 10 s; nothing would run again"
-    return f"waits up to {age(patience)}, {counted(again, 'event')} would run again"
+        yield "rates", f"about {rates.published:,.0f}/s published, {rates.delivered:,.0f}/s delivered"
 
 
 def _again(cluster: stats.Cluster) -> int:
+    """The events that would run again if all processes stopped now, as far as handlers over ten seconds tell it."""
     return sum(len(each.running) + each.running_more for each in cluster.instances)
 
 
@@ -226,49 +225,5 @@ def _pending(cluster: stats.Cluster) -> str:
     if not cluster.pending:
         return "none"
     about = "" if cluster.exact else "about "
-    return (
-        f"{about}{cluster.pending:,}, at most {about}{cluster.pending_max:,} in a partition, "
-        f"the oldest published {age(cluster.oldest_age)} ago"
-    )
-
-
-def _trouble(cluster: stats.Cluster) -> bool:
-    """True if `partbox doctor` has more to say; without any process the remedy is printed already."""
-    away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
-    hindered = any(each.running or each.expired for each in cluster.instances)
-    return away or hindered or cluster.blocked_keys > 0 or cluster.parked.get("dead", 0) > 0
-
-
-def _paused(cluster: stats.Cluster) -> list[Line]:
-    """Commands get a line of their own, so that a narrow terminal does not break them."""
-    if not cluster.paused:
-        return []
-    resume = command("subscription resume", cluster.schema, None, cluster.subscription)
-    return [("paused", f"since {moment(cluster.paused_at)}: nothing is delivered"), ("", f"{resume} resumes it")]
-
-
-def _unowned(cluster: stats.Cluster) -> str:
-    why = ", while it is paused" if cluster.paused else ""
-    return f"{cluster.unowned} without an owner{why}" if cluster.unowned else "all owned"
-
-
-def _blocked(cluster: stats.Cluster) -> list[Line]:
-    if not cluster.blocked_keys:
-        return [("blocked", "none")]
-    said = f"{counted(cluster.blocked_keys, 'aggregate')}, waiting for an event that cannot be finished now"
-    return [("blocked", said), ("", f"{command('blocked list', cluster.schema, cluster.subscription)} names them")]
-
-
-def _dead(cluster: stats.Cluster) -> list[Line]:
-    dead = cluster.parked.get("dead", 0)
-    if not dead:
-        return [("dead", "none")]
-    return [
-        ("dead", f"{counted(dead, 'event')}, which nobody tries any more"),
-        ("", f"{command('dead list', cluster.schema, cluster.subscription)} shows them"),
-    ]
-
-
-def _discarded(cluster: stats.Cluster) -> list[Line]:
-    discarded = cluster.parked.get("discarded", 0)
-    return [("discarded", f"{counted(discarded, 'event')}, by an operator")] if discarded else []
+    most = f"at most {about}{cluster.pending_max:,} in a partition"
+    return f"{about}{cluster.pending:,}, {most}, the oldest published {age(cluster.oldest_age)} ago"

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from partbox.cli.shell.confirm import INTERRUPTED, confirm
-from partbox.cli.shell.options import OutboxOptions, Yes, bundled
-from partbox.cli.shell.output import Listing, counted, in_line, moment, print_answer, print_list, printable
+from partbox.cli.shell.options import OutboxOptions, Yes, argument, bundled, option
+from partbox.cli.shell.output import ListColumn, counted, in_line, moment, print_answer, print_list, printable
+from partbox.cli.shell.progress import confirm, interrupted
 from partbox.cli.shell.stopping import interruptible
-from partbox.db.operator.subscriptions import Holder, Subscription
+from partbox.db.operator.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.subscriptions import Progress, Subscriptions, described
@@ -24,22 +24,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Such as audit.")]
-Start = Annotated[
-    str,
-    typer.Option("--from", metavar="beginning|now|TIME", help="Its first events; TIME such as 2026-01-31T09:00:00Z."),
-]
-Types = Annotated[
-    list[str] | None,
-    typer.Option("--type", metavar="TYPE", show_default=False, help="Only events of this type; repeatable."),
-]
-Point = Annotated[
-    str,
-    typer.Option(
-        "--from", metavar="ID|TIME", show_default=False, help="A record id, or a time such as 2026-01-31T09:00:00Z."
-    ),
-]
-Timeout = Annotated[str, typer.Option(metavar="TIME", help="Longest wait for workers to release, such as 90s or 5m.")]
+Name = Annotated[str, argument("NAME", "Such as audit.")]
+Start = Annotated[str, option("beginning|now|TIME", "Its first events; TIME such as 2026-01-31T09:00:00Z.", "--from")]
+Types = Annotated[list[str] | None, option("TYPE", "Only events of this type; repeatable.")]
+Point = Annotated[str, option("ID|TIME", "A record id, or a time such as 2026-01-31T09:00:00Z.", "--from")]
+Timeout = Annotated[str, option("TIME", "Longest wait for workers to release, such as 90s or 5m.")]
 
 
 @app.command()
@@ -143,13 +132,10 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
 
 def _spell_out() -> None:
     """Ask for more than a `y`, which is too easily typed, to drop the subscription that every outbox has."""
-    typer.echo(
-        "every handler without a subscription of its own belongs to 'default' and gets no event any more", err=True
-    )
-    if (
-        typer.prompt("Type 'drop default' to drop it with its progress and its dead records", err=True)
-        != "drop default"
-    ):
+    loss = "every handler without a subscription of its own belongs to 'default' and gets no event any more"
+    typer.echo(loss, err=True)
+    typed = typer.prompt("Type 'drop default' to drop it with its progress and its dead records", err=True)
+    if typed != "drop default":
         raise PartboxError("'drop default' was not typed: nothing was changed")
 
 
@@ -167,26 +153,16 @@ def _waiting() -> Iterator[Progress]:
             yield progress
     except KeyboardInterrupt as interrupt:
         said = str(interrupt) or "`partbox subscription list` shows how it is"
-        typer.echo(f"partbox: interrupted: {printable(said)}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(interrupted(printable(said))) from None
 
 
-def _row(each: Subscription) -> tuple[str, ...]:
-    return (
-        each.name,
-        moment(each.created_at),
-        moment(each.paused_at),
-        "all" if each.types is None else ", ".join(each.types),
-        str(each.instances),
-        f"{'' if each.exact else 'about '}{each.pending:,}",
-        f"{each.parked:,}",
-        f"{each.dead:,}",
-    )
-
-
-LISTED = Listing(
-    ("name", "created", "paused since", "types", "instances", "pending", "parked", "dead"),
-    _row,
-    ("instances", "pending", "parked", "dead"),
-    ("name", "created", "paused since"),
+LISTED = (
+    ListColumn("name", lambda each: each.name, "whole"),
+    ListColumn("created", lambda each: moment(each.created_at), "whole"),
+    ListColumn("paused since", lambda each: moment(each.paused_at), "whole"),
+    ListColumn("types", lambda each: "all" if each.types is None else ", ".join(each.types)),
+    ListColumn("instances", lambda each: str(each.instances), "number"),
+    ListColumn("pending", lambda each: f"{'' if each.exact else 'about '}{each.pending:,}", "number"),
+    ListColumn("parked", lambda each: f"{each.parked:,}", "number"),
+    ListColumn("dead", lambda each: f"{each.dead:,}", "number"),
 )

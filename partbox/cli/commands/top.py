@@ -2,11 +2,12 @@
 
 import sys
 import time
+from contextlib import closing
 
 import psycopg
 
-from partbox.cli.shell.flags import database, load
-from partbox.cli.shell.options import Dsn, Schema, Subscription
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import DatabaseOptions, Subscription, bundled
 from partbox.cli.shell.output import console
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
@@ -23,7 +24,8 @@ BLOCKED = 50  # aggregates that are asked for; as many are shown as there is roo
 QUIT = "qQ"
 
 
-def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = None, schema: Schema = None) -> None:
+@bundled
+def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: DatabaseOptions) -> None:
     """Show a subscription live on the whole terminal: partitions by owner, processes, rates, blocked aggregates.
 
     Each process and its partitions have a letter and a colour (NO_COLOR leaves the letters). A partition that has just
@@ -35,18 +37,15 @@ def top(every: Every = "1s", subscription: Subscription = "default", dsn: Dsn = 
     out = console()
     if not sys.stdout.isatty() or out.is_dumb_terminal:
         raise PartboxError("top needs a terminal to draw on: `partbox status --watch` prints to anything")
-    settings = load(flags={"dsn": dsn, "schema": schema})
-    glance = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
-    with until_stopped():
-        try:
-            glance.list_partitions(subscription)
-            glance.overview().cluster(subscription)  # an error is reported before anything is drawn
-            show = _Show(glance)
-            with keys() as pressed, full_screen(out) as live:
-                for sighting in sightings(glance, subscription, lambda: _quits(pressed, pause)):
-                    live.update(picture(show.scene(sighting), *out.size), refresh=True)
-        finally:
-            glance.close()
+    settings = outbox.settings()
+    overview = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
+    with until_stopped(), closing(overview) as glance:
+        glance.list_partitions(subscription)
+        glance.overview().cluster(subscription)  # an error is reported before anything is drawn
+        show = _Show(glance)
+        with keys() as pressed, full_screen(out) as live:
+            for sighting in sightings(glance, subscription, lambda: _quits(pressed, pause)):
+                live.update(picture(show.scene(sighting), *out.size), refresh=True)
 
 
 def _quits(pressed: Keys, seconds: float) -> bool:

@@ -6,40 +6,21 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.node_options import (
-    Concurrency,
-    DeadTo,
-    NodeOptions,
-    Processes,
-    UntilEmpty,
-    configured,
-    pages,
-    surroundings,
-)
-from partbox.cli.shell.options import Subscription, Target, bundled
+from partbox.cli.shell.node_options import NodeOptions, configured, surroundings
+from partbox.cli.shell.options import Subscription, Target, bundled, flag
 from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, reloading
 from partbox.cli.shell.target import load_configured, load_target
 from partbox.settings import Settings
 
 Reload = Annotated[
     bool,
-    typer.Option(
-        "--reload", help="For development: start anew when the code changes; an event without a handler waits for one."
-    ),
+    flag("For development: start anew when the code changes; an event without a handler waits for one.", "--reload"),
 ]
 
 
 @bundled
 def worker(
-    *,
-    target: Target,
-    processes: Processes = None,
-    concurrency: Concurrency = None,
-    subscription: Subscription = "default",
-    until_empty: UntilEmpty = False,
-    dead_to: DeadTo = None,
-    reload: Reload = False,
-    node: NodeOptions,
+    *, target: Target, subscription: Subscription = "default", reload: Reload = False, node: NodeOptions
 ) -> None:
     """Deliver events to the handlers of an outbox until stopped.
 
@@ -50,8 +31,8 @@ def worker(
     """
     if reload and not is_inner():
         raise typer.Exit(reloading((*COMMAND, *sys.argv[1:]), target.partition(":")[0]))
-    flags = node.flags(processes, concurrency)
-    configured(surroundings(flags))
+    flags = node.flags()
+    surroundings(flags)
     outbox = load_target(target)
     database = outbox._database.under(flags)
     if reload:
@@ -62,8 +43,8 @@ def worker(
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
         outbox.handlers.require(subscription, settings, where)
     load = partial(load_configured, target, flags)
-    nodes = outbox._nodes(database, subscription=subscription, load=load, dead_to=dead_to)
-    raise typer.Exit(nodes.run(node.several, pages=pages, until_empty=until_empty))
+    nodes = outbox._nodes(database, subscription=subscription, load=load, dead_to=node.dead_to)
+    node.run(nodes)
 
 
 def _patient(settings: Settings, subscription: str) -> dict[str, str]:

@@ -57,7 +57,7 @@ def _parameter(name: str) -> inspect.Parameter:
     is_flag = Settings.model_fields[names()[name]].annotation is bool
     option = f"--{name.replace('_', '-')}"
     declared = f"{option}/--no-{option.removeprefix('--')}" if is_flag else option
-    made = typer.Option(declared, hidden=True, show_default=False)
+    made = typer.Option(declared, hidden=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(
         name, kind, default=None, annotation=Annotated[bool | None if is_flag else str | None, made]

@@ -1,84 +1,66 @@
 """Options, settings and pages of the commands that run a node: `worker` and `relay`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from partbox import settings
 from partbox.cli.shell.flags import typed
-from partbox.cli.shell.options import Dsns, Schema
+from partbox.cli.shell.options import Schema, flag, option
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import SettingsError
 from partbox.http.address import Address
 from partbox.observe.health.siblings import Siblings
 from partbox.observe.logs.setup import configure, level_said
-from partbox.supervisor import nodes as nodes  # before an application is imported, which may change imports
-
-Processes = Annotated[
-    int | None, typer.Option(min=1, metavar="N", show_default=False, help="Processes per database (else all cores).")
-]
-Concurrency = Annotated[
-    int | None, typer.Option(min=1, metavar="N", show_default=False, help="Concurrent handlers of a process (else 4).")
-]
-DeadTo = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        show_default=False,
-        help="Send dead events to it, at least once: file:PATH (JSON lines), stdout:, http(s)://…",
-    ),
-]
-Http = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        show_default=False,
-        help="Address of metrics, health checks and the live page; :9464 is this machine alone (else PARTBOX_HTTP).",
-    ),
-]
-LogFormat = Annotated[
-    str | None,
-    typer.Option(
-        metavar="text|json",
-        show_default=False,
-        help="Log format: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).",
-    ),
-]
-LogLevel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LEVEL",
-        show_default=False,
-        help="Lowest level to log: debug, info, warning or error (else PARTBOX_LOG_LEVEL, info).",
-    ),
-]
-UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when everything that is due is delivered.")]
+from partbox.supervisor.nodes import Nodes  # before an application is imported, which may change imports
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """The address, the databases and the log of a node."""
+    """The processes, the address, the databases and the log of a node."""
 
-    http: Http = None
-    dsn: Dsns = None
+    processes: Annotated[int | None, option("N", "Processes per database (else all cores).", min=1)] = None
+    concurrency: Annotated[int | None, option("N", "Concurrent handlers of a process (else 4).", min=1)] = None
+    until_empty: Annotated[bool, flag("Exit when everything that is due is delivered.", "--until-empty")] = False
+    dead_to: Annotated[
+        str | None, option("URL", "Send dead events to it, at least once: file:PATH (JSON lines), stdout:, http(s)://…")
+    ] = None
+    http: Annotated[
+        str | None,
+        option(
+            "HOST:PORT",
+            "Address of metrics, health checks and the live page; :9464 is this machine alone (else PARTBOX_HTTP).",
+        ),
+    ] = None
+    dsn: Annotated[
+        list[str] | None,
+        option("DSN", "The database (else PARTBOX_DSN); repeatable; --processes applies to each."),
+    ] = None
     schema: Schema = None
-    log_format: LogFormat = None
-    log_level: LogLevel = None
+    log_format: Annotated[
+        str | None,
+        option("text|json", "Log format: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text)."),
+    ] = None
+    log_level: Annotated[
+        str | None,
+        option("LEVEL", "Lowest level to log: debug, info, warning or error (else PARTBOX_LOG_LEVEL, info)."),
+    ] = None
 
-    def flags(self, processes: int | None, concurrency: int | None) -> dict[str, Any]:
+    def flags(self) -> dict[str, Any]:
         """The settings that were typed, by name; no DSN among them if there are several."""
-        given = asdict(self) | {"processes": processes, "concurrency": concurrency}
+        names = ("processes", "concurrency", "http", "schema", "log_format", "log_level")
+        given = {name: getattr(self, name) for name in names}
         return typed() | given | {"dsn": self.dsn[0] if self.dsn and len(self.dsn) == 1 else None}
 
-    @property
-    def several(self) -> Sequence[str]:
-        """The DSNs, if there are several; none otherwise: the settings have it then."""
-        return self.dsn if self.dsn and len(self.dsn) > 1 else ()
+    def run(self, nodes: Nodes) -> NoReturn:
+        """Run them and exit; of several DSNs each has nodes of its own."""
+        several = self.dsn if self.dsn and len(self.dsn) > 1 else ()
+        raise typer.Exit(nodes.run(several, pages=_pages, until_empty=self.until_empty))
 
 
-def pages(
+def _pages(
     chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: CachedOverview, siblings: Siblings
 ) -> list[Any]:
     """The live page; loaded only where it is served."""
@@ -94,10 +76,11 @@ def configured(chosen: settings.Settings) -> settings.Settings:
 
 
 def surroundings(flags: Mapping[str, Any]) -> settings.Settings:
-    """The settings without the outbox; an error in the environment alone is left to the outbox to raise."""
+    """The settings without the outbox, by which this process logs; an error in the environment alone is left to the
+    outbox to raise."""
     try:
-        return settings.load(flags=flags)
+        return configured(settings.load(flags=flags))
     except SettingsError:
         if flags:
             raise
-        return settings.Settings()
+        return configured(settings.Settings())

@@ -9,82 +9,69 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from partbox.cli.shell.flags import database, load
+from partbox.duration import seconds
+from partbox.errors import PartboxError
 from partbox.operations.session import OperatorVerbs
 from partbox.settings import Settings
 
 Verbs = TypeVar("Verbs", bound=OperatorVerbs)
 
+
+def option(metavar: str, help: str, *names: str, min: int | None = None, max: int | None = None) -> Any:
+    """An option with a value; without `names` it is called as its parameter."""
+    return typer.Option(*names, metavar=metavar, help=help, min=min, max=max)
+
+
+def flag(help: str, *names: str) -> Any:
+    """An option without a value and without an opposite."""
+    return typer.Option(*names, help=help)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """A word without a name; required if its parameter has no default."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def length(name: str, text: str) -> float:
+    """Seconds of the option `name`."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise PartboxError(f"{name} {text!r} is not a time: {error}") from None
+
+
 Dsn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DSN",
-        show_default=False,
-        help="The database: postgresql://…, key=value pairs, or embedded: (else PARTBOX_DSN).",
-    ),
+    str | None, option("DSN", "The database: postgresql://…, key=value pairs, or embedded: (else PARTBOX_DSN).")
 ]
-Dsns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dsn",
-        metavar="DSN",
-        show_default=False,
-        help="The database (else PARTBOX_DSN); repeatable; --processes applies to each.",
-    ),
-]
-Schema = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", show_default=False, help="The outbox's schema (else PARTBOX_SCHEMA, partbox)."),
-]
-PublisherRoles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--publisher-role", metavar="ROLE", show_default=False, help="Grant a role what publishing needs; repeatable."
-    ),
-]
-WorkerRoles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--worker-role", metavar="ROLE", show_default=False, help="Grant a role what workers need; repeatable."
-    ),
-]
-Subscription = Annotated[str, typer.Option(metavar="NAME", help="The consumer of the log.")]
+Schema = Annotated[str | None, option("NAME", "The outbox's schema (else PARTBOX_SCHEMA, partbox).")]
+Subscription = Annotated[str, option("NAME", "The consumer of the log.")]
 Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        show_default=False,
-        help="Only since then: a time such as 2026-01-31T09:00Z, or 2h for the last two hours.",
-    ),
+    str | None, option("TIME", "Only since then: a time such as 2026-01-31T09:00Z, or 2h for the last two hours.")
 ]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until", metavar="TIME", show_default=False, help="Only before then: a time, or 2h for two hours ago."
-    ),
-]
-Group = Annotated[
-    bool, typer.Option("--group", help="A line for each kind: one event type, one error but for numbers.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Target = Annotated[
-    str,
-    typer.Argument(metavar="MODULE:OUTBOX", show_default=False, help="The outbox, such as shop:outbox."),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Until = Annotated[str | None, option("TIME", "Only before then: a time, or 2h for two hours ago.")]
+Group = Annotated[bool, flag("A line for each kind: one event type, one error but for numbers.", "--group")]
+Json = Annotated[bool, flag("Print JSON instead of a table.", "--json")]
+Target = Annotated[str, argument("MODULE:OUTBOX", "The outbox, such as shop:outbox.")]
+Yes = Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")]
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxOptions:
-    """The outbox that an operator's command works on, and the form of its answer."""
+class DatabaseOptions:
+    """The outbox that a command works on."""
 
     dsn: Dsn = None
     schema: Schema = None
-    json: Json = False
 
     def settings(self, **flags: Any) -> Settings:
         """The settings, under these options and more `flags` of the command."""
         return load(flags={"dsn": self.dsn, "schema": self.schema, **flags})
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxOptions(DatabaseOptions):
+    """The same, and the form of the answer."""
+
+    json: Json = False
 
     def verbs(self, kind: type[Verbs]) -> Verbs:
         """The verbs of the operations of this kind, on its database."""
@@ -95,19 +82,12 @@ class OutboxOptions:
 def bundled(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command, with an option for each field of a parameter that is a dataclass of options."""
     signature = inspect.signature(command)
-    bundles: dict[str, Any] = {
-        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
-    }
+    annotated = {name: each.annotation for name, each in signature.parameters.items()}
+    bundles: dict[str, Any] = {name: kind for name, kind in annotated.items() if is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []
     for name, each in signature.parameters.items():
-        kind = inspect.Parameter.KEYWORD_ONLY
-        if name in bundles:
-            parameters += [
-                inspect.Parameter(option.name, kind, default=option.default, annotation=option.type)
-                for option in fields(bundles[name])
-            ]
-        else:
-            parameters.append(each.replace(kind=kind))
+        own = inspect.signature(bundles[name]).parameters.values() if name in bundles else [each]
+        parameters += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own]
 
     @wraps(command)
     def run(**given: Any) -> Any:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 import psycopg
@@ -21,9 +21,6 @@ from partbox.text.secrets import masked
 from partbox.text.wording import age as age
 from partbox.text.wording import counted as counted
 from partbox.text.wording import in_short as in_short
-
-if TYPE_CHECKING:
-    from partbox.db.schema.grants import Roles
 
 FOR_PIPES = 200
 
@@ -59,25 +56,33 @@ def table(
     return made
 
 
-class Listing(NamedTuple):
-    """The table of a list: its columns, the cells of each, and the columns as in `table`."""
+class ListColumn(NamedTuple):
+    """A column of a list: its name, the cell of each, and whether that is never broken, as numbers are not either."""
 
-    columns: Sequence[str]
-    row: Callable[[Any], Iterable[str]]
-    numbers: Sequence[str] = ()
-    whole: Sequence[str] = ()
+    name: str
+    cell: Callable[[Any], str]
+    kind: Literal["text", "number", "whole"] = "text"
 
 
-def print_list(found: Sequence[Any], listing: Listing, json: bool, *, nothing: str, more: str = "") -> None:
+def print_list(
+    found: Sequence[Any], columns: Sequence[ListColumn], json: bool, *, nothing: str, more: str = ""
+) -> None:
     """Print what was found as JSON or as a table, with a last line `more`; without anything, the line `nothing`."""
     if json:
         print_json(found)
     elif not found:
         typer.echo(nothing)
     else:
-        console().print(table(listing.columns, map(listing.row, found), listing.numbers, listing.whole))
+        numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
+        rows = ([column.cell(each) for column in columns] for each in found)
+        console().print(table([each.name for each in columns], rows, numbers, whole))
         if more:
             typer.echo(f"\n{more}")
+
+
+def error_of(each: Any) -> str:
+    """The type and the text of the error of a record, or of an aggregate, as far as they are known."""
+    return ": ".join(part for part in (each.error_type, each.error) if part)
 
 
 def print_answer(json: bool, value: Any, text: str) -> None:
@@ -86,14 +91,6 @@ def print_answer(json: bool, value: Any, text: str) -> None:
         print_json(value)
     else:
         typer.echo(text)
-
-
-def print_granted(roles: "Roles") -> None:
-    """Print them in one line; nothing if there are none."""
-    if roles:
-        said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
-        said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
-        typer.echo(printable(f"granted {'; '.join(said)}"))
 
 
 def in_line(text: str) -> str:
@@ -131,9 +128,8 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a
         case psycopg.OperationalError() if line := _line(error, READ_ONLY):
             return _of_read_only(line)
         case psycopg.OperationalError() if line := _line(error, NOT_READY):
-            return (
-                f"cannot use the database yet: {line}: that passes, so repeat the command; workers do so by themselves"
-            )
+            passes = "that passes, so repeat the command; workers do so by themselves"
+            return f"cannot use the database yet: {line}: {passes}"
         case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
             return f"cannot use the database: {said}: check --dsn or PARTBOX_DSN, and that the server runs"
         case psycopg.ProgrammingError() if error.sqlstate is None:

@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import psycopg
-import typer
 
+from partbox.cli.shell.options import length, option
 from partbox.cli.shell.output import in_one_line
 from partbox.db.inspect.stats import Cluster
-from partbox.duration import seconds
 from partbox.errors import PartboxError
 
 if TYPE_CHECKING:  # `status` without --watch needs none of it, and is to answer at once
@@ -19,7 +18,7 @@ if TYPE_CHECKING:  # `status` without --watch needs none of it, and is to answer
 
 LEAST = 0.1  # seconds between two observations
 
-Every = Annotated[str, typer.Option(metavar="TIME", help="Time between two updates, such as 500ms or 5s.")]
+Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms or 5s.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,7 @@ class Sighting:
 
 def interval(every: str) -> float:
     """Seconds of `--every`."""
-    try:
-        given = seconds(every)
-    except ValueError as error:
-        raise PartboxError(f"--every {every!r} is not a time: {error}") from None
+    given = length("--every", every)
     if given < LEAST:
         raise PartboxError(f"--every {every!r} is too often: at least 100ms")
     return given

@@ -1,6 +1,5 @@
 """Tables of a subscription, as `status` and `top` show them: handlers that run for long, and the traffic of sinks."""
 
-from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Running
 from partbox.text.nodes import named
 from partbox.text.wording import age, brief, in_short
@@ -28,16 +27,14 @@ def _run_row(process: Instance, each: Running, node: str) -> tuple[str, str, str
 
 def sink_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     """A row for each sink."""
-    return [_sink_row(each) for each in cluster.sinks]
-
-
-def _sink_row(each: Traffic) -> tuple[str, ...]:
-    trouble = "" if each.error is None else f"for {age(each.failing)}: {in_short(each.error, CUT)}"
-    return (
-        in_short(each.sink, CUT),
-        f"{each.sent:,}",
-        f"{each.in_flight:,}",
-        brief(each.mean),
-        f"{each.retries:,}",
-        trouble,
-    )
+    return [
+        (
+            in_short(each.sink, CUT),
+            f"{each.sent:,}",
+            f"{each.in_flight:,}",
+            brief(each.mean),
+            f"{each.retries:,}",
+            "" if each.error is None else f"for {age(each.failing)}: {in_short(each.error, CUT)}",
+        )
+        for each in cluster.sinks
+    ]

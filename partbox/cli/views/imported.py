@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import typer
 
-from partbox.cli.shell.confirm import INTERRUPTED
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, printable, table
+from partbox.cli.shell.progress import interrupted
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.operator.imports import OpenWriter
 from partbox.imports import Imported, Restored
@@ -16,6 +16,7 @@ from partbox.text.wording import age
 
 COLUMNS = ("row", "becomes", "type", "aggregate", "occurred", "payload")
 ARCHIVE_COLUMNS = ("record", "published", "type", "aggregate", "payload")
+EVENT = ("event_type", "aggregate_type", "aggregate_id", "tenant_id")
 SHOWN = 20
 
 
@@ -27,8 +28,7 @@ def print_done(done: Imported, json: bool) -> int:
         typer.echo(_said("imported", done))
         _print_bad(done)
     if not done.complete:
-        typer.echo("partbox: interrupted: the same command continues with the rest", err=True)
-        return INTERRUPTED
+        return interrupted("the same command continues with the rest")
     if done.writers and not json:
         typer.echo(f"{_open(done.writers)}: run this again when that has ended")
     elif done.nothing_left and not json:
@@ -60,10 +60,14 @@ def print_line(done: Imported, json: bool) -> None:
 def _said(verb: str, done: Imported) -> str:
     parts = [f"{verb} {counted(done.pending, 'pending record')}"]
     parts += [f"{counted(done.dead, 'dead one')}"] if done.dead else []
-    left = [f"{done.done:,} done"] if done.done else []
-    left += [f"{done.before:,} imported before"] if done.before else []
-    left += [f"{done.bad:,} that cannot be records"] if done.bad else []
-    return f"{' and '.join(parts)} from {printable(done.source)}{'; left: ' + ', '.join(left) if left else ''}"
+    left = _left((done.done, "done"), (done.before, "imported before"), (done.bad, "that cannot be records"))
+    return f"{' and '.join(parts)} from {printable(done.source)}{left}"
+
+
+def _left(*counts: tuple[int, str]) -> str:
+    """The rows that were not imported, by the reason."""
+    left = [f"{number:,} {why}" for number, why in counts if number]
+    return f"; left: {', '.join(left)}" if left else ""
 
 
 def _print_bad(done: Imported) -> None:
@@ -94,11 +98,7 @@ def _plain(done: Imported, *, dry_run: bool) -> dict[str, Any]:
     return {
         "table": done.source,
         "dry_run": dry_run,
-        "pending": done.pending,
-        "dead": done.dead,
-        "done": done.done,
-        "before": done.before,
-        "bad": done.bad,
+        **_fields(done, "pending", "dead", "done", "before", "bad"),
         "bad_rows": [{"row": each.key, "problem": each.problem} for each in done.listed],
         "open_writers": len(done.writers),
         "complete": done.complete,
@@ -108,79 +108,55 @@ def _plain(done: Imported, *, dry_run: bool) -> dict[str, Any]:
 
 
 def _plain_row(each: ImportRow) -> dict[str, Any]:
-    event = each.event
     return {
         "row": each.key,
         "becomes": "pending" if each.failed is None else "dead",
-        "event_type": event.event_type,
-        "aggregate_type": event.aggregate_type,
-        "aggregate_id": event.aggregate_id,
-        "tenant_id": event.tenant_id,
-        "occurred_at": event.occurred_at,
-        "available_at": event.available_at,
+        **_fields(each.event, *EVENT, "occurred_at", "available_at"),
         "content_type": each.content_type,
         "payload_bytes": each.size,
     }
 
 
+def _fields(of: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
+
+
 def print_restored(done: Restored, json: bool, dry_run: bool) -> int:
-    """Report an import, or its dry run; return the exit code."""
+    """Report an import of an archive, or its dry run; return the exit code."""
     if json:
-        print_json(_restored_json(done, dry_run))
+        print_json(_restored(done, dry_run))
     else:
-        typer.echo(_restored_text(done, dry_run))
+        verb = "would import" if dry_run else "imported"
+        left = _left((done.before, "imported before"), (done.kept, "still in the log"), (done.unwanted, "others"))
+        where = f"{counted(done.files, 'file')} of {printable(done.source)}"
+        typer.echo(f"{verb} {counted(done.imported, 'record')} from {where}{left}")
         if done.sample:
-            console().print(table(ARCHIVE_COLUMNS, map(_archive_cells, done.sample), ("record",), ("published",)))
-    if done.complete:
-        return 0
-    typer.echo("partbox: interrupted: the same command continues with the rest", err=True)
-    return INTERRUPTED
+            console().print(table(ARCHIVE_COLUMNS, map(_archive_row, done.sample), ("record",), ("published",)))
+    return 0 if done.complete else interrupted("the same command continues with the rest")
 
 
-def _restored_text(done: Restored, dry_run: bool) -> str:
-    verb = "would import" if dry_run else "imported"
-    left = [f"{done.before:,} imported before"] if done.before else []
-    left += [f"{done.kept:,} still in the log"] if done.kept else []
-    left += [f"{done.unwanted:,} others"] if done.unwanted else []
-    where = f"from {counted(done.files, 'file')} of {printable(done.source)}"
-    return f"{verb} {counted(done.imported, 'record')} {where}{'; left: ' + ', '.join(left) if left else ''}"
+def _archive_row(row: ArchiveRow) -> tuple[str, ...]:
+    aggregate = f"{row.aggregate_type} {row.aggregate_id}" if row.aggregate_id is not None else ""
+    payload = f"{row.content_type or 'JSON'}, {_size(row):,} bytes"
+    return str(row.id), row.created_at, row.event_type, aggregate, payload
 
 
 def _size(row: ArchiveRow) -> int:
     return len(row.payload_bytes or (row.payload or "").encode())
 
 
-def _archive_cells(row: ArchiveRow) -> tuple[str, ...]:
-    aggregate = f"{row.aggregate_type} {row.aggregate_id}" if row.aggregate_id is not None else ""
-    payload = f"{row.content_type or 'JSON'}, {_size(row):,} bytes"
-    return str(row.id), row.created_at, row.event_type, aggregate, payload
-
-
-def _restored_json(done: Restored, dry_run: bool) -> dict[str, Any]:
+def _restored(done: Restored, dry_run: bool) -> dict[str, Any]:
+    times = ("created_at", "occurred_at", "content_type")
+    first = [
+        {"record": row.id, **_fields(row, "event_id", *EVENT, *times), "payload_bytes": _size(row)}
+        for row in done.sample
+    ]
     return {
         "archive": done.source,
         "dry_run": dry_run,
-        "files": done.files,
-        "read": done.read,
-        "imported": done.imported,
-        "before": done.before,
+        **_fields(done, "files", "read", "imported", "before"),
         "in_log": done.kept,
         "others": done.unwanted,
         "complete": done.complete,
-        **({"first": [_archive_row(each) for each in done.sample]} if dry_run else {}),
-    }
-
-
-def _archive_row(row: ArchiveRow) -> dict[str, Any]:
-    return {
-        "record": row.id,
-        "event_id": row.event_id,
-        "event_type": row.event_type,
-        "aggregate_type": row.aggregate_type,
-        "aggregate_id": row.aggregate_id,
-        "tenant_id": row.tenant_id,
-        "created_at": row.created_at,
-        "occurred_at": row.occurred_at,
-        "content_type": row.content_type,
-        "payload_bytes": _size(row),
+        **({"first": first} if dry_run else {}),
     }

@@ -7,9 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from partbox.cli.shell.output import error_of
 from partbox.cli.shell.watching import Sighting
 from partbox.cli.views.cluster_tables import RUN_COLUMNS, run_rows
-from partbox.db.inspect.stats import Cluster, Instance
+from partbox.db.inspect.stats import Instance
 from partbox.db.operator.blocked import BlockedKey
 from partbox.terminal import cluster_view
 from partbox.terminal.cluster_view import DIM, ROOMY, SIDE, ProcessColumn
@@ -114,17 +115,13 @@ def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
     return [
         ("published", f"{rates.published:,.0f}/s" if rates else "-", "bold"),
         ("delivered", f"{rates.delivered:,.0f}/s" if rates else "-", "bold"),
-        ("pending", _pending(cluster), "bold"),
+        ("pending", f"{'' if cluster.exact else 'about '}{cluster.pending:,}", "bold"),
         ("oldest", f"published {age(cluster.oldest_age)} ago" if cluster.oldest_age is not None else "-", ""),
         ("parked", ", ".join(f"{count:,} {state}" for state, count in cluster.waiting.items()) or "0", ""),
         ("dead", f"{dead:,}", "bold red" if dead else ""),
         ("blocked", counted(cluster.blocked_keys, "aggregate"), "bold yellow" if cluster.blocked_keys else ""),
         ("unowned", f"{cluster.unowned} of {len(cluster.partitions)}", "bold red" if away else ""),
     ]
-
-
-def _pending(cluster: Cluster) -> str:
-    return f"{'' if cluster.exact else 'about '}{cluster.pending:,}"
 
 
 def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
@@ -159,12 +156,11 @@ def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:
     for keys in _alike(scene.blocked)[: room - 1]:
         first, others = keys[0], len(keys) - 1
         since = age(max(0.0, (scene.sighting.at - first.blocked_since).total_seconds()))
-        error = ": ".join(part for part in (first.error_type, first.error) if part)
         name = _short(f"{first.aggregate_type} {first.aggregate_id}")
         aggregate = Text(f"{in_short(name, LESS)} and {others:,} more" if others else name)
         behind = sum(each.followers for each in keys)
         more = (str(first.attempts), f"{behind:,}", first.state) if roomy else ()
-        table.add_row(aggregate, since, *more, Text(_short(error)))
+        table.add_row(aggregate, since, *more, Text(_short(error_of(first))))
     return [table]
 
 
