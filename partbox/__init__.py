@@ -28,17 +28,14 @@ if TYPE_CHECKING:
 
     __version__: str
 
+# The rooms of the names of `__all__`; the others are errors.
 _HOMES = {
-    "errors": (
-        "DownstreamUnavailable", "PartboxError", "PayloadError", "PublishError", "RecoverableError",
-        "RegistrationError", "RetryAfterError", "SchemaError", "SettingsError", "UnrecoverableError", "UnroutableError",
-    ),
     "events": ("DeliveredEvent", "Event"),
     "outbox": ("Outbox",),
     "outcomes": ("Dead", "Done", "Ignore", "RetryAfter"),
     "protocol.hashing": ("partition_of",),
     "protocol.retry": ("Exponential", "Fixed", "Jittered"),
-}  # fmt: skip
+}
 
 __all__ = [
     "Dead",
@@ -72,7 +69,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         found: Any = version("partbox")
-    elif home := next((home for home, names in _HOMES.items() if name in names), None):
+    elif name in __all__:
+        home = next((home for home, names in _HOMES.items() if name in names), "errors")
         found = getattr(import_module(f"partbox.{home}"), name)
     else:
         return _module(name)

@@ -71,7 +71,12 @@ def _upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
     conn = operations.get_bind()
     _check(conn)
     if _execute(conn, bare("migrate_found", operation.schema).decode()).scalar_one():
-        again(operation.schema, lambda: _in_savepoint(conn, operation), _busy, lambda: _holders(conn, operation.schema))
+        again(
+            operation.schema,
+            lambda: _in_savepoint(conn, operation),
+            lambda error: isinstance(error, DBAPIError) and _sqlstate(error) in BUSY,
+            lambda: [Holding._make(row) for row in _execute(conn, bare("migrate_holders", operation.schema).decode())],
+        )
     else:
         _run(conn, operation)  # the first one cannot be made in a savepoint, and nobody has a lock on what is not there
 
@@ -88,20 +93,13 @@ def _in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
 
 
 def _run(conn: Connection, operation: PartboxUpgrade) -> None:
-    for text in statements(operation.schema, _granted(conn, operation.schema) | operation.roles):
+    granted = roles_of(tuple(row) for row in _execute(conn, granted_text(operation.schema).decode()))
+    for text in statements(operation.schema, granted | operation.roles):
         _execute(conn, text)
-
-
-def _busy(error: Exception) -> bool:
-    return isinstance(error, DBAPIError) and _sqlstate(error) in BUSY
 
 
 def _sqlstate(error: DBAPIError) -> str | None:
     return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-
-
-def _holders(conn: Connection, schema: str) -> list[Holding]:
-    return [Holding._make(row) for row in _execute(conn, bare("migrate_holders", schema).decode())]
 
 
 @Operations.implementation_for(PartboxDowngrade)
@@ -114,10 +112,6 @@ def _downgrade(operations: Operations, operation: PartboxDowngrade) -> None:
 
 def _execute(conn: Connection, text: str) -> CursorResult[Any]:
     return conn.exec_driver_sql(text, execution_options=_VERBATIM)
-
-
-def _granted(conn: Connection, schema: str) -> Roles:
-    return roles_of(tuple(row) for row in _execute(conn, granted_text(schema).decode()))
 
 
 def _check(conn: Connection) -> None:

@@ -120,8 +120,12 @@ class Codecs:
         """`value` as it is stored; bytes without a content type are octets. Raises PublishError."""
         kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)
         codec = self._by_type.get(kind)
+        if codec is None and not isinstance(value, bytes):
+            raise PublishError(
+                f"no codec for content type {kind[:100]!a}: give it to Outbox(codecs=…), or the payload as bytes"
+            )
         if codec is None:
-            return Encoded(None, _raw(value, kind), kind, True)
+            return Encoded(None, value, kind, True)
         try:
             if codec is _JSON:
                 if content_type == JSON and isinstance(value, str):  # finished text, as bytes are
@@ -170,14 +174,6 @@ def _reason(error: Exception, codec: Codec) -> str:
     if "infinity" in str(error):
         return TOO_LARGE
     return str(error)
-
-
-def _raw(value: Any, kind: str) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    raise PublishError(
-        f"no codec for content type {kind[:100]!a}: give it to Outbox(codecs=…), or the payload as bytes"
-    )
 
 
 def _without_nul(text: str) -> str:

@@ -10,6 +10,8 @@ from partbox.text.printing import visible
 
 T = TypeVar("T")
 
+_adapter = lru_cache(maxsize=256)(TypeAdapter)
+
 
 class HasPayload(Protocol):
     """An event with its payload, as stored and decoded; its `repr` shows none of it."""
@@ -37,11 +39,6 @@ def _validated(event: HasPayload, adapter: TypeAdapter[Any], is_json: bool) -> A
             if error.errors(include_url=False)[0]["type"] != "json_invalid":  # damaged, or too deep for pydantic
                 raise
     return adapter.validate_python(event.payload)
-
-
-@lru_cache(maxsize=256)
-def _adapter(model: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(model)
 
 
 def _problem(error: ValidationError) -> str:

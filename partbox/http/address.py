@@ -29,12 +29,8 @@ class Address(NamedTuple):
 def address(text: str) -> Address:
     """Parse `text`; a port alone is one of this machine. PartboxError if it is not an address."""
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535 or not _is_host(host):
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    is_host = is_bracketed or not any(character in ":[]/@" or character.isspace() for character in host)
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535 or not is_host:
         raise PartboxError(f"HTTP address {text!r} must be HOST:PORT, such as {LOOPBACK}:9464, or :0 for a free port")
     return Address(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
-
-
-def _is_host(host: str) -> bool:
-    """An empty one, a name or number, or an IPv6 number in its brackets."""
-    bracketed = host.startswith("[") and host.endswith("]")
-    return bracketed or not any(character in ":[]/@" or character.isspace() for character in host)

@@ -9,7 +9,6 @@ what the setting `http_names` adds, for other names of a service or a proxy.
 
 import ipaddress
 import socket
-from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -44,11 +43,7 @@ class Names:
 def names(bound: str, more: str | None) -> Names:
     """The names for a server at the host `bound`; `more` are others, separated by commas."""
     own = (bound, socket.gethostname(), *(more or "").split(","))
-    return Names(frozenset(_all(own)))
-
-
-def _all(given: Iterable[str]) -> Iterable[str]:
-    return (_plain(each.strip()) for each in given if each.strip())
+    return Names(frozenset(_plain(each.strip()) for each in own if each.strip()))
 
 
 def _plain(name: str) -> str:

@@ -203,7 +203,9 @@ def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings
     of the environment that are not settings are ignored; `strays` names them.
     """
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
-    return _settled(_from_file(), _from_environment(), _keywords(given), _flags(flags or {}))
+    found = environment.sorted_out(os.environ, names()).settings
+    variables = {name: _Given(value, variable) for name, (value, variable) in found.items()}
+    return _settled(_from_file(), variables, _keywords(given), _flags(flags or {}))
 
 
 def strays() -> str | None:
@@ -227,11 +229,6 @@ def _flags(given: Mapping[str, Any]) -> dict[str, _Given]:
     return {name: _Given(value, option(name, value)) for name, value in given.items() if value is not None}
 
 
-def _from_environment() -> dict[str, _Given]:
-    found = environment.sorted_out(os.environ, names()).settings
-    return {name: _Given(value, variable) for name, (value, variable) in found.items()}
-
-
 def _from_file() -> dict[str, _Given]:
     named = os.environ.get(CONFIG)
     path = Path(named or "partbox.toml")
@@ -240,11 +237,11 @@ def _from_file() -> dict[str, _Given]:
     try:
         table = tomllib.loads(path.read_bytes().decode()) if path.is_file() else {}
     except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
-        raise SettingsError(_line(f"{path} cannot be read as TOML: {error}")) from None
+        raise SettingsError(printable_line(f"{path} cannot be read as TOML: {error}")) from None
     table = table.get("partbox", table)
     if not isinstance(table, dict):
         raise SettingsError(
-            f"partbox = {_line(_shown('partbox', table))} in {_line(str(path))} must be a table: "
+            f"partbox = {printable_line(_shown('partbox', table))} in {printable_line(str(path))} must be a table: "
             "write [partbox] and the settings below it"
         )
     return {name: _Given(value, str(path)) for name, value in table.items()}
@@ -256,31 +253,24 @@ def _settled(*places: Mapping[str, _Given]) -> Settings:
     overruled: dict[str, tuple[str, ...]] = {}
     for name, each in (item for place in places for item in place.items()):
         if name not in names():
-            raise SettingsError(_unknown(name, each.origin))
+            # Without its value, which may be a secret.
+            meant = hint(name, names(), "`partbox config` lists all settings")
+            raise SettingsError(f"unknown setting {printable_line(name, 60)!r} ({_from(each.origin)}): {meant}")
         if name in given and given[name].origin != each.origin:
             overruled[name] = (given[name].origin, *overruled.get(name, ()))
         given[name] = each
     try:
         settings = Settings(**{name: value for name, (value, _) in given.items()})
     except ValidationError as error:
-        raise SettingsError(_invalid(error, given)) from None
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        value, origin = given[name]
+        shown, remedy = printable_line(_shown(name, value)), printable_line(_remedy(first))
+        raise SettingsError(f"setting {name} = {shown} ({_from(origin)}) is invalid: {remedy}") from None
     settings._origins.update({name: origin for name, (_, origin) in given.items()})
     settings._overruled.update(overruled)
     _check_together(settings)
     return settings
-
-
-def _unknown(name: str, origin: str) -> str:
-    # Without its value, which may be a secret.
-    meant = hint(name, names(), "`partbox config` lists all settings")
-    return f"unknown setting {_line(name, 60)!r} ({_from(origin)}): {meant}"
-
-
-def _invalid(error: ValidationError, given: Mapping[str, _Given]) -> str:
-    first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0])
-    value, origin = given[name]
-    return f"setting {name} = {_line(_shown(name, value))} ({_from(origin)}) is invalid: {_line(_remedy(first))}"
 
 
 def _remedy(error: Mapping[str, Any]) -> str:
@@ -317,17 +307,12 @@ def _check_together(settings: Settings) -> None:
 
 
 def _contradiction(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
-    one, two = (f"{n} = {_line(settings.shown(n))} ({_from(settings.origins[n])})" for n in (name, other))
+    one, two = (f"{n} = {printable_line(settings.shown(n))} ({_from(settings.origins[n])})" for n in (name, other))
     return SettingsError(f"{one} must be {must_be} {two}, because {reason}: lower {name} or raise {other}")
 
 
 def _from(origin: str) -> str:
-    return "the default" if origin == "default" else f"from {_line(origin, 60)}"
-
-
-def _line(text: str, most: int = 200) -> str:
-    """The text as a part of an error of one line."""
-    return printable_line(text, most)
+    return "the default" if origin == "default" else f"from {printable_line(origin, 60)}"
 
 
 def _shown(name: str, value: Any) -> str:
@@ -336,18 +321,14 @@ def _shown(name: str, value: Any) -> str:
     if name in _SECRETS:
         return MASK
     if name == "relay":
-        return _targets_shown(value)
+        # What is no target may hold a secret anywhere.
+        is_read = isinstance(value, tuple) and all(isinstance(each, RelayTarget) for each in value)
+        return ("; ".join(map(str, value)) or "none") if is_read else MASK
     if name in _DURATIONS and isinstance(value, float):
         return written(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     text = dsn_shown(text) if name in ("dsn", "listen_dsn") else masked(text)
     return text if len(text) <= 200 else f"{text[:200]}…"
-
-
-def _targets_shown(value: Any) -> str:
-    """The targets without secrets; `***` for a value that is not one: it may hold a secret anywhere."""
-    is_read = isinstance(value, tuple) and all(isinstance(each, RelayTarget) for each in value)
-    return ("; ".join(map(str, value)) or "none") if is_read else MASK
 
 
 _SECRETS = frozenset({"http_token", "webhook_secret"})

@@ -91,7 +91,10 @@ class RelayTarget(BaseModel):
 def targets_of(value: object) -> tuple[RelayTarget, ...]:
     """The targets that a setting gives; ValueError in one line, which shows no secret, for an invalid one."""
     if isinstance(value, str):
-        value = _read(value)
+        try:
+            value = () if value.strip().lower() in ("", "none", "off") else json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError(FORM) from None
     if not isinstance(value, Sequence) or isinstance(value, bytes):
         raise ValueError(FORM)
     targets = tuple(_target(number, each) for number, each in enumerate(value, 1))
@@ -99,15 +102,6 @@ def targets_of(value: object) -> tuple[RelayTarget, ...]:
     names = ((number, (target.handler,)) for number, target in enumerate(targets, 1))
     _check_apart("name", names, 'give one of them another, such as name = "billing"')
     return targets
-
-
-def _read(text: str) -> object:
-    if text.strip().lower() in ("", "none", "off"):
-        return ()
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(FORM) from None
 
 
 def _target(number: int, value: object) -> RelayTarget:

@@ -34,9 +34,9 @@ class Roster:
         for process in living:
             if process not in self._faces:
                 others = {self._faces[other] for other in living if other in self._faces}
-                self._faces[process] = Face(
-                    self._letter({o.letter for o in others}), _colour([o.colour for o in others])
-                )
+                worn = [other.colour for other in others]
+                letter = self._letter({other.letter for other in others})
+                self._faces[process] = Face(letter, min(COLOURS, key=worn.count))  # with the fewest wearers
 
     def face(self, process: Hashable | None) -> Face:
         """The face of a process that was met."""
@@ -49,8 +49,3 @@ class Roster:
             if letter not in taken:
                 return letter
         return "?"
-
-
-def _colour(taken: list[str]) -> str:
-    """The colour with the fewest wearers."""
-    return min(COLOURS, key=taken.count)

@@ -28,7 +28,7 @@ def printable_json(text: str) -> str:
     return _escaped(text, lambda character: dumps(character)[1:-1])
 
 
-def printable_line(text: str, most: int) -> str:
+def printable_line(text: str, most: int = MAX_SHOWN) -> str:
     """The printable text in one line of at most so many characters."""
     line = text if len(text) <= most else f"{text[: most - 1]}…"
     return printable(line).replace("\n", "\\n")
