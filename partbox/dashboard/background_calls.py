@@ -3,9 +3,15 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import suppress
 from typing import Any, TypeVar
+
+import orjson
+import psycopg
+
+from partbox.dashboard.page_text import LONG, error_text
+from partbox.errors import PartboxError
 
 T = TypeVar("T")
 
@@ -59,3 +65,38 @@ class SingleFlight:
     def clear(self) -> None:
         """Drop all answers, after a change."""
         self._asked = {}
+
+
+class Stopped(PartboxError):
+    """The client that ordered it has gone away."""
+
+
+async def progress_lines(work: Callable[..., int], after: Callable[[], None]) -> AsyncIterator[bytes]:
+    """Run one long order, `work(progress=…)`, in the background; `after()` is called at its end, failed or not.
+
+    Lines of JSON: `{"done": …, "total": …}` after each chunk, `{"finished": …}` or `{"error": …}` at the end.
+    """
+    loop, gone = asyncio.get_running_loop(), threading.Event()
+    lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+    def progress(done: int, total: int) -> None:
+        if gone.is_set() or loop.is_closed():
+            raise Stopped(f"stopped after {done} of {total}")
+        loop.call_soon_threadsafe(lines.put_nowait, {"done": done, "total": total})
+
+    async def run() -> None:
+        try:
+            lines.put_nowait({"finished": await in_background(lambda: work(progress=progress))})
+        except (PartboxError, psycopg.Error) as error:
+            lines.put_nowait({"error": error_text(error, 2 * LONG)})
+        finally:
+            after()
+            lines.put_nowait(None)
+
+    task = asyncio.create_task(run())
+    try:
+        while (line := await lines.get()) is not None:
+            yield orjson.dumps(line) + b"\n"
+        await task
+    finally:
+        gone.set()

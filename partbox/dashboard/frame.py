@@ -6,7 +6,7 @@ from uuid import UUID
 
 from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.history import ChartPoint
-from partbox.dashboard.page_text import cut
+from partbox.dashboard.page_text import cut, plain
 from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats, Running
@@ -22,26 +22,17 @@ MOST_RUNNING = 20  # handlers that run for long, those that run the longest
 
 def choice(overview: Overview, shown: str) -> dict[str, Any]:
     """The entries of the page's selector, of many those with dead events or most that wait, and how many there are."""
-    ranked = sorted(overview.clusters, key=lambda each: (each.subscription != shown, -_weight(each)))
-    chosen = sorted(ranked[:MOST_CHOICES], key=lambda each: each.subscription)
-    return {"subscriptions": _summaries(chosen), "subscription_count": len(ranked)}
+
+    def rank(cluster: Cluster) -> tuple[bool, int]:
+        return cluster.subscription != shown, -(cluster.pending + sum(cluster.parked.values()))
+
+    chosen = sorted(sorted(overview.clusters, key=rank)[:MOST_CHOICES], key=lambda each: each.subscription)
+    return {"subscriptions": [_entry(each) for each in chosen], "subscription_count": len(overview.clusters)}
 
 
-def _weight(cluster: Cluster) -> int:
-    return cluster.pending + sum(cluster.parked.values())
-
-
-def _summaries(clusters: Iterable[Cluster]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": cluster.subscription,
-            "label": cut(cluster.subscription),
-            "paused": cluster.paused,
-            "pending": cluster.pending,
-            "dead": cluster.parked.get("dead", 0),
-        }
-        for cluster in clusters
-    ]
+def _entry(each: Cluster) -> dict[str, Any]:
+    name, dead = each.subscription, each.parked.get("dead", 0)
+    return plain(each, "paused", "pending", name=name, label=cut(name), dead=dead)
 
 
 def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
@@ -58,31 +49,25 @@ def subscription(
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""
     names = nodes.named(cluster.instances)
-    places = {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
-    return {
+    places = {None: NOBODY} | {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
+    counts = ("paused", "pending", "exact", "parked", "completed", "blocked_keys", "unowned")
+    return plain(cluster, *counts) | {
         "name": cluster.subscription,
-        "paused": cluster.paused,
-        "instances": [_instance(each, names, labels) for each in cluster.instances],
+        "lag": cluster.unfinished_age,
+        "instances": [_instance(each, names[each.instance_id], labels[each.instance_id]) for each in cluster.instances],
         "nodes": len(set(names.values())),
         "running": _running(cluster.instances),
         "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
         **_partitions(cluster.partitions or _unread(cluster), places),
-        "pending": cluster.pending,
-        "exact": cluster.exact,
-        "lag": cluster.unfinished_age,
-        "parked": cluster.parked,
-        "completed": cluster.completed,
-        "blocked_keys": cluster.blocked_keys,
-        "unowned": cluster.unowned,
         "point": tuple(point),
-        "happenings": [_happening(each) for each in happenings],
+        "happenings": [plain(each, "number", "at", "kind", text=each.text) for each in happenings],
     }
 
 
-def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID, int]) -> dict[str, list[Any]]:
+def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID | None, int]) -> dict[str, list[Any]]:
     return {
-        "owners": [_place(each.owner, places) for each in partitions],
-        "assignees": [_place(each.assignee, places) for each in partitions],
+        "owners": [places.get(each.owner, GONE) for each in partitions],
+        "assignees": [places.get(each.assignee, GONE) for each in partitions],
         "epochs": [each.epoch for each in partitions],
         "pendings": [each.pending for each in partitions],
         "lags": [None if each.unfinished_age is None else round(each.unfinished_age, 2) for each in partitions],
@@ -98,10 +83,6 @@ def _unread(cluster: Cluster) -> list[PartitionStats]:
     ]
 
 
-def _place(instance: UUID | None, places: Mapping[UUID, int]) -> int:
-    return NOBODY if instance is None else places.get(instance, GONE)
-
-
 def _running(instances: Sequence[Instance]) -> dict[str, Any]:
     """The handlers that run for long by the places of their processes, the longest first, and how many there are."""
     found = [(place, run) for place, each in enumerate(instances) for run in each.running]
@@ -111,47 +92,25 @@ def _running(instances: Sequence[Instance]) -> dict[str, Any]:
 
 
 def _sink(each: Traffic) -> dict[str, Any]:
-    return {
-        "name": cut(each.sink),
-        "sent": each.sent,
-        "in_flight": each.in_flight,
-        "mean": each.mean,
-        "retries": each.retries,
-        "error": cut(each.error),
-        "failing": None if each.failing is None else round(each.failing),
-    }
+    failing = None if each.failing is None else round(each.failing)
+    return plain(each, "sent", "in_flight", "mean", "retries", "error", name=cut(each.sink), failing=failing)
 
 
 def _run(place: int, run: Running) -> dict[str, Any]:
-    return {
-        "place": place,
-        "handler": cut(run.handler),
-        "event_type": cut(run.event_type),
-        "aggregate_type": cut(run.aggregate_type),
-        "aggregate_id": cut(run.aggregate_id),
-        "record": run.record_id,
-        "seconds": round(run.seconds),
-    }
+    names = ("handler", "event_type", "aggregate_type", "aggregate_id")
+    return plain(run, *names, place=place, record=run.record_id, seconds=round(run.seconds))
 
 
-def _instance(each: Instance, names: Mapping[UUID, str], labels: Mapping[UUID, ProcessLabel]) -> dict[str, Any]:
-    label = labels[each.instance_id]
-    return {
+def _instance(each: Instance, node: str, label: ProcessLabel) -> dict[str, Any]:
+    return plain(each, "pid", "lease", "partitions") | {
         "id": str(each.instance_id),
         "letter": label.letter,
         "slot": label.slot,
-        "node": cut(names[each.instance_id], 60),
+        "node": cut(node, 60),
         "hostname": cut(each.hostname, 60),
-        "pid": each.pid,
         "version": cut(each.version, 30),
         "state": "silent" if each.expired else "draining" if each.draining else "working",
         "same_host": each.hostname == each.node,
         "age": round(each.age),
         "heartbeat": round(each.heartbeat_age, 1),
-        "lease": each.lease,
-        "partitions": each.partitions,
     }
-
-
-def _happening(each: Happening) -> dict[str, Any]:
-    return {"number": each.number, "at": each.at.isoformat(), "kind": each.kind, "text": each.text}

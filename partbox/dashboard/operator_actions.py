@@ -4,16 +4,16 @@ Plain data in, plain data out. Every call opens a connection of its own; raises 
 psycopg.Error as the commands do.
 """
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Callable
 from typing import Any
 
-from partbox.dashboard.page_text import LONG, cut, visible
+from partbox.dashboard.page_text import LONG, cut, plain, visible
+from partbox.dashboard.request_params import ActionParams
 from partbox.db.operator.blocked import BlockedKey
-from partbox.db.operator.dead import DeadGroup, DeadRecord
+from partbox.db.operator.dead import DeadRecord
 from partbox.errors import PartboxError
 from partbox.operations.blocked import BlockedKeys
-from partbox.operations.dead import DeadRecords, Progress
+from partbox.operations.dead import DeadRecords
 from partbox.operations.subscriptions import Subscriptions
 from partbox.settings import Settings
 from partbox.text.secrets import masked
@@ -27,10 +27,28 @@ Filters = dict[str, str]
 
 
 class OperatorActions:
+    """`actions` by path: each returns how many are `done`, and which records `failed` and why.
+
+    `bulk` by path: each acts on all dead records that match filters; an error raised by its `progress` ends it between
+    two chunks.
+    """
+
     def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
-        self._dead = DeadRecords(dsn, settings)
-        self._blocked = BlockedKeys(dsn, settings)
-        self._subscriptions = Subscriptions(dsn, settings)
+        self._dead = dead = DeadRecords(dsn, settings)
+        self._blocked = blocked = BlockedKeys(dsn, settings)
+        switch = Subscriptions(dsn, settings)
+        self.actions: dict[str, Callable[[ActionParams], Plain]] = {
+            "dead/replay": lambda asked: _each(asked, dead.replay),
+            "dead/discard": lambda asked: _each(asked, dead.discard),
+            "blocked/retry": lambda asked: self._each_head(asked, blocked.retry_now),
+            "blocked/skip": lambda asked: self._each_head(asked, blocked.skip, asked.reason or None),
+            "subscription/pause": lambda asked: {"done": int(switch.pause(asked.subscription)), "failed": []},
+            "subscription/resume": lambda asked: {"done": int(switch.resume(asked.subscription)), "failed": []},
+        }
+        self.bulk: dict[str, Callable[..., int]] = {
+            "dead/replay-all": dead.replay_all,
+            "dead/discard-all": dead.discard_all,
+        }
 
     def dead(self, subscription: str, filters: Filters, after: int | None) -> Plain:
         """A page of dead records, oldest first, and how many there are in all; `next` is null on the last page."""
@@ -45,29 +63,26 @@ class OperatorActions:
     def dead_groups(self, subscription: str, filters: Filters) -> Plain:
         """Dead records by type and error, the largest groups first, and how many records there are in all."""
         found = self._dead.groups(**filters, limit=MOST_GROUPS + 1, subscription=subscription)
+        names = ("records", "blocking", "died_from", "died_to")
         return {
             "count": self._dead.count(**filters, subscription=subscription),
-            "groups": [_group(each) for each in found[:MOST_GROUPS]],
+            "groups": [
+                # The group as text: it has more digits than a number has in a browser.
+                plain(each, *names, group=str(each.group), newest=_dead(each.newest))
+                for each in found[:MOST_GROUPS]
+            ],
             "more": len(found) > MOST_GROUPS,
         }
 
     def show(self, subscription: str, record_id: int) -> Plain:
         """One dead record with its whole texts, never its payload or headers."""
         found = self._dead.show(record_id, subscription=subscription)
-        whole = {
-            "aggregate_type": found.aggregate_type,
-            "aggregate_id": found.aggregate_id,
-            "event_type": found.event_type,
-            "tenant_id": found.tenant_id,
-            "error": found.error and masked(found.error),
-            "traceback": found.traceback and masked(found.traceback),
+        whole = {name: getattr(found, name) for name in ("aggregate_type", "aggregate_id", "event_type", "tenant_id")}
+        whole |= {
+            name: text and masked(text) for name, text in (("error", found.error), ("traceback", found.traceback))
         }
-        return _dead(found) | {
-            **{name: text and visible(text, keep="\n\t") for name, text in whole.items()},
-            "content_type": cut(found.content_type),
-            "published_at": _moment(found.published_at),
-            "occurred_at": _moment(found.occurred_at),
-        }
+        texts = {name: text and visible(text, keep="\n\t") for name, text in whole.items()}
+        return _dead(found) | texts | plain(found, "content_type", "published_at", "occurred_at")
 
     def blocked(self, subscription: str, limit: int) -> Plain:
         """The aggregates that have been blocked the longest, MOST_KEYS at most; `more`: there are others."""
@@ -75,104 +90,42 @@ class OperatorActions:
         found = self._blocked.list(limit + 1, subscription=subscription)
         return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
-    def replay(self, subscription: str, record_ids: Iterable[int]) -> Plain:
-        """Replay each of these; the result names those that cannot be."""
-        return _each(record_ids, lambda id: self._dead.replay(id, subscription=subscription))
+    def _each_head(self, asked: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
+        """Act on the aggregates that these records block; by now another record may block one."""
+        keys = {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=asked.subscription)}
 
-    def discard(self, subscription: str, record_ids: Iterable[int]) -> Plain:
-        return _each(record_ids, lambda id: self._dead.discard(id, subscription=subscription))
+        def act_on_key(head: int, subscription: str) -> bool:
+            if head not in keys:
+                raise PartboxError(f"record {head} does not block its aggregate any more")
+            key = keys[head].aggregate_type, keys[head].aggregate_id
+            return bool(act(*key, *more, subscription=subscription).changed)
 
-    def replay_all(self, subscription: str, filters: Filters, progress: Progress) -> int:
-        """Replay all that match; return their number. An error raised by `progress` ends it between two chunks."""
-        return self._dead.replay_all(**filters, subscription=subscription, progress=progress)
-
-    def discard_all(self, subscription: str, filters: Filters, progress: Progress) -> int:
-        return self._dead.discard_all(**filters, subscription=subscription, progress=progress)
-
-    def retry(self, subscription: str, record_ids: Iterable[int]) -> Plain:
-        """Let these heads of blocked aggregates run now."""
-        keys = self._heads(subscription)
-        return _each(record_ids, lambda id: self._blocked.retry_now(*_key(keys, id), subscription=subscription).changed)
-
-    def skip(self, subscription: str, record_ids: Iterable[int], reason: str | None) -> Plain:
-        """Let these aggregates go on without their heads, which are dead then."""
-        keys = self._heads(subscription)
-        return _each(
-            record_ids,
-            lambda id: self._blocked.skip(*_key(keys, id), reason or None, subscription=subscription).changed,
-        )
-
-    def pause(self, subscription: str) -> Plain:
-        return {"done": int(self._subscriptions.pause(subscription)), "failed": []}
-
-    def resume(self, subscription: str) -> Plain:
-        return {"done": int(self._subscriptions.resume(subscription)), "failed": []}
-
-    def _heads(self, subscription: str) -> dict[int, BlockedKey]:
-        """The blocked keys by the head that the page shows; by now another record may block the aggregate."""
-        return {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=subscription)}
+        return _each(asked, act_on_key)
 
 
-def _each(record_ids: Iterable[int], act: Callable[[int], object]) -> Plain:
+def _each(asked: ActionParams, act: Callable[..., object]) -> Plain:
     done, failed = 0, []
-    for id in record_ids:
+    for id in asked.records:
         try:
-            done += bool(act(id))
+            done += bool(act(id, subscription=asked.subscription))
         except PartboxError as error:
             failed.append({"record": id, "why": cut(masked(str(error)), LONG)})
     return {"done": done, "failed": failed}
 
 
-def _key(keys: dict[int, BlockedKey], head: int) -> tuple[str, str]:
-    if head not in keys:
-        raise PartboxError(f"record {head} does not block its aggregate any more")
-    return keys[head].aggregate_type, keys[head].aggregate_id
-
-
 def _dead(each: DeadRecord) -> Plain:
-    return {
-        "record": each.record_id,
-        "event": each.event_id and str(each.event_id),
-        "event_type": cut(each.event_type),
-        "aggregate_type": cut(each.aggregate_type),
-        "aggregate_id": cut(each.aggregate_id),
-        "attempts": each.attempts,
-        "died_at": _moment(each.died_at),
-        "error_type": cut(each.error_type),
-        "error": cut(each.error and masked(each.error), LONG),
-        "blocks": each.blocks,
-    }
-
-
-def _group(each: DeadGroup) -> Plain:
-    return {
-        "group": str(each.group),  # more digits than a number has in a browser
-        "records": each.records,
-        "blocking": each.blocking,
-        "died_from": _moment(each.died_from),
-        "died_to": _moment(each.died_to),
-        "newest": _dead(each.newest),
-    }
+    names = ("event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "error_type", "blocks")
+    event = each.event_id and str(each.event_id)
+    return plain(each, *names, record=each.record_id, event=event, error=cut(each.error and masked(each.error), LONG))
 
 
 def _blocked(each: BlockedKey) -> Plain:
-    return {
-        "record": each.record_id,
-        "aggregate_type": cut(each.aggregate_type),
-        "aggregate_id": cut(each.aggregate_id),
-        "event_type": cut(each.event_type),
-        "state": each.state,
-        "attempts": each.attempts,
-        "due_at": _moment(each.due_at),
-        "since": _moment(each.blocked_since),
-        "followers": each.followers,
-        "partition": each.partition,
-        "node": cut(each.node, 60),
-        "pid": each.pid,
-        "error_type": cut(each.error_type),
-        "error": cut(each.error and masked(each.error), LONG),
-    }
-
-
-def _moment(when: datetime | None) -> str | None:
-    return None if when is None else when.isoformat()
+    names = ("aggregate_type", "aggregate_id", "event_type", "state", "attempts", "due_at", "followers", "partition")
+    return plain(
+        each,
+        *(*names, "pid", "error_type"),
+        record=each.record_id,
+        since=each.blocked_since.isoformat(),
+        node=cut(each.node, 60),
+        error=cut(each.error and masked(each.error), LONG),
+    )

@@ -1,6 +1,8 @@
 """Texts of events, errors and nodes fit to show: short, without invisible or direction-changing characters."""
 
 import unicodedata
+from datetime import datetime
+from typing import Any
 
 import psycopg
 
@@ -34,6 +36,17 @@ def error_text(error: Exception, most: int = LONG) -> str:
     """The text of an error without passwords, of the database's the first line, which quotes no row; never empty."""
     text = str(error).partition("\n")[0] if isinstance(error, psycopg.Error) else str(error)
     return cut(masked(text), most) or type(error).__name__
+
+
+def plain(found: object, *names: str, **others: Any) -> dict[str, Any]:
+    """The named attributes as the page gets them, texts cut and times in ISO form; and the `others` as they are."""
+    return {name: _plain(getattr(found, name)) for name in names} | others
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return cut(value) if isinstance(value, str) else value
 
 
 def _acts(character: str) -> bool:

@@ -38,22 +38,17 @@ def action_params(body: bytes) -> ActionParams:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the request"
         raise PartboxError(f"{where}: {first['msg']}") from None
-    _check(made.filters)
+    for name, value in made.filters.items():
+        if name not in FILTERS:  # an ignored one would make an action larger than intended
+            raise PartboxError(f"filters: {name[:40]!r} is none of {', '.join(FILTERS)}")
+        if not value:
+            raise PartboxError(f"filters: {name} '' is empty: give it a value, or leave it out")
     return made
 
 
 def filters(given: Mapping[str, str]) -> dict[str, str]:
     """The filters of dead records in a query, without empty ones."""
     return {name: given[name] for name in FILTERS if given.get(name)}
-
-
-def _check(given: Mapping[str, str]) -> None:
-    """Refuse unknown filters: an ignored one would make an action larger than intended."""
-    for name, value in given.items():
-        if name not in FILTERS:
-            raise PartboxError(f"filters: {name[:40]!r} is none of {', '.join(FILTERS)}")
-        if not value:
-            raise PartboxError(f"filters: {name} '' is empty: give it a value, or leave it out")
 
 
 def number(given: Mapping[str, str], name: str, default: Any = None) -> Any:

@@ -6,6 +6,7 @@ All paths are relative to where they are mounted. Data needs the right to look, 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -17,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from partbox.dashboard import files, request_params
 from partbox.dashboard.access import Access
-from partbox.dashboard.background_calls import SingleFlight, in_background
-from partbox.dashboard.bulk import Bulk
+from partbox.dashboard.background_calls import SingleFlight, in_background, progress_lines
 from partbox.dashboard.feed import Feed
 from partbox.dashboard.operator_actions import PAGE, OperatorActions
 from partbox.dashboard.page_text import LONG, error_text
@@ -29,7 +29,6 @@ from partbox.observe.logs.log_event import log_event
 log = logging.getLogger("partbox.http")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Act = Callable[[ActionParams], Any]
 
 MOST_STREAMS = 50
 """Simultaneous viewers. A stream is a connection for as long as its page is open, and probes need some, too."""
@@ -51,15 +50,8 @@ class PageRoutes:
         self._streams = 0
 
     def routes(self) -> list[BaseRoute]:
-        operator = self._operator
-        actions: dict[str, Act] = {
-            "dead/replay": lambda params: operator.replay(params.subscription, params.records),
-            "dead/discard": lambda params: operator.discard(params.subscription, params.records),
-            "blocked/retry": lambda params: operator.retry(params.subscription, params.records),
-            "blocked/skip": lambda params: operator.skip(params.subscription, params.records, params.reason),
-            "subscription/pause": lambda params: operator.pause(params.subscription),
-            "subscription/resume": lambda params: operator.resume(params.subscription),
-        }
+        acting = {path: self._acting(path, act) for path, act in self._operator.actions.items()}
+        acting |= {path: self._bulk(act) for path, act in self._operator.bulk.items()}
         return [
             *files.routes(),
             self._route("/events", self._events),
@@ -68,9 +60,7 @@ class PageRoutes:
             self._route("/api/dead-groups", self._dead_groups),
             self._route("/api/dead/{record}", self._show),
             self._route("/api/blocked", self._blocked),
-            *(self._route(f"/api/{path}", self._acting(path, act), "POST") for path, act in actions.items()),
-            self._route("/api/dead/replay-all", self._bulk(operator.replay_all), "POST"),
-            self._route("/api/dead/discard-all", self._bulk(operator.discard_all), "POST"),
+            *(self._route(f"/api/{path}", endpoint, "POST") for path, endpoint in acting.items()),
         ]
 
     def _route(self, path: str, endpoint: Endpoint, method: str = "GET") -> Route:
@@ -138,7 +128,7 @@ class PageRoutes:
         """The answer of `work` about the request's subscription, shared with those who ask the same meanwhile."""
         return _plain(await self._single_flight.ask(work, _subscription(request), *arguments))
 
-    def _acting(self, name: str, act: Act) -> Endpoint:
+    def _acting(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             params = await _body(request)
             try:
@@ -159,8 +149,8 @@ class PageRoutes:
             params = await _body(request)
             if params.records:
                 raise PartboxError("records: this order is for all that match its filters: leave them out")
-            bulk = Bulk(lambda progress: act(params.subscription, params.filters, progress), self._single_flight.clear)
-            return StreamingResponse(bulk.lines(), headers=DATA | LINES)
+            work = partial(act, **params.filters, subscription=params.subscription)
+            return StreamingResponse(progress_lines(work, self._single_flight.clear), headers=DATA | LINES)
 
         return endpoint
 
