@@ -76,7 +76,7 @@ class Outbox(Registrar, Operations):
         )
         self._shown = ApplicationRegistry(registry, self.settings.metrics_prefix)
         if registry is not None:
-            self.observe(self._shown.publications())
+            self.observe(self._shown)
 
     @property
     def _registry(self) -> Handlers:

@@ -33,37 +33,24 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         began = time.monotonic()
+        labels: list[Labels] = [(text(each.database),) if self._extra else () for each in self._watched]
         asked = [each.probe.request() for each in self._watched]
-        yield from of_processes(self._prefix, [self._reading(each) for each in self._watched], self._extra)
-        results = [
-            _shown(each.probe, each.probe.wait(since, began + PATIENCE - time.monotonic()))
-            for each, since in zip(self._watched, asked, strict=True)
+        reads = [
+            LabelledReading((*its, text(each.subscription)), each.meters.reading())
+            for its, each in zip(labels, self._watched, strict=True)
         ]
-        yield from of_database(self._prefix, list(self._seen(results)), self._extra)
-        yield self._up(results)
-        yield self._scrape(began)
-
-    def _reading(self, watched: MonitoredSupervisor) -> LabelledReading:
-        return LabelledReading((*self._labels(watched), text(watched.subscription)), watched.meters.reading())
-
-    def _seen(self, results: Sequence[ProbeResult | None]) -> Iterator[LabelledOverview]:
-        for each, result in zip(self._watched, results, strict=True):
+        yield from of_processes(self._prefix, reads, self._extra)
+        up, seen = family(self._prefix, BY_NAME["database_up"], self._extra), []
+        for its, each, since in zip(labels, self._watched, asked, strict=True):
+            result = _shown(each.probe, each.probe.wait(since, began + PATIENCE - time.monotonic()))
+            up.add_metric(its, result is not None and result.up)  # type: ignore[attr-defined]
             if result is not None and result.overview is not None:
-                yield LabelledOverview(self._labels(each), result.overview, each.instances())
-
-    def _up(self, results: Sequence[ProbeResult | None]) -> Family:
-        made = family(self._prefix, BY_NAME["database_up"], self._extra)
-        for each, result in zip(self._watched, results, strict=True):
-            made.add_metric(self._labels(each), result is not None and result.up)  # type: ignore[attr-defined]
-        return made
-
-    def _scrape(self, began: float) -> Family:
-        made = family(self._prefix, BY_NAME["scrape_seconds"])
-        made.add_metric([], time.monotonic() - began)  # type: ignore[attr-defined]
-        return made
-
-    def _labels(self, watched: MonitoredSupervisor) -> Labels:
-        return (text(watched.database),) if self._extra else ()
+                seen.append(LabelledOverview(its, result.overview, each.instances()))
+        yield from of_database(self._prefix, seen, self._extra)
+        yield up
+        scrape = family(self._prefix, BY_NAME["scrape_seconds"])
+        scrape.add_metric([], time.monotonic() - began)  # type: ignore[attr-defined]
+        yield scrape
 
 
 def _shown(probe: DatabaseProbe, brought: ProbeResult | None) -> ProbeResult | None:

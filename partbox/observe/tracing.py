@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -22,21 +22,24 @@ try:
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("tracing needs OpenTelemetry: pip install 'partbox[otel]'", name=missing.name) from None
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from partbox.db import connect
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
-from partbox.observe.traces.polls import Polls
-from partbox.observe.traces.propagation import headers_for, published_in
-from partbox.observe.traces.span_attributes import of_handle, of_publish
+from partbox.observe.polls import SYSTEM, Polls
 from partbox.protocol.verdict import Verdict
 
 FAILED = ("retrying", "dead")
 UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever
 VERSION = version("partbox")  # by the path of now, which an application may change
 LINKS = 128  # at most; the default limit of the SDK
+TYPES = 20  # named at most
+PARENT, STATE = "traceparent", "tracestate"
+
+_propagator = TraceContextTextMapPropagator()
 
 
 @dataclass(slots=True)
@@ -99,7 +102,7 @@ class Tracing(Observer):
         with self._tracer.start_as_current_span(
             "partbox.publish",
             kind=SpanKind.PRODUCER,
-            attributes=of_publish(events),
+            attributes={**SYSTEM, "messaging.operation.name": "publish", **_of_all(events)},
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -147,7 +150,7 @@ class Tracing(Observer):
             context=Context(),  # a trace of its own, linked to that of the publish
             kind=SpanKind.CONSUMER,
             links=self._links(events),
-            attributes=of_handle(events, handler),
+            attributes=_of_handle(events, handler),
         )
         handled = _Handled(span, len(events))
         keys = [(event.subscription, event.id) for event in events]
@@ -188,7 +191,10 @@ class Tracing(Observer):
         """To the polls and the publishes that the events came from, each once."""
         contexts: dict[tuple[int, int], Link] = {}
         for event in events:
-            for context, what in ((self._open_polls.context(_record(event)), "poll"), (published_in(event), "publish")):
+            for context, what in (
+                (self._open_polls.context(_record(event)), "poll"),
+                (published_in(event), "publish"),
+            ):
                 if context is not None and len(contexts) < LINKS:
                     contexts.setdefault((context.trace_id, context.span_id), Link(context, {"partbox.link": what}))
         return [*contexts.values()]
@@ -233,3 +239,61 @@ def _success(verdict: Verdict | None) -> bool | None:
 def _name(error: BaseException) -> str:
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# Trace context in the headers of events.
+
+
+def headers_for(events: Sequence[Event]) -> dict[str, str]:
+    """The current context as headers; empty without a trace.
+
+    The state is left out if one of the events has a parent of its own: it would not be that parent's state.
+    """
+    headers: dict[str, str] = {}
+    _propagator.inject(headers)
+    if STATE in headers and any(PARENT in event.headers for event in events):
+        del headers[STATE]
+    return headers
+
+
+def published_in(event: DeliveredEvent) -> SpanContext | None:
+    """The context that the event was published in; None if its headers hold none that can be read."""
+    try:
+        headers = event.headers
+    except (ValueError, TypeError, AttributeError):  # not partbox wrote them
+        return None
+    parent, state = headers.get(PARENT), headers.get(STATE)
+    return _context(parent, state if isinstance(state, str) else None) if isinstance(parent, str) else None
+
+
+@lru_cache(maxsize=256)  # the events of a batch have the same
+def _context(parent: str, state: str | None) -> SpanContext | None:
+    carrier = {PARENT: parent} if state is None else {PARENT: parent, STATE: state}
+    context = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
+    return context if context.is_valid else None
+
+
+# Attributes: never a payload, an aggregate id or a tenant.
+
+
+def _of_handle(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
+    """The attributes of a handler's call; those of a single event only if there is one."""
+    first, *more = events
+    found = {**SYSTEM, "messaging.operation.name": "handle", **_of_all(events)}
+    found |= {"partbox.subscription": first.subscription, "partbox.handler": handler}
+    if not more:
+        found |= {"partbox.partition": first.partition, "partbox.attempt": first.attempt, "partbox.epoch": first.epoch}
+    return found
+
+
+def _of_all(events: Sequence[Event] | Sequence[DeliveredEvent]) -> dict[str, Any]:
+    one = {"messaging.message.id": str(events[0].event_id)}
+    return {
+        "partbox.event_type": _one_or_all({each.event_type for each in events}),
+        "partbox.aggregate_type": _one_or_all({each.aggregate_type for each in events}),
+        **(one if len(events) == 1 else {"messaging.batch.message_count": len(events)}),
+    }
+
+
+def _one_or_all(names: set[str]) -> str | list[str]:
+    return sorted(names)[:TYPES] if len(names) > 1 else next(iter(names))

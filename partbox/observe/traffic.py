@@ -46,12 +46,9 @@ class TrafficObserver(Observer):
 
     def totals(self) -> list[Traffic]:
         """All of it, now."""
-        now = self._clock()
-        return [_traffic(sink, each, now) for sink, each in self._sums.copy().items()]
-
-
-def _traffic(sink: str, each: _Sum, now: float) -> Traffic:
-    error = each.error
-    failing = None if error is None else max(0.0, now - each.since)
-    name = printable_line(sink, CUT)
-    return Traffic(name, each.sent, each.in_flight, each.retries, each.seconds, error, failing)
+        found, now = [], self._clock()
+        for sink, each in self._sums.copy().items():
+            failing = None if (error := each.error) is None else max(0.0, now - each.since)
+            name = printable_line(sink, CUT)
+            found.append(Traffic(name, each.sent, each.in_flight, each.retries, each.seconds, error, failing))
+        return found

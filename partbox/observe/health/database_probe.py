@@ -38,28 +38,19 @@ class ProbeResult:
 
 
 class DatabaseProbe:
-    """Runs one probe at a time, in a thread of its own; any thread may ask. `database` names it in the log."""
+    """Runs one probe at a time, in a thread of its own; any thread may ask. `database` names it in the log.
+
+    `latest`: the result of the last probe, None before the first has ended; `newest`: the last one with an overview.
+    """
 
     def __init__(self, look: Callable[[], Overview], database: str = "") -> None:
         self._look = look
         self._database = database
         self._changed = threading.Condition()
         self._looking = False
-        self._latest: ProbeResult | None = None
-        self._newest: ProbeResult | None = None
+        self.latest: ProbeResult | None = None
+        self.newest: ProbeResult | None = None
         self._said: str | None = None
-
-    @property
-    def latest(self) -> ProbeResult | None:
-        """The result of the last probe, however old; None before the first has ended."""
-        with self._changed:
-            return self._latest
-
-    @property
-    def newest(self) -> ProbeResult | None:
-        """The last result with an overview, however old."""
-        with self._changed:
-            return self._newest
 
     def request(self) -> float:
         """Start a probe unless one is running; return the present time, for `wait`. If no thread can be started, none
@@ -75,15 +66,15 @@ class DatabaseProbe:
     def wait(self, since: float, timeout: float) -> ProbeResult | None:
         """The result of a probe that ended after `since`; None if none ends within `timeout` seconds."""
         with self._changed:
-            ended = self._changed.wait_for(lambda: self._latest is not None and self._latest.at >= since, timeout)
-            return self._latest if ended else None
+            ended = self._changed.wait_for(lambda: self.latest is not None and self.latest.at >= since, timeout)
+            return self.latest if ended else None
 
     def _run(self) -> None:
         with about(self._database):
             result = self._probed()
         with self._changed:
-            self._looking, self._latest = False, result
-            self._newest = result if result.overview is not None else self._newest
+            self._looking, self.latest = False, result
+            self.newest = result if result.overview is not None else self.newest
             self._changed.notify_all()
 
     def _probed(self) -> ProbeResult:

@@ -7,7 +7,7 @@ handlers are no reason to restart. It is ready while it holds its lease and ever
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from partbox.db.inspect.stats import Cluster, Overview
@@ -80,7 +80,8 @@ class Orphans:
 
     def update(self, cluster: Cluster, now: float) -> tuple[int, float]:
         """The number of partitions without an owner, and the longest time in seconds. Those of a paused subscription
-        do not count. A partition that had an owner between two overviews has another epoch."""
+        do not count. A partition that had an owner between two overviews has another epoch. The same overview again
+        changes nothing."""
         living = {each.instance_id for each in cluster.instances}
         free = {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
         self._since = {
@@ -90,21 +91,12 @@ class Orphans:
         return len(free), max((now - since for _, since in self._since.values()), default=0.0)
 
 
-@dataclass(slots=True)
-class _Known:
-    """The state of one database: partitions without an owner in its latest result."""
-
-    orphans: Orphans = field(default_factory=Orphans)
-    at: float = 0.0
-    free: tuple[int, float] = (0, 0.0)
-
-
 class Health:
     """The health of one node, in all of its databases. Any thread."""
 
     def __init__(self, watched: Sequence[MonitoredSupervisor]) -> None:
         self._watched = watched
-        self._known = [_Known() for _ in watched]
+        self._orphans = [Orphans() for _ in watched]
         self._lock = threading.Lock()
 
     def alive(self) -> HealthReport:
@@ -128,8 +120,8 @@ class Health:
         with self._lock:
             problems = [
                 self._of(each, said)
-                for each, known, its, result in zip(self._watched, self._known, vitals, results, strict=True)
-                for said in (*deadly(its), *hindering(its), *_of_database(each, known, its, result))
+                for each, orphans, its, result in zip(self._watched, self._orphans, vitals, results, strict=True)
+                for said in (*deadly(its), *hindering(its), *_of_database(each, orphans, its, result))
             ]
         return self._answer(problems, vitals, results)
 
@@ -153,7 +145,7 @@ class Health:
 
 
 def _of_database(
-    watched: MonitoredSupervisor, known: _Known, vitals: SupervisorVitals, result: ProbeResult | None
+    watched: MonitoredSupervisor, orphans: Orphans, vitals: SupervisorVitals, result: ProbeResult | None
 ) -> Iterator[str]:
     if result is None or vitals.hindrance is not None:
         return
@@ -165,9 +157,7 @@ def _of_database(
     if cluster is None:
         yield f"subscription {watched.subscription!r} does not exist any more: stop this worker, or create it again"
         return
-    if result.at != known.at:
-        known.at, known.free = result.at, known.orphans.update(cluster, result.at)
-    yield from orphaned(*known.free, vitals.lease)
+    yield from orphaned(*orphans.update(cluster, result.at), vitals.lease)
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:

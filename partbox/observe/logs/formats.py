@@ -68,17 +68,13 @@ class JsonLines(logging.Formatter):
             **own,
         }
         if record.exc_info:
-            line["trace"] = safe(self.formatException(record.exc_info))
+            line["trace"] = printable(masked(self.formatException(record.exc_info)))
         return _within(line)
 
 
 def indented(text: str) -> str:
     """The printable text, with every line but the first indented."""
     return printable(text).replace("\n", MARGIN)
-
-
-def safe(trace: str) -> str:
-    return printable(masked(trace))
 
 
 def _within(line: dict[str, Any]) -> str:

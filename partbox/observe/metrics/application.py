@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry
@@ -11,11 +10,9 @@ from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
 from partbox.errors import SettingsError
-from partbox.events import Event
 from partbox.observe.metrics.families import LabelledReading, family, of_processes, text
 from partbox.observe.metrics.meter import Layout, Meters
 from partbox.observe.metrics.table import BY_NAME
-from partbox.observe.observer import Observer
 
 
 class ApplicationCollector(Collector):
@@ -72,20 +69,6 @@ class ApplicationCollector(Collector):
         made.add_metric([], published)  # type: ignore[attr-defined]
         yield made
         yield from of_processes(self._prefix, reads)
-
-
-class Publications(Observer):
-    """Counts published events. Not sent to worker processes: no registry is shown there."""
-
-    def __init__(self, application: ApplicationCollector | None = None) -> None:
-        self._application = application
-
-    def published(self, events: Sequence[Event]) -> None:
-        if self._application is not None:
-            self._application.count(len(events))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Publications, ()
 
 
 _applications: WeakKeyDictionary[CollectorRegistry, dict[str, ApplicationCollector]] = WeakKeyDictionary()

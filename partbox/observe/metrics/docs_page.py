@@ -127,6 +127,32 @@ Upper bounds of the histograms' buckets, in seconds:
 
 """
 
+NAMASTACK = {
+    "records": "`outbox.records.count` (new, failed, completed), `outbox.partitions.pending.records.total`",
+    "partitions": "`outbox.cluster.partitions.total`",
+    "partitions_unowned": "`outbox.cluster.partitions.unassigned.count`",
+    "partitions_assigned_here": "`outbox.partitions.assigned.count`",
+    "instance_partitions": "`outbox.cluster.partitions.avg_per_instance` (a mean)",
+    "instances": "`outbox.cluster.instances.total`",
+    "partition_pending_max": "`outbox.partitions.pending.records.max`",
+    "partition_pending_avg": "`outbox.partitions.pending.records.avg`",
+    "partition_owner": "`outbox.cluster.partitions.unassigned.flag`",
+}
+"""The same or the nearest metric of namastack-outbox, by name."""
+
+OUTBOX_JAVA = {
+    "records_read_total": "`outbox.enqueue.cold`",
+    "delivered_total": "`outbox.dispatch.success`",
+    "failed_total": "`outbox.dispatch.failure`",
+    "dead_total": "`outbox.dispatch.dead`",
+    "deferred_total": "`outbox.dispatch.deferred`",
+    "handler_seconds": "`outbox.dispatch.listener.duration.ms`",
+    "lag_seconds": "`outbox.dispatch.latency.ms`",
+    "lanes": "`outbox.queue.hot.depth`, `outbox.queue.cold.depth`",
+    "oldest_pending_age_seconds": "`outbox.lag.oldest.ms`",
+}
+"""And of outbox-java."""
+
 
 def page() -> str:
     """The whole page, in Markdown."""
@@ -141,7 +167,8 @@ def _rows() -> Iterator[str]:
 
 def _row(metric: Metric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
-    cells = (f"`{metric.name}`", metric.kind, labels, metric.meaning, metric.namastack, metric.outbox_java)
+    others = (names.get(metric.name, "-") for names in (NAMASTACK, OUTBOX_JAVA))
+    cells = (f"`{metric.name}`", metric.kind, labels, metric.meaning, *others)
     return f"| {' | '.join(cells)} |\n"
 
 

@@ -50,6 +50,10 @@ class Layout:
         """The first cell of this series."""
         return self._at[name, value]
 
+    def series(self, value: str) -> dict[str, int]:
+        """The first cells of all series of this value, by the names of their metrics."""
+        return {name: at for (name, its), at in self._at.items() if its == value}
+
 
 class Meter:
     """The cells of one process. `lock` is for the threads of that process."""
@@ -91,7 +95,7 @@ class Meters:
         self._living: list[Meter] = []
         self._past = [0.0] * self.layout.size
         self._lock = threading.Lock()
-        self.ended: Callable[[], None] = _nothing
+        self.ended: Callable[[], None] = lambda: None
         """Called when their node has ended for good: from then on only the counts matter."""
 
     def join(self, meter: Meter) -> None:
@@ -120,7 +124,3 @@ class Meters:
             living = [meter.cells[:] for meter in self._living]
             sources = [self._past, self.own.cells[:], *living]
         return MeterReading(self.layout, [sum(column) for column in zip(*sources, strict=True)], living)
-
-
-def _nothing() -> None:
-    """Nobody shows them."""

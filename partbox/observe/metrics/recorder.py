@@ -4,46 +4,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from partbox.events import DeliveredEvent
-from partbox.observe.metrics.meter import MEASURED, OTHER, Meter
-from partbox.observe.metrics.table import (
-    ACKNOWLEDGED_SECONDS,
-    HANDLER_SECONDS,
-    HANDOVER_SECONDS,
-    LAG_SECONDS,
-    PARKED,
-    SUBSCRIPTION,
-)
+from partbox.observe.metrics.meter import OTHER, Meter
+from partbox.observe.metrics.table import ACKNOWLEDGED_SECONDS, HANDLER_SECONDS, HANDOVER_SECONDS, LAG_SECONDS, PARKED
 from partbox.observe.observer import Answer, Load, Observer, Turn
 from partbox.protocol.verdict import Verdict
-
-
-class _Cells:
-    """The first cells of one handler's series."""
-
-    __slots__ = ("circuit", "dead", "deferred", "delivered", "failed", "lag", "ran")
-
-    def __init__(self, meter: Meter, handler: str) -> None:
-        at = meter.layout.at
-        self.delivered = at("delivered_total", handler)
-        self.failed = at("failed_total", handler)
-        self.dead = at("dead_total", handler)
-        self.deferred = at("deferred_total", handler)
-        self.circuit = at("circuit_open", handler)
-        self.ran = at("handler_seconds", handler)
-        self.lag = at("lag_seconds", handler)
-
-
-class _SinkCells:
-    """The first cells of one sink's series."""
-
-    __slots__ = ("acknowledged", "in_flight", "retries", "sent")
-
-    def __init__(self, meter: Meter, sink: str) -> None:
-        at = meter.layout.at
-        self.sent = at("sink_sent_total", sink)
-        self.retries = at("sink_retries_total", sink)
-        self.in_flight = at("sink_in_flight", sink)
-        self.acknowledged = at("sink_acknowledged_seconds", sink)
 
 
 class MetricsRecorder(Observer):
@@ -53,12 +17,12 @@ class MetricsRecorder(Observer):
         self._meter = meter
         self._cells = meter.cells
         self._lock = meter.lock
-        self._of = {handler: _Cells(meter, handler) for handler in meter.layout.handlers}
+        # The first cells of series, by the names of their metrics: of the subscription, of a handler, of a sink.
+        self._at = meter.layout.series("")
+        self._of = {handler: meter.layout.series(handler) for handler in meter.layout.handlers}
         self._other = self._of[OTHER]
-        self._sinks = {sink: _SinkCells(meter, sink) for sink in meter.layout.sinks}
-        at = meter.layout.at
-        self._at = {metric.name: at(metric.name) for metric in MEASURED if metric.labels == SUBSCRIPTION}
-        self._parked = {state: at("parked_total", state) for state in PARKED}
+        self._sinks = {sink: meter.layout.series(sink) for sink in meter.layout.sinks}
+        self._parked = {state: meter.layout.at("parked_total", state) for state in PARKED}
 
     def read(self, records: Sequence[tuple[int, int]], seconds: float, late_ids: int) -> None:
         with self._lock:
@@ -67,17 +31,17 @@ class MetricsRecorder(Observer):
 
     def delivered(self, turn: Turn) -> None:
         of, cells, count = self._of.get(turn.handler, self._other), self._cells, turn.count
-        first = count // 2
+        ran, lag, first = of["handler_seconds"], of["lag_seconds"], count // 2
         oldest, newest = max(0.0, turn.ended - turn.oldest), max(0.0, turn.ended - turn.newest)
         with self._lock:
-            cells[of.delivered] += count
-            cells[of.ran] += count - len(turn.slow)
+            cells[of["delivered_total"]] += count
+            cells[ran] += count - len(turn.slow)
             for seconds in turn.slow:
-                cells[of.ran + bisect_left(HANDLER_SECONDS, seconds)] += 1
-            cells[of.ran + len(HANDLER_SECONDS) + 1] += turn.seconds
-            cells[of.lag + bisect_left(LAG_SECONDS, oldest)] += first
-            cells[of.lag + bisect_left(LAG_SECONDS, newest)] += count - first
-            cells[of.lag + len(LAG_SECONDS) + 1] += oldest * first + newest * (count - first)
+                cells[ran + bisect_left(HANDLER_SECONDS, seconds)] += 1
+            cells[ran + len(HANDLER_SECONDS) + 1] += turn.seconds
+            cells[lag + bisect_left(LAG_SECONDS, oldest)] += first
+            cells[lag + bisect_left(LAG_SECONDS, newest)] += count - first
+            cells[lag + len(LAG_SECONDS) + 1] += oldest * first + newest * (count - first)
 
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
@@ -85,30 +49,31 @@ class MetricsRecorder(Observer):
         of, cells = self._of.get(handler, self._other), self._cells
         failed = error is not None or verdict.attempts >= event.attempt
         with self._lock:
-            cells[of.failed] += failed
-            cells[of.dead] += verdict.state == "dead"
-            cells[of.deferred] += verdict.state == "deferred"
+            cells[of["failed_total"]] += failed
+            cells[of["dead_total"]] += verdict.state == "dead"
+            cells[of["deferred_total"]] += verdict.state == "deferred"
             if seconds is not None:
-                self._observe(of.ran, HANDLER_SECONDS, seconds)
+                self._observe(of["handler_seconds"], HANDLER_SECONDS, seconds)
 
     def sending(self, handler: str, messages: int) -> None:
         sink = self._sinks.get(handler)
         if sink is not None:
             with self._lock:
-                self._cells[sink.in_flight] += messages
+                self._cells[sink["sink_in_flight"]] += messages
 
     def answered(self, handler: str, answer: Answer) -> None:
         sink = self._sinks.get(handler)
         if sink is None:
             return
         with self._lock:
-            self._cells[sink.in_flight] -= answer.messages
-            self._cells[sink.sent] += answer.acknowledged
-            self._cells[sink.retries] += answer.retried
-            self._observe(sink.acknowledged, ACKNOWLEDGED_SECONDS, answer.seconds, answer.acknowledged)
+            self._cells[sink["sink_in_flight"]] -= answer.messages
+            self._cells[sink["sink_sent_total"]] += answer.acknowledged
+            self._cells[sink["sink_retries_total"]] += answer.retried
+            acknowledged = sink["sink_acknowledged_seconds"]
+            self._observe(acknowledged, ACKNOWLEDGED_SECONDS, answer.seconds, answer.acknowledged)
 
     def circuit(self, handler: str, is_open: bool) -> None:
-        self._cells[self._of.get(handler, self._other).circuit] = float(is_open)
+        self._cells[self._of.get(handler, self._other)["circuit_open"]] = float(is_open)
 
     def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from partbox.events import Event
 from partbox.observe.metrics.meter import Meters
 from partbox.observe.observer import Observer
 
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
     from partbox.observe.metrics.application import ApplicationCollector
 
 
-class ApplicationRegistry:
-    """The metrics of an outbox in `registry`. Not sent to worker processes: no registry is shown there."""
+class ApplicationRegistry(Observer):
+    """The metrics of an outbox in `registry`, which counts what is published as an observer. Not sent to worker
+    processes: no registry is shown there."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None, prefix: str = "") -> None:
         self._application: ApplicationCollector | None = None
@@ -22,11 +24,9 @@ class ApplicationRegistry:
 
             self._application = application_of(registry, prefix)
 
-    def publications(self) -> Observer:
-        """The observer that counts published events."""
-        from partbox.observe.metrics.application import Publications
-
-        return Publications(self._application)
+    def published(self, events: Sequence[Event]) -> None:
+        if self._application is not None:
+            self._application.count(len(events))
 
     def meters(self, subscription: str, handlers: Sequence[str], sinks: Sequence[str]) -> Meters | None:
         """The meters of a worker in this process; None without a registry."""

@@ -1,12 +1,12 @@
-"""The table of all metrics: name, type, labels, meaning, and the name in other outboxes. Nothing else is exposed."""
+"""The table of all metrics: type, labels, name and meaning. Nothing else is exposed."""
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Literal
 
 Kind = Literal["counter", "histogram", "gauge"]
 
-NONE = "-"
 SUBSCRIPTION = ("subscription",)
 HANDLER = ("subscription", "handler")
 STATE = ("subscription", "state")
@@ -40,185 +40,132 @@ class Metric:
     """One metric. `name` is without the prefix; `buckets` are the upper bounds of a histogram, in seconds.
 
     Counters and histograms are summed over the processes of a node, dead ones included; gauges are those of the living:
-    their sum, or their `greatest`. `of_sinks`: only for handlers that are sinks. `namastack`, `outbox_java`: the
-    names there.
+    their sum, or their `greatest`. `of_sinks`: only for handlers that are sinks.
     """
 
-    name: str
     kind: Kind
     source: MetricSource
     labels: tuple[str, ...]
+    name: str
     meaning: str
     buckets: tuple[float, ...] = ()
     greatest: bool = False
     of_sinks: bool = False
-    namastack: str = NONE
-    outbox_java: str = NONE
 
 
-def _counter(name: str, labels: tuple[str, ...], meaning: str, **others: str) -> Metric:
-    return Metric(f"{name}_total", "counter", MetricSource.PROCESSES, labels, meaning, **others)  # type: ignore[arg-type]
-
-
-def _by_node(name: str, meaning: str) -> Metric:
-    return Metric(f"{name}_total", "counter", MetricSource.NODE, SUBSCRIPTION, meaning)
-
-
-def _histogram(name: str, labels: tuple[str, ...], buckets: tuple[float, ...], meaning: str, **others: str) -> Metric:
-    return Metric(name, "histogram", MetricSource.PROCESSES, labels, meaning, buckets, **others)  # type: ignore[arg-type]
-
-
-def _living(name: str, labels: tuple[str, ...], meaning: str, *, greatest: bool = False, **others: str) -> Metric:
-    return Metric(name, "gauge", MetricSource.PROCESSES, labels, meaning, greatest=greatest, **others)  # type: ignore[arg-type]
-
-
-def _of_sinks(name: str, kind: Kind, meaning: str, buckets: tuple[float, ...] = ()) -> Metric:
-    return Metric(name, kind, MetricSource.PROCESSES, HANDLER, meaning, buckets, of_sinks=True)
-
-
-def _database(name: str, labels: tuple[str, ...], meaning: str, **others: str) -> Metric:
-    return Metric(name, "gauge", MetricSource.DATABASE, labels, meaning, **others)  # type: ignore[arg-type]
-
+_counter = partial(Metric, "counter", MetricSource.PROCESSES)
+_by_node = partial(Metric, "counter", MetricSource.NODE, SUBSCRIPTION)
+_histogram = partial(Metric, "histogram", MetricSource.PROCESSES)
+_living = partial(Metric, "gauge", MetricSource.PROCESSES)
+_of_node = partial(Metric, "gauge", MetricSource.NODE, SUBSCRIPTION)
+_database = partial(Metric, "gauge", MetricSource.DATABASE)
+_scrape = partial(Metric, "gauge", MetricSource.SCRAPE, ())
 
 METRICS: tuple[Metric, ...] = (
-    _counter("records_read", SUBSCRIPTION, "records that polls have brought", outbox_java="`outbox.enqueue.cold`"),
-    _counter("delivered", HANDLER, "events that are done", outbox_java="`outbox.dispatch.success`"),
+    _counter(SUBSCRIPTION, "records_read_total", "records that polls have brought"),
+    _counter(HANDLER, "delivered_total", "events that are done"),
     _counter(
-        "failed",
         HANDLER,
+        "failed_total",
         "attempts that failed: the handler raised, or the event was charged with an attempt and is not done",
-        outbox_java="`outbox.dispatch.failure`",
     ),
-    _counter("dead", HANDLER, "events that became dead", outbox_java="`outbox.dispatch.dead`"),
+    _counter(HANDLER, "dead_total", "events that became dead"),
+    _counter(HANDLER, "deferred_total", "events put off without an attempt: `RetryAfter`, or an open circuit"),
     _counter(
-        "deferred",
-        HANDLER,
-        "events put off without an attempt: `RetryAfter`, or an open circuit",
-        outbox_java="`outbox.dispatch.deferred`",
+        STATE, "parked_total", "records that were parked, by state; `held` wait behind another of their aggregate"
     ),
-    _counter("parked", STATE, "records that were parked, by state; `held` wait behind another of their aggregate"),
-    _counter("fence_rejections", SUBSCRIPTION, "writes that the fence refused, because another owns the partition"),
-    _by_node("rebalances", "plans that this node has made"),
-    _by_node("moved_partitions", "partitions that moved by those plans"),
-    _counter("claimed_partitions", SUBSCRIPTION, "partitions that processes have claimed"),
-    _counter("lost_partitions", SUBSCRIPTION, "partitions taken from processes whose lease was over"),
-    _counter("late_scan_ids", SUBSCRIPTION, "ids in which polls have looked for records that committed late"),
-    _by_node("buried_instances", "dead processes, of any node, that this node has buried"),
-    _by_node("process_restarts", "processes of this node that died and were replaced"),
-    _counter("saves", SUBSCRIPTION, "saves of cursors and parked records"),
-    _counter("save_seconds", SUBSCRIPTION, "seconds that the server spent on these saves"),
+    _counter(
+        SUBSCRIPTION, "fence_rejections_total", "writes that the fence refused, because another owns the partition"
+    ),
+    _by_node("rebalances_total", "plans that this node has made"),
+    _by_node("moved_partitions_total", "partitions that moved by those plans"),
+    _counter(SUBSCRIPTION, "claimed_partitions_total", "partitions that processes have claimed"),
+    _counter(SUBSCRIPTION, "lost_partitions_total", "partitions taken from processes whose lease was over"),
+    _counter(SUBSCRIPTION, "late_scan_ids_total", "ids in which polls have looked for records that committed late"),
+    _by_node("buried_instances_total", "dead processes, of any node, that this node has buried"),
+    _by_node("process_restarts_total", "processes of this node that died and were replaced"),
+    _counter(SUBSCRIPTION, "saves_total", "saves of cursors and parked records"),
+    _counter(SUBSCRIPTION, "save_seconds_total", "seconds that the server spent on these saves"),
     _histogram(
+        HANDLER,
         "handler_seconds",
-        HANDLER,
+        "how long handlers ran, failed attempts included; all below 1 ms are in the first bucket and share what "
+        "is left of a turn's time",
         HANDLER_SECONDS,
-        "how long handlers ran, failed attempts included; all below 1 ms are in the first bucket and share "
-        "what is left of a turn's time",
-        outbox_java="`outbox.dispatch.listener.duration.ms`",
     ),
     _histogram(
-        "lag_seconds",
         HANDLER,
-        LAG_SECONDS,
+        "lag_seconds",
         "from publish to the handler's end; of events that one thread delivers in a row, for 20 ms and until the "
         "handler that runs then has ended, the lags of the first and of the last stand for half of them each",
-        outbox_java="`outbox.dispatch.latency.ms`",
+        LAG_SECONDS,
     ),
     _histogram(
-        "handover_seconds", SUBSCRIPTION, HANDOVER_SECONDS, "from a partition's release to its claim by the next owner"
+        SUBSCRIPTION, "handover_seconds", "from a partition's release to its claim by the next owner", HANDOVER_SECONDS
     ),
-    _of_sinks("sink_sent_total", "counter", "messages that the broker of a sink has acknowledged"),
-    _of_sinks("sink_retries_total", "counter", "messages that were sent and not acknowledged, and are sent again"),
-    _of_sinks(
+    _counter(HANDLER, "sink_sent_total", "messages that the broker of a sink has acknowledged", of_sinks=True),
+    _counter(
+        HANDLER, "sink_retries_total", "messages that were sent and not acknowledged, and are sent again", of_sinks=True
+    ),
+    _histogram(
+        HANDLER,
         "sink_acknowledged_seconds",
-        "histogram",
         "from sending a list of messages until the broker has acknowledged all of it, for each of its messages",
         ACKNOWLEDGED_SECONDS,
+        of_sinks=True,
     ),
-    _of_sinks("sink_in_flight", "gauge", "messages that were sent and that the broker has not answered yet"),
-    Metric("processes", "gauge", MetricSource.NODE, SUBSCRIPTION, "worker processes of this node that live"),
-    _living("handlers_running", SUBSCRIPTION, "handlers that run now"),
     _living(
-        "lanes",
+        HANDLER, "sink_in_flight", "messages that were sent and that the broker has not answered yet", of_sinks=True
+    ),
+    _of_node("processes", "worker processes of this node that live"),
+    _living(SUBSCRIPTION, "handlers_running", "handlers that run now"),
+    _living(
         SUBSCRIPTION,
+        "lanes",
         "queues in memory, waiting or running: of aggregates, or of partitions where one thread runs all handlers",
-        outbox_java="`outbox.queue.hot.depth`, `outbox.queue.cold.depth`",
     ),
     _living(
-        "window_used_ratio", SUBSCRIPTION, "how full the window of the fullest process is, from 0 to 1", greatest=True
+        SUBSCRIPTION, "window_used_ratio", "how full the window of the fullest process is, from 0 to 1", greatest=True
     ),
-    _living("circuit_open", HANDLER, "processes in which the handler's circuit is open"),
+    _living(HANDLER, "circuit_open", "processes in which the handler's circuit is open"),
     Metric(
-        "published_total",
         "counter",
         MetricSource.APPLICATION,
         (),
+        "published_total",
         "events that were written, in `Outbox(registry=…)`; a transaction rolled back later is counted too",
     ),
     _database(
-        "records",
         ("subscription", "status"),
+        "records",
         "records by status; pending is counted up to 10,000 a partition and estimated beyond, completed is estimated",
-        namastack="`outbox.records.count` (new, failed, completed), `outbox.partitions.pending.records.total`",
     ),
+    _database(SUBSCRIPTION, "oldest_pending_age_seconds", "age of the oldest pending record, 0 if there is none"),
+    _database(SUBSCRIPTION, "partitions", "partitions, always 256"),
+    _database(SUBSCRIPTION, "partitions_unowned", "partitions that no instance owns"),
+    _of_node("partitions_assigned_here", "partitions that this node's processes own"),
+    _database(INSTANCE, "instance_partitions", "partitions that a process owns"),
+    _database(SUBSCRIPTION, "instances", "worker processes of all nodes"),
+    _database(INSTANCE, "instance_heartbeat_age_seconds", "time since a process's lease was renewed"),
+    _database(SUBSCRIPTION, "partition_pending_max", "pending records of the fullest partition"),
+    _database(SUBSCRIPTION, "partition_pending_avg", "pending records of a partition, the mean"),
+    _database(SUBSCRIPTION, "subscription_paused", "1 while the subscription is paused, else 0"),
+    _database(SUBSCRIPTION, "blocked_keys", "aggregates whose events wait for one that failed"),
     _database(
-        "oldest_pending_age_seconds",
         SUBSCRIPTION,
-        "age of the oldest pending record, 0 if there is none",
-        outbox_java="`outbox.lag.oldest.ms`",
-    ),
-    _database("partitions", SUBSCRIPTION, "partitions, always 256", namastack="`outbox.cluster.partitions.total`"),
-    _database(
-        "partitions_unowned",
-        SUBSCRIPTION,
-        "partitions that no instance owns",
-        namastack="`outbox.cluster.partitions.unassigned.count`",
-    ),
-    Metric(
-        "partitions_assigned_here",
-        "gauge",
-        MetricSource.NODE,
-        SUBSCRIPTION,
-        "partitions that this node's processes own",
-        namastack="`outbox.partitions.assigned.count`",
-    ),
-    _database(
-        "instance_partitions",
-        INSTANCE,
-        "partitions that a process owns",
-        namastack="`outbox.cluster.partitions.avg_per_instance` (a mean)",
-    ),
-    _database("instances", SUBSCRIPTION, "worker processes of all nodes", namastack="`outbox.cluster.instances.total`"),
-    _database("instance_heartbeat_age_seconds", INSTANCE, "time since a process's lease was renewed"),
-    _database(
-        "partition_pending_max",
-        SUBSCRIPTION,
-        "pending records of the fullest partition",
-        namastack="`outbox.partitions.pending.records.max`",
-    ),
-    _database(
-        "partition_pending_avg",
-        SUBSCRIPTION,
-        "pending records of a partition, the mean",
-        namastack="`outbox.partitions.pending.records.avg`",
-    ),
-    _database("subscription_paused", SUBSCRIPTION, "1 while the subscription is paused, else 0"),
-    _database("blocked_keys", SUBSCRIPTION, "aggregates whose events wait for one that failed"),
-    _database(
         "segments_ahead",
-        SUBSCRIPTION,
         "segments of the log, which all subscriptions share, that begin above the newest id; below three more are made",
     ),
     _database(
-        "partition_owner",
         ("subscription", "partition", "node", "instance"),
+        "partition_owner",
         "the owner's rank, from 1, among the instances by node and pid; 0 with empty labels where nobody owns it",
-        namastack="`outbox.cluster.partitions.unassigned.flag`",
     ),
-    _database("partition_epoch", PARTITION, "the fencing number of the last claim"),
-    _database("partition_pending", PARTITION, "pending records of a partition"),
-    _database("partition_lag_seconds", PARTITION, "age of the partition's oldest pending record, 0 if there is none"),
-    Metric("database_up", "gauge", MetricSource.SCRAPE, (), "1 if the database answers, though it may be slow, else 0"),
-    Metric("scrape_seconds", "gauge", MetricSource.SCRAPE, (), "how long it took to gather all this"),
+    _database(PARTITION, "partition_epoch", "the fencing number of the last claim"),
+    _database(PARTITION, "partition_pending", "pending records of a partition"),
+    _database(PARTITION, "partition_lag_seconds", "age of the partition's oldest pending record, 0 if there is none"),
+    _scrape("database_up", "1 if the database answers, though it may be slow, else 0"),
+    _scrape("scrape_seconds", "how long it took to gather all this"),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}

@@ -7,8 +7,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from partbox.observe.traces import polls
-from partbox.observe.traces.polls import Polls
+from partbox.observe import polls
+from partbox.observe.polls import Polls
 
 
 class Watched(Polls):

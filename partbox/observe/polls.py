@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, SpanKind, Tracer
 
-from partbox.observe.traces.span_attributes import of_poll
-
 LONGEST = 60.0  # seconds after which a poll's span ends, whatever is still open
+
+SYSTEM = {"messaging.system": "partbox"}
 
 Record = tuple[int, int]
 """Partition and id."""
@@ -53,11 +53,12 @@ class Polls:
     def start_span(self, records: Iterable[Record], seconds: float) -> None:
         """Open the span of a poll that returned these records; it took `seconds` and ended now."""
         pairs = list(records)
+        known = {} if self._subscription is None else {"partbox.subscription": self._subscription}
         span = self._tracer.start_span(
             "partbox.poll",
             context=Context(),  # a trace of its own
             kind=SpanKind.CLIENT,
-            attributes=of_poll(len(pairs), self._subscription),
+            attributes={**SYSTEM, "messaging.operation.name": "poll", **known, "batch.size": len(pairs)},
             start_time=time.time_ns() - int(seconds * 1e9),
         )
         poll = Poll(span, len(pairs))
