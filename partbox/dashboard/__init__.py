@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute
 
 from partbox.dashboard.access import Access, access
 from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.feed import Feed, OverviewSource
+from partbox.dashboard.feed import Feed
 from partbox.dashboard.operator_actions import OperatorActions
 from partbox.dashboard.process_labels import ProcessLabels, from_roster, own
 from partbox.dashboard.routes import PageRoutes
@@ -24,7 +24,7 @@ __all__ = ["Access", "access", "from_roster", "pages", "routes", "standalone"]
 
 
 def routes(
-    glance: OverviewSource,
+    glance: CachedOverview,
     dsn: Callable[[], str],
     settings: Settings,
     access: Access,
@@ -42,7 +42,7 @@ def routes(
 
 
 def pages(
-    settings: Settings, dsn: Callable[[], str], address: Address, glance: OverviewSource, siblings: Siblings = tuple
+    settings: Settings, dsn: Callable[[], str], address: Address, glance: CachedOverview, siblings: Siblings = tuple
 ) -> list[BaseRoute]:
     """The page of a worker, served at `address`. The holder of `http_token` may act; nobody without that setting."""
     return routes(glance, dsn, settings, access(address, settings.http_token), siblings=siblings)

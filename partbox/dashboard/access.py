@@ -45,14 +45,12 @@ class Access:
             return Refusal(403, ELSEWHERE)
         if _is_foreign(headers):
             return Refusal(403, "this request comes from another site")
-        if method in ("GET", "HEAD") and self.open_to_look:
+        if (method in ("GET", "HEAD") and self.open_to_look) or self.holds(headers):
             return None
-        return self._without_token(headers)
-
-    @property
-    def can_act(self) -> bool:
-        """True if there is a token."""
-        return self.token is not None
+        if self.token is None:
+            return Refusal(403, NO_TOKEN)
+        wrong = "that is not the token" if "authorization" in headers else "this needs the token"
+        return Refusal(401, f"{wrong}: open the address that was printed when the page's server started")
 
     def holds(self, headers: Mapping[str, str]) -> bool:
         """True if a request carries the token."""
@@ -60,14 +58,6 @@ class Access:
             return False
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token.encode())
-
-    def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
-        if self.holds(headers):
-            return None
-        if self.token is None:
-            return Refusal(403, NO_TOKEN)
-        wrong = "that is not the token" if "authorization" in headers else "this needs the token"
-        return Refusal(401, f"{wrong}: open the address that was printed when the page's server started")
 
 
 def access(address: Address, chosen: str | None, *, new: bool = False) -> Access:

@@ -18,24 +18,27 @@ CAUSES = frozenset({"no-workers", "paused", "unowned"})
 def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
     """`unowned_for`: seconds since every partition had an owner; `at` is now."""
     living = [instance for instance in cluster.instances if not instance.expired]
+    waits = (
+        f"{cluster.pending:,} event{' waits' if cluster.pending == 1 else 's wait'}"
+        if cluster.pending
+        else "none waits"
+    )
+    nothing = f"nothing is delivered, {'' if cluster.exact else 'about '}{waits}."
     if cluster.paused:
         yield Problem(
             WARN,
             "paused",
-            f"Subscription {cut(cluster.subscription)} has been paused{_since(cluster, at)}: nothing is delivered, "
-            f"{_about(cluster)}{_events(cluster.pending)}.",
+            f"Subscription {cut(cluster.subscription)} has been paused{_since(cluster, at)}: {nothing}",
             ("Resume it when what it was paused for is over: the log is kept until then.",),
             actions=("resume",),
             subscription=cluster.subscription,
         )
     if not living:
         silent = " Those that were there are silent." if cluster.instances else ""
-        yield Problem(
-            BAD,
-            "no-workers",
-            f"No worker process runs: nothing is delivered, {_about(cluster)}{_events(cluster.pending)}.{silent}",
-            (_start(cluster.subscription),),
-        )
+        quoted = quote(cut(cluster.subscription) or cluster.subscription)
+        named = "" if cluster.subscription == "default" else f" --subscription {quoted}"
+        remedy = f"Start some: `partbox worker MODULE:OUTBOX{named}`"
+        yield Problem(BAD, "no-workers", f"No worker process runs: {nothing}{silent}", (remedy,))
     elif cluster.unowned and not cluster.paused and unowned_for > LEAD_TIME * max(each.lease for each in living):
         yield Problem(
             WARN,
@@ -62,16 +65,3 @@ def _since(cluster: Cluster, at: datetime) -> str:
     seconds = max(0.0, (at - cluster.paused_at).total_seconds())
     length, unit = next(((seconds / size, unit) for unit, size in UNITS if seconds >= 2 * size), (seconds, "seconds"))
     return f" for {length:.0f} {unit}"
-
-
-def _start(subscription: str) -> str:
-    named = "" if subscription == "default" else f" --subscription {quote(cut(subscription) or subscription)}"
-    return f"Start some: `partbox worker MODULE:OUTBOX{named}`"
-
-
-def _about(cluster: Cluster) -> str:
-    return "" if cluster.exact else "about "
-
-
-def _events(number: int) -> str:
-    return f"{number:,} event{' waits' if number == 1 else 's wait'}" if number else "none waits"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
@@ -23,6 +23,7 @@ from partbox.dashboard.history import History, PageNews
 from partbox.dashboard.page_text import cut, error_text
 from partbox.dashboard.problems import Problem, merged_alike, shown_problems
 from partbox.dashboard.process_labels import ProcessLabels, own
+from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
 from partbox.observe.health.siblings import Siblings
@@ -34,14 +35,6 @@ log = logging.getLogger("partbox.http")
 EVERY = 1.02  # seconds from one look to the next; an answer that is younger than one would be given again
 
 Plain = dict[str, Any]
-
-
-class OverviewSource(Protocol):
-    """Returns the newest overview, perhaps the same as just before; one of many lists the partitions of some."""
-
-    def overview(self) -> Overview: ...
-
-    def list_partitions(self, subscription: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -74,7 +67,7 @@ class Feed:
 
     def __init__(
         self,
-        glance: OverviewSource,
+        glance: CachedOverview,
         schema: str,
         labels: Callable[[], ProcessLabels] = own,
         clock: Callable[[], float] = time.monotonic,
@@ -124,8 +117,7 @@ class Feed:
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
         """The data to show. Its `subscription` is null if there is none of that name."""
         shown: Plain = {"schema": cut(self._schema), "version": partbox.__version__, "error": self._error}
-        shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0}
-        shown |= {"subscription": None}
+        shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
         shown |= {"doctor": frame.doctor(self._diagnosis), "troubles": []}
         shown |= {"databases": [asdict(each) for each in self._siblings()]}
         if self._overview is None:
@@ -140,8 +132,8 @@ class Feed:
             return shown
         if not view.listed:
             self._glance.list_partitions(name)
-        past = [tuple(point) for point in view.history.points] if history else []
-        return shown | {"subscription": view.picture} | ({"history": past} if history else {})
+        past = {"history": [tuple(point) for point in view.history.points]} if history else {}
+        return shown | {"subscription": view.picture} | past
 
     def _troubles(self, subscription: str, alarms: list[Problem]) -> list[Plain]:
         report = self._diagnosis.report if self._diagnosis else None

@@ -9,7 +9,7 @@ from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.page_text import cut, plain
 from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.delivery.traffic import Traffic
-from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats, Running
+from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.operations.stats import Happening
 from partbox.text import nodes
 
@@ -88,17 +88,17 @@ def _running(instances: Sequence[Instance]) -> dict[str, Any]:
     found = [(place, run) for place, each in enumerate(instances) for run in each.running]
     found.sort(key=lambda each: -each[1].seconds)
     count = len(found) + sum(each.running_more for each in instances)
-    return {"count": count, "handlers": [_run(*each) for each in found[:MOST_RUNNING]]}
+    names = ("handler", "event_type", "aggregate_type", "aggregate_id")
+    handlers = [
+        plain(run, *names, place=place, record=run.record_id, seconds=round(run.seconds))
+        for place, run in found[:MOST_RUNNING]
+    ]
+    return {"count": count, "handlers": handlers}
 
 
 def _sink(each: Traffic) -> dict[str, Any]:
     failing = None if each.failing is None else round(each.failing)
     return plain(each, "sent", "in_flight", "mean", "retries", "error", name=cut(each.sink), failing=failing)
-
-
-def _run(place: int, run: Running) -> dict[str, Any]:
-    names = ("handler", "event_type", "aggregate_type", "aggregate_id")
-    return plain(run, *names, place=place, record=run.record_id, seconds=round(run.seconds))
 
 
 def _instance(each: Instance, node: str, label: ProcessLabel) -> dict[str, Any]:

@@ -21,7 +21,9 @@ def visible(text: str, keep: str = "") -> str:
     r"""The text with control characters (but those of `keep`) and tricks of writing spelt out, as `\\u202e`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(each if each in keep or not _acts(each) else _spelt(each) for each in text)
+    acting = {each for each in text if unicodedata.category(each) in ("Cc", "Cs", "Co") or each in _TRICKS} - {*keep}
+    spelt = {each: each.encode("unicode_escape", "surrogatepass").decode() for each in acting}
+    return "".join(spelt.get(each, each) for each in text)
 
 
 def cut(text: str | None, most: int = SHORT) -> str | None:
@@ -47,11 +49,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return cut(value) if isinstance(value, str) else value
-
-
-def _acts(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs", "Co") or character in _TRICKS
-
-
-def _spelt(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode()

@@ -1,11 +1,12 @@
 """A problem as the page shows it: from the last overview, from doctor, or from both."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from partbox.dashboard.page_text import cut, visible
+from partbox.doctor.case import grouped
 from partbox.doctor.finding import Finding, Severity
 from partbox.text.secrets import masked
 from partbox.text.wording import counted
@@ -56,9 +57,7 @@ class Problem:
 
 def merged_alike(far: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
     """The problems of other subscriptions; of one that more than a few have, the worst, for which most waits."""
-    kinds: dict[str, list[Problem]] = {}
-    for each in far:
-        kinds.setdefault(each.name.removesuffix(f"-{each.subscription}"), []).append(each)
+    kinds = grouped(far, lambda each: each.name.removesuffix(f"-{each.subscription}"))
     return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
 
 
@@ -83,17 +82,20 @@ def shown_problems(
     evidence and remedy.
     """
     live = {*live}
-    here = [each for each in findings if each.subscription == subscription or _of_all(each, live)]
+    here = [
+        each
+        for each in findings
+        # About no single subscription, but for live causes that many have: alarms tell those.
+        if each.subscription == subscription or (each.subscription is None and each.cause not in live)
+    ]
     known = {each.cause: each for each in here if each.cause in live}
-    first = [_with(alarm, known.get(alarm.name)) for alarm in alarms]
+    first = [
+        replace(alarm, evidence=found.evidence, remedy=found.remedy) if (found := known.get(alarm.name)) else alarm
+        for alarm in alarms
+    ]
     rest = [_problem(each) for each in here if each.cause not in known]
     others = [each for each in findings if each.cause not in live] if afar else findings
     return sorted([*first, *afar, *rest, *_elsewhere(others, subscription)], key=lambda each: LEVELS.index(each.level))
-
-
-def _of_all(finding: Finding, live: Collection[str]) -> bool:
-    """True for a finding about no single subscription, but for live causes that many have: alarms tell those."""
-    return finding.subscription is None and finding.cause not in live
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
@@ -106,10 +108,6 @@ def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
         end = found.end()
     if end < len(remedy):
         yield remedy[end:], False
-
-
-def _with(alarm: Problem, finding: Finding | None) -> Problem:
-    return alarm if finding is None else replace(alarm, evidence=finding.evidence, remedy=finding.remedy)
 
 
 def _problem(finding: Finding) -> Problem:

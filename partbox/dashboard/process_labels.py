@@ -1,7 +1,7 @@
 """The letter and the colour of each process on the page, as on a terminal."""
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 from uuid import UUID
 
 from partbox.db.inspect.stats import Instance
@@ -15,20 +15,18 @@ class ProcessLabel(NamedTuple):
     slot: int
 
 
-class ProcessLabels(Protocol):
-    """The label of each living process."""
-
-    def __call__(self, instances: Iterable[Instance]) -> dict[UUID, ProcessLabel]: ...
+ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, ProcessLabel]]
+"""The labels of living processes."""
 
 
 def own() -> ProcessLabels:
     """ProcessLabels given by the page itself, when it first sees a process."""
     roster = Roster()
+    known = from_roster(roster)
 
     def labels(instances: Iterable[Instance]) -> dict[UUID, ProcessLabel]:
-        living = [instance.instance_id for instance in instances]
-        roster.meet(living)
-        return {id: _label(roster, id) for id in living}
+        roster.meet([each.instance_id for each in instances])
+        return known(instances)
 
     return labels
 

@@ -84,7 +84,7 @@ class PageRoutes:
         if self._streams >= MOST_STREAMS:
             return _plain({"error": TOO_MANY}, 503)
         self._streams += 1
-        may_act = {"may_act": self._access.holds(request.headers), "can_act": self._access.can_act}
+        may_act = {"may_act": self._access.holds(request.headers), "can_act": self._access.token is not None}
         return _Stream(self._stream(request, may_act), self._streamed)
 
     def _streamed(self) -> None:

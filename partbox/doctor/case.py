@@ -1,10 +1,10 @@
 """The case that is judged, and the form of a check: a pure function from a case to findings."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import getdoc
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from partbox.db.inspect.evidence import Evidence
@@ -14,6 +14,9 @@ from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import IDLE, STALLED, Limits
 from partbox.text.nodes import named
 from partbox.text.wording import age, command, counted
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 UNFINISHED = ("retrying", "deferred", "held", "ready")
 
@@ -107,6 +110,14 @@ def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterJud
         return check(name, *severities)(judge_all)
 
     return made
+
+
+def grouped(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """What was found by its key, in the order in which the keys come."""
+    groups: dict[K, list[T]] = {}
+    for each in found:
+        groups.setdefault(key(each), []).append(each)
+    return groups
 
 
 def living(cluster: Cluster) -> list[Instance]:

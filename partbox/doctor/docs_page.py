@@ -1,6 +1,5 @@
 """The page of the documentation that lists every check; `partbox doctor --markdown` prints it."""
 
-from partbox.doctor.case import Check
 from partbox.doctor.checks import CHECKS
 
 HEAD = """\
@@ -67,8 +66,5 @@ looked for.
 
 def page() -> str:
     """The whole page, in Markdown."""
-    return HEAD + "".join(map(_row, CHECKS)) + SHAPE
-
-
-def _row(check: Check) -> str:
-    return f"| `{check.name}` | {' or '.join(check.severities)} | {check.meaning} |\n"
+    rows = [f"| `{each.name}` | {' or '.join(each.severities)} | {each.meaning} |\n" for each in CHECKS]
+    return "".join([HEAD, *rows, SHAPE])

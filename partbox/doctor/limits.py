@@ -56,13 +56,6 @@ GONE_LEASES = 3  # leases after which somebody should have buried it
 
 
 def limits_of(settings: Settings, transaction: float) -> Limits:
-    return Limits(
-        transaction=transaction,
-        lease=settings.lease,
-        max_parked=settings.max_parked,
-        retain_done=settings.retain_done,
-        purge_interval=settings.purge_interval,
-        pooler=settings.pooler,
-        bell=settings.bell,
-        listens=settings.listen_dsn is not None,
-    )
+    same = ("lease", "max_parked", "retain_done", "purge_interval", "pooler", "bell")
+    given = {name: getattr(settings, name) for name in same}
+    return Limits(transaction, listens=settings.listen_dsn is not None, **given)

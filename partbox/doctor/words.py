@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 
 from partbox.db.inspect.facts import OpenSession
-from partbox.db.inspect.stats import Instance
 from partbox.text.secrets import masked
 from partbox.text.wording import in_short
 
@@ -31,8 +30,7 @@ def statement(query: str | None) -> str:
     if not query:
         return ""
     literal = _LITERAL.search(query)
-    cut = f"{query[: literal.start()]}…" if literal else query
-    return in_short(masked(cut))
+    return in_short(masked(f"{query[: literal.start()]}…" if literal else query))
 
 
 def session(each: OpenSession) -> str:
@@ -49,11 +47,6 @@ def ending(pid: int, application: str | None) -> str:
     if application == LISTENER:
         return "look at its worker process, which does not take what it is sent: continue, or end, a stopped one"
     return f"end it: `select pg_terminate_backend({pid})`"
-
-
-def processes(each: Sequence[Instance]) -> str:
-    """Their number."""
-    return f"{len(each):,} process{'' if len(each) == 1 else 'es'}"
 
 
 def quoted(name: str) -> str:

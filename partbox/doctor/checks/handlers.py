@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from partbox.db.inspect.stats import Cluster, Instance, Running
-from partbox.doctor.case import Case, Symptom, living, subscription_check
+from partbox.doctor.case import Case, Symptom, grouped, living, subscription_check
 from partbox.doctor.finding import Severity
 from partbox.doctor.limits import HANGING, OVERDUE
-from partbox.doctor.words import listed, processes
+from partbox.doctor.words import listed
 from partbox.text.wording import age, counted, in_short
 
 SHOWN = 5
@@ -25,7 +25,12 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """A handler has run for over a minute and has no timeout, or is over its timeout and runs on: its aggregate waits,
     and so would a rebalance and a stop; where all handlers of a process hang, everything that the process owns waits.
     """
-    hangs = [Hang(process, each) for process in living(cluster) for each in process.running if _hangs(each)]
+    hangs = [
+        Hang(process, each)
+        for process in living(cluster)
+        for each in process.running
+        if each.seconds > (HANGING if each.timeout is None else each.timeout + OVERDUE)  # a timeout does not end it
+    ]
     hangs.sort(key=lambda hang: -hang.running.seconds)
     if hangs:
         others = sum(process.running_more for process in {hang.process for hang in hangs})
@@ -37,19 +42,11 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         )
 
 
-def _hangs(running: Running) -> bool:
-    """Not what a timeout will end."""
-    return running.seconds > (HANGING if running.timeout is None else running.timeout + OVERDUE)
-
-
 def _rows(case: Case, hangs: list[Hang]) -> Iterator[str]:
     """A row for each handler, with the event that it has had for the longest."""
-    by_name: dict[str, list[Hang]] = {}
-    for hang in hangs:
-        by_name.setdefault(hang.running.handler, []).append(hang)
-    for name, found in list(by_name.items())[:SHOWN]:
+    for name, found in list(grouped(hangs, lambda hang: hang.running.handler).items())[:SHOWN]:
         process, running = found[0]
-        several = processes(list({hang.process for hang in found}))
+        several = counted(len({hang.process for hang in found}), "process")
         often = f"{len(found):,} times in {several}, the longest " if len(found) > 1 else ""
         limit = f" (timeout {age(running.timeout)})" if running.timeout is not None else ""
         key = f" of {in_short(f'{running.aggregate_type} {running.aggregate_id}')}" if running.aggregate_id else ""
@@ -64,11 +61,8 @@ def _behind(case: Case, cluster: Cluster, hangs: list[Hang]) -> Iterator[str]:
     numbers = {hang.running.partition for hang in hangs if hang.running.partition is not None}
     owners = {hang.process.instance_id for hang in hangs}
     pending = sum(each.pending for each in cluster.partitions if each.partition in numbers)
-    held = sum(
-        each.held
-        for each in case.evidence.open
-        if each.subscription == cluster.subscription and each.partition in numbers
-    )
+    mine = (each for each in case.evidence.open if each.subscription == cluster.subscription)
+    held = sum(each.held for each in mine if each.partition in numbers)
     everywhere = sum(each.pending for each in cluster.partitions if each.owner in owners)
     if numbers:
         which = f"partition{'s' if len(numbers) > 1 else ''} {listed([str(each) for each in sorted(numbers)], 8)}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from partbox.db.inspect.facts import DeadRows, DeferredRows
 from partbox.db.inspect.stats import Cluster
 from partbox.db.operator.blocked import BlockedKey
-from partbox.doctor.case import Case, Symptom, check, living, subscription_check
+from partbox.doctor.case import Case, Symptom, check, grouped, living, subscription_check
 from partbox.doctor.finding import Severity
 from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD
 from partbox.doctor.words import MORE, copyable, said
@@ -19,8 +19,7 @@ def blocked_key(case: Case) -> Iterator[Symptom]:
     """An aggregate waits for an event whose handler keeps failing: at least three attempts failed, or it has been so
     for a minute. Of many subscriptions the 50 with the most blocked aggregates are looked at."""
     for name, keys in _by_subscription(case).items():
-        stuck = [each for each in keys if each.state == "retrying" and _lasting(case, each)]
-        if stuck:
+        if stuck := [each for each in keys if each.state == "retrying" and _lasting(case, each)]:
             yield _blocked(case, name, stuck, "wait for an event whose handler fails")
 
 
@@ -28,8 +27,7 @@ def blocked_key(case: Case) -> Iterator[Symptom]:
 def blocked_by_dead(case: Case) -> Iterator[Symptom]:
     """An aggregate waits for a dead event (`on_dead = "block"`): somebody has to replay or skip it."""
     for name, keys in _by_subscription(case).items():
-        stuck = [each for each in keys if each.state == "dead"]
-        if stuck:
+        if stuck := [each for each in keys if each.state == "dead"]:
             yield _blocked(case, name, stuck, "wait for a dead event")
 
 
@@ -38,8 +36,7 @@ def braked(case: Case) -> Iterator[Symptom]:
     """A partition reads nothing new: it has `max_parked` parked records. One aggregate that is blocked for long, or an
     outage of what handlers call, does that."""
     for name in dict.fromkeys(each.subscription for each in case.evidence.open):
-        full = case.braked(name)
-        if full:
+        if full := case.braked(name):
             most = max(each.rows for each in full)
             yield Symptom(
                 f"{counted(len(full), 'partition')} braked: nothing new is read there",
@@ -93,28 +90,18 @@ def _stuck(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
 def dead_flood(case: Case) -> Iterator[Symptom]:
     """Many events died within the last hour: a handler, or what it is given, is broken. It names the most frequent
     errors."""
-    for name, rows in _dead(case).items():
-        lately = sum(each.lately for each in rows)
+    for name, rows, lately in _dead(case):
         if lately >= FLOOD:
-            yield Symptom(
-                f"{lately:,} events died within an hour",
-                tuple(_kind(each) for each in rows[:SHOWN] if each.lately),
-                tuple(_ways_out(case, name, rows[0])),
-                name,
-            )
+            shown = [each for each in rows[:SHOWN] if each.lately]
+            yield _died(case, name, f"{lately:,} events died within an hour", shown, rows[0])
 
 
 @check("dead", Severity.WARNING)
 def dead(case: Case) -> Iterator[Symptom]:
     """Dead events wait for a decision, until `retain_dead` is over."""
-    for name, rows in _dead(case).items():
-        if sum(each.lately for each in rows) < FLOOD:
-            yield Symptom(
-                f"{counted(sum(each.rows for each in rows), 'dead event')}",
-                tuple(_kind(each) for each in rows[:SHOWN]),
-                tuple(_ways_out(case, name, rows[0])),
-                name,
-            )
+    for name, rows, lately in _dead(case):
+        if lately < FLOOD:
+            yield _died(case, name, counted(sum(each.rows for each in rows), "dead event"), rows[:SHOWN], rows[0])
 
 
 @subscription_check("backlog-grows", Severity.WARNING)
@@ -123,18 +110,13 @@ def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
     if earlier is None or now is None or then is None or not living(cluster) or cluster.paused:
         return
-    span = (now.at - then.at).total_seconds()
-    if (
-        span <= 0
-        or cluster.pending < BACKLOG
-        or (cluster.oldest_age or 0) < BLOCKED
-        or cluster.pending <= earlier.pending
-    ):
+    span, more = (now.at - then.at).total_seconds(), cluster.pending - earlier.pending
+    if span <= 0 or more <= 0 or cluster.pending < BACKLOG or (cluster.oldest_age or 0) < BLOCKED:
         return
     yield Symptom(
         "publishers are faster than handlers: the backlog grows",
         (
-            f"{cluster.pending:,} pending, {(cluster.pending - earlier.pending) / span:,.0f} more a second, "
+            f"{cluster.pending:,} pending, {more / span:,.0f} more a second, "
             f"the oldest published {age(cluster.oldest_age)} ago",
             f"published: {(now.newest_id - then.newest_id) / span:,.0f} a second; "
             f"{len(living(cluster))} worker processes",
@@ -144,10 +126,8 @@ def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 
 def _by_subscription(case: Case) -> dict[str, list[BlockedKey]]:
-    found: dict[str, list[BlockedKey]] = {}
-    for name, key in case.evidence.keys:
-        found.setdefault(name, []).append(key)
-    return found
+    found = grouped(case.evidence.keys, lambda each: each[0])
+    return {name: [key for _, key in keys] for name, keys in found.items()}
 
 
 def _lasting(case: Case, key: BlockedKey) -> bool:
@@ -161,33 +141,23 @@ def _since(case: Case, key: BlockedKey) -> float:
 
 def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Symptom:
     """One row for those of one type that fail of the same kind of error."""
-    groups: dict[tuple[str, str | None], list[BlockedKey]] = {}
-    for each in stuck:
-        groups.setdefault((each.event_type, each.error_type or each.error), []).append(each)
+    groups = grouped(stuck, lambda each: (each.event_type, each.error_type or each.error))
     known = len(_by_subscription(case)[name])
     total = next((each.blocked_keys for each in case.clusters if each.subscription == name), known)
-    shown = [_group(case, each) for each in groups.values()][:SHOWN]
+    shown = [_alike(case, each) for each in groups.values()][:SHOWN]
     more = (f"{counted(total, 'aggregate')} blocked in all",) if total > known or len(groups) > SHOWN else ()
-    return Symptom(
-        f"{counted(len(stuck), 'aggregate')}: events {why}",
-        (*shown, *more),
-        tuple(_ways_on(case, name, stuck[0])),
-        name,
-    )
+    summary = f"{counted(len(stuck), 'aggregate')}: events {why}"
+    return Symptom(summary, (*shown, *more), tuple(_ways_on(case, name, stuck[0])), name)
 
 
-def _group(case: Case, keys: list[BlockedKey]) -> str:
-    alike = f"{len(keys):,} aggregates for the same reason, such as " if len(keys) > 1 else ""
-    return f"{alike}{_key(case, keys[0])}"
-
-
-def _key(case: Case, key: BlockedKey) -> str:
-    now = case.evidence.overview
+def _alike(case: Case, keys: list[BlockedKey]) -> str:
+    key, now = keys[0], case.evidence.overview
+    others = f"{len(keys):,} aggregates for the same reason, such as " if len(keys) > 1 else ""
     left = (key.due_at - now.at).total_seconds() if key.due_at and now else None
     due = "" if left is None else f", next in {age(left)}" if left > 0 else ", due now"
     error = said(": ".join(part for part in (key.error_type, key.error) if part))
     return (
-        f"{in_short(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
+        f"{others}{in_short(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
         f"({in_short(key.event_type, 60)}) {key.state}, {counted(key.attempts, 'attempt')}{due}, "
         f"{counted(key.followers, 'event')} behind it, blocked for {age(_since(case, key))}: {error}"
     )
@@ -203,11 +173,14 @@ def _ways_on(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
     yield f"all of them: {case.command('blocked list', name)}"
 
 
-def _dead(case: Case) -> dict[str, list[DeadRows]]:
-    found: dict[str, list[DeadRows]] = {}
-    for each in case.evidence.dead:
-        found.setdefault(each.subscription, []).append(each)
-    return found
+def _dead(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
+    """The dead of each subscription, and how many of them died lately."""
+    for name, rows in grouped(case.evidence.dead, lambda each: each.subscription).items():
+        yield name, rows, sum(each.lately for each in rows)
+
+
+def _died(case: Case, name: str, summary: str, shown: list[DeadRows], worst: DeadRows) -> Symptom:
+    return Symptom(summary, tuple(map(_kind, shown)), tuple(_ways_out(case, name, worst)), name)
 
 
 def _kind(each: DeadRows) -> str:

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from partbox.db.inspect.stats import Cluster, PartitionStats
-from partbox.doctor.case import Case, Symptom, living, ownerless, subscription_check, waiting
+from partbox.doctor.case import Case, Symptom, grouped, living, ownerless, subscription_check, waiting
 from partbox.doctor.finding import Severity
 from partbox.doctor.limits import GONE_LEASES
-from partbox.doctor.words import WORKER, listed, processes
+from partbox.doctor.words import WORKER, listed
 from partbox.text.wording import counted
+
+Stuck = dict[UUID | None, list[PartitionStats]]  # by assignee
 
 
 @subscription_check("expired-process", Severity.WARNING, Severity.PROBLEM)
@@ -20,7 +22,7 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         return
     left = any(each.heartbeat_age > GONE_LEASES * each.lease and each.partitions for each in expired)
     yield Symptom(
-        f"{processes(expired)} without a heartbeat for longer than the lease",
+        f"{counted(len(expired), 'process')} without a heartbeat for longer than the lease",
         tuple(case.process(each) for each in expired[:5]),
         (
             "look at that node: does it run, is it stopped, does it reach the database?",
@@ -35,51 +37,41 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 def unowned(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Partitions have no owner for seconds, though processes live: their records wait. It names who was to take
     them."""
-    stuck = _stuck(case, cluster)
-    if not stuck or cluster.paused or not living(cluster):
+    earlier, alive = case.earlier(cluster.subscription), living(cluster)
+    then = {each.partition: each.epoch for each in ownerless(earlier)} if earlier else {}
+    # Nobody has claimed them between the two looks.
+    stuck = [each for each in ownerless(cluster) if then.get(each.partition) == each.epoch]
+    if not stuck or cluster.paused or not alive:
         return
+    by_assignee = grouped(stuck, lambda each: each.assignee)
     yield Symptom(
-        f"{counted(len(stuck), 'partition')} without an owner, though workers live: {processes(living(cluster))}",
-        tuple(_whose(case, cluster, stuck)),
-        tuple(_taking(case, cluster, stuck)),
+        f"{counted(len(stuck), 'partition')} without an owner, though workers live: {counted(len(alive), 'process')}",
+        tuple(_whose(case, cluster, by_assignee)),
+        tuple(_taking(case, cluster, by_assignee)),
     )
 
 
-def _stuck(case: Case, cluster: Cluster) -> list[PartitionStats]:
-    """Those without an owner at both looks, whom nobody has claimed in between."""
-    earlier = case.earlier(cluster.subscription)
-    then = {each.partition: each.epoch for each in ownerless(earlier)} if earlier else {}
-    return [each for each in ownerless(cluster) if then.get(each.partition) == each.epoch]
-
-
-def _groups(stuck: list[PartitionStats]) -> dict[UUID | None, list[str]]:
-    groups: dict[UUID | None, list[str]] = {}
-    for each in stuck:
-        groups.setdefault(each.assignee, []).append(str(each.partition))
-    return groups
-
-
-def _whose(case: Case, cluster: Cluster, stuck: list[PartitionStats]) -> Iterator[str]:
+def _whose(case: Case, cluster: Cluster, stuck: Stuck) -> Iterator[str]:
     """Why, by who was to take them."""
     there = {each.instance_id: each for each in cluster.instances}
-    for assignee, numbers in _groups(stuck).items():
-        which = f"{counted(len(numbers), 'partition')} ({listed(numbers, 8)})"
+    for assignee, partitions in stuck.items():
+        numbers = listed([str(each.partition) for each in partitions], 8)
+        which = f"{counted(len(partitions), 'partition')} ({numbers})"
         if assignee is None:
             yield f"{which}: no node has planned them"
         elif assignee in there:
             yield f"{which}: not claimed by their assignee, {case.process(there[assignee])}"
         else:
             yield f"{which}: their assignee is gone, and no node has planned them anew"
-    waiting_there = sum(each.pending for each in stuck)
-    yield f"{counted(waiting_there, 'record')} pending in them"
+    pending = sum(each.pending for partitions in stuck.values() for each in partitions)
+    yield f"{counted(pending, 'record')} pending in them"
 
 
-def _taking(case: Case, cluster: Cluster, stuck: list[PartitionStats]) -> Iterator[str]:
+def _taking(case: Case, cluster: Cluster, stuck: Stuck) -> Iterator[str]:
     there = {each.instance_id: each for each in cluster.instances}
-    assignees = _groups(stuck)
-    for each in [there[one] for one in assignees if one in there][:3]:
+    for each in [there[one] for one in stuck if one in there][:3]:
         kill = f"`kill {each.pid}` on {case.node(each)}"
         yield f"look at the log of process {each.pid}, then let its node replace it: {kill}"
-    if any(one not in there for one in assignees):
+    if any(one not in there for one in stuck):
         nodes = sorted({case.node(each) for each in living(cluster)})
         yield f"planning is the supervisor's: look at the log of `partbox worker` on {listed(nodes)}, or restart it"

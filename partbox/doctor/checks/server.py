@@ -55,26 +55,24 @@ def pooled_role(case: Case) -> Iterator[Symptom]:
     if not server or not case.limits.pooler:
         return
     given, lease = server.settings, int(case.limits.lease * 1000)
-    wrong = {
-        "jit": ("off", given.get("jit") == "off"),
-        "row_security": ("off", given.get("row_security") == "off"),
-        "statement_timeout": (f"'{lease}ms'", given.get("statement_timeout") != "0"),
-        "idle_in_transaction_session_timeout": (
-            f"'{lease // 2}ms'",
-            given.get("idle_in_transaction_session_timeout") != "0",
-        ),
-        "default_transaction_isolation": (
-            "'read committed'",
-            given.get("default_transaction_isolation") == "read committed",
-        ),
+    wanted = {
+        "jit": "off",
+        "row_security": "off",
+        "statement_timeout": f"'{lease}ms'",  # or any other but none
+        "idle_in_transaction_session_timeout": f"'{lease // 2}ms'",
+        "default_transaction_isolation": "'read committed'",
     }
-    missing = [name for name, (_, fine) in wrong.items() if not fine]
+    missing = [
+        name
+        for name, value in wanted.items()
+        if (given.get(name) == "0" if name.endswith("_timeout") else given.get(name) != value.strip("'"))
+    ]
     if missing:
         where = f"alter role {quoted(server.user)} in database {quoted(server.database)}"
         yield Symptom(
             f"role {server.user} lacks settings that workers behind a pooler need",
             tuple(f"{name} = {given.get(name)}" for name in missing),
-            tuple(f"`{where} set {name} = {wrong[name][0]}`" for name in missing),
+            tuple(f"`{where} set {name} = {wanted[name]}`" for name in missing),
         )
 
 

@@ -99,8 +99,7 @@ def locks(case: Case) -> Iterator[Symptom]:
     if not waits and not shut:
         return
     blockers = {pid for each in waits for pid in each.blockers if pid} | {each.pid for each in shut}
-    waiting = {each.pid for each in waits}
-    first = sorted(blockers - waiting) or sorted(blockers) or [0]
+    first = sorted(blockers - {each.pid for each in waits}) or sorted(blockers) or [0]
     applications = {each.pid: each.application for each in case.evidence.sessions}
     yield Symptom(
         f"{counted(len(waits), 'session')} waiting for locks on tables of the outbox"
@@ -151,16 +150,15 @@ def _idle(each: OpenSession) -> bool:
 
 def _transaction(case: Case, each: OpenSession, what: str) -> Symptom:
     here = case.evidence.server.database if case.evidence.server else None
-    pins = each.pins or each.writes
     evidence = [
-        f"{session(each)}",
+        session(each),
         f"{each.state} for {age(each.since)}, its transaction open for {age(each.age)}"
         + (f", {each.xids:,} transactions ago" if each.xids is not None else "")
         + (f", in database {each.database}" if each.database != here else ""),
     ]
     evidence += [UNSEEN] if each.publishes else []
     evidence += [LATE] if each.writes else []
-    evidence += [DEAD_ROWS] if pins and each.database == here else []
+    evidence += [DEAD_ROWS] if (each.pins or each.writes) and each.database == here else []
     remedy = [f"let its application commit; or {ending(each.pid, each.application)}"]
     if _idle(each) and each.user:
         limit = f"alter role {quoted(each.user)} set idle_in_transaction_session_timeout = '1min'"

@@ -22,7 +22,10 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         yield Symptom(
             f"nothing is acknowledged by the broker of {listed([in_short(each.sink) for each in failing])}, for "
             f"{age(failing[0].failing)}",
-            (*map(_trouble, failing), *map(_figures, cluster.sinks)),
+            (
+                *(f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}" for each in failing),
+                *map(_figures, cluster.sinks),
+            ),
             (
                 "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
                 "and nothing is lost meanwhile",
@@ -34,10 +37,6 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             tuple(map(_figures, cluster.sinks)),
             severity=Severity.NOTE,
         )
-
-
-def _trouble(each: Traffic) -> str:
-    return f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}"
 
 
 def _figures(each: Traffic) -> str:

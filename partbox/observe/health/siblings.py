@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from partbox.observe.health.health import deadly, hindering
 from partbox.observe.health.vitals import MonitoredSupervisor
@@ -32,12 +33,8 @@ def siblings(watched: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibl
     if len(watched) < 2:
         return ()
     up = "../../" if here else "./"
+    vitals = [each.vitals() for each in watched]
     return [
-        Sibling(each.database, f"{up}{folder(place)}", place == here, _trouble(each))
-        for place, each in enumerate(watched)
+        Sibling(each.database, f"{up}{folder(place)}", place == here, next(chain(deadly(its), hindering(its)), None))
+        for place, (each, its) in enumerate(zip(watched, vitals, strict=True))
     ]
-
-
-def _trouble(watched: MonitoredSupervisor) -> str | None:
-    vitals = watched.vitals()
-    return next(iter([*deadly(vitals), *hindering(vitals)]), None)

@@ -78,21 +78,19 @@ def indented(text: str) -> str:
 
 
 def _within(line: dict[str, Any]) -> str:
-    """The line as JSON; if too long, the middle of its longest texts is cut."""
+    """The line as JSON; if too long, the middle of its longest texts is cut: a trace begins with the call and ends with
+    the error."""
     text = _json(line)
     while len(text.encode()) > LONGEST:
-        name = max((name for name in line if isinstance(line[name], str)), key=lambda name: len(line[name]))
-        if len(line[name]) <= LEAST:
+        name, longest = max(
+            ((n, each) for n, each in line.items() if isinstance(each, str)), key=lambda pair: len(pair[1])
+        )
+        if len(longest) <= LEAST:
             return text
-        line[name] = _shorter(line[name])
+        keep = max(LEAST // 2, min(len(longest) * 2 // 5, LONGEST // 2))
+        line[name] = f"{longest[:keep]}…{longest[-keep + 1 :]}"
         text = _json(line)
     return text
-
-
-def _shorter(text: str) -> str:
-    """The text without its middle: a trace begins with the call and ends with the error."""
-    keep = max(LEAST // 2, min(len(text) * 2 // 5, LONGEST // 2))
-    return f"{text[:keep]}…{text[-keep + 1 :]}"
 
 
 def _json(line: dict[str, Any]) -> str:

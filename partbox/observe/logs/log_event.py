@@ -90,16 +90,12 @@ def _of(event: DeliveredEvent) -> dict[str, object]:
 
 
 def _shown(value: object) -> Any:
+    """A number, or the text of an error, an event or any value in one line."""
     if issubclass(type(value), int | float):
         return value
-    return printable_line(masked(_text(value)), LONGEST)
-
-
-def _text(value: object) -> str:
-    """The text of an error in one line, of an event, or of any value; cut to a little more than fits.
-
-    Of a full disk with the remedy: PostgreSQL's hint does not always come, or comes last, where it may be cut off."""
+    text = text_of(value)[: 2 * LONGEST]  # a little more than fits
     if isinstance(value, BaseException):
-        text = " ".join(text_of(value)[: 2 * LONGEST].split())
-        return FULL_DISK + text if issubclass(type(value), DiskFull) else text
-    return text_of(value)[: 2 * LONGEST]
+        text = " ".join(text.split())
+    # PostgreSQL's hint does not always come, or comes last, where it may be cut off.
+    remedy = FULL_DISK if issubclass(type(value), DiskFull) else ""
+    return printable_line(masked(remedy + text), LONGEST)

@@ -1,7 +1,5 @@
 """The page of the documentation that lists every metric; `partbox metrics --markdown` prints it."""
 
-from collections.abc import Iterator
-
 from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 HEAD = """\
@@ -156,13 +154,12 @@ OUTBOX_JAVA = {
 
 def page() -> str:
     """The whole page, in Markdown."""
-    return HEAD + "".join(_rows()) + HISTOGRAMS + "".join(_bounds())
-
-
-def _rows() -> Iterator[str]:
+    table = []
     for source in MetricSource:
-        yield f"| **{source.value}** | | | | | |\n"
-        yield from (_row(metric) for metric in METRICS if metric.source is source)
+        table += [f"| **{source.value}** | | | | | |\n", *(_row(each) for each in METRICS if each.source is source)]
+    histograms = [each for each in METRICS if each.buckets]
+    bounds = [f"- `{each.name}`: {', '.join(f'{bound:g}' for bound in each.buckets)}\n" for each in histograms]
+    return "".join([HEAD, *table, HISTOGRAMS, *bounds])
 
 
 def _row(metric: Metric) -> str:
@@ -170,9 +167,3 @@ def _row(metric: Metric) -> str:
     others = (names.get(metric.name, "-") for names in (NAMASTACK, OUTBOX_JAVA))
     cells = (f"`{metric.name}`", metric.kind, labels, metric.meaning, *others)
     return f"| {' | '.join(cells)} |\n"
-
-
-def _bounds() -> Iterator[str]:
-    for metric in METRICS:
-        if metric.buckets:
-            yield f"- `{metric.name}`: {', '.join(f'{bound:g}' for bound in metric.buckets)}\n"

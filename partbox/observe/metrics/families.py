@@ -40,7 +40,9 @@ def of_processes(prefix: str, reads: Sequence[LabelledReading], extra: Labels = 
         made = family(prefix, metric, extra)
         for labels, cells in sorted(_gathered(metric, reads).items()):
             if metric.buckets:
-                made.add_metric(labels, _buckets(metric, cells), cells[-1])  # type: ignore[attr-defined]
+                bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
+                buckets = list(zip(bounds, accumulate(cells[:-1]), strict=True))
+                made.add_metric(labels, buckets, cells[-1])  # type: ignore[attr-defined]
             else:
                 made.add_metric(labels, cells[0])  # type: ignore[attr-defined]
         yield made
@@ -80,8 +82,3 @@ def _cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
 
 def _merged(metric: Metric, values: Iterable[float]) -> float:
     return max(values, default=0.0) if metric.greatest else sum(values)
-
-
-def _buckets(metric: Metric, cells: list[float]) -> list[tuple[str, float]]:
-    bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
-    return list(zip(bounds, accumulate(cells[:-1]), strict=True))

@@ -44,10 +44,6 @@ def _records(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
     return [((status,), counts.get(status, 0)) for status in STATUSES]
 
 
-def _assigned_here(cluster: Cluster, mine: Collection[UUID]) -> Iterable[Row]:
-    return [((), sum(partition.owner in mine for partition in cluster.partitions))]
-
-
 def _of_instances(value: Callable[[Instance], float]) -> Callable[[Cluster, Collection[UUID]], Iterable[Row]]:
     return lambda cluster, _: [((text(each.node), str(each.instance_id)), value(each)) for each in cluster.instances]
 
@@ -64,22 +60,17 @@ def _of_partitions(attribute: str) -> Callable[[Cluster, Collection[UUID]], Iter
     return lambda cluster, _: [((str(each.partition),), getattr(each, attribute) or 0) for each in cluster.partitions]
 
 
-def _mean(cluster: Cluster) -> float:
-    sums = cluster.sums
-    return sums.pending / sums.partitions if sums.partitions else 0.0
-
-
 _ROWS: dict[str, Callable[[Cluster, Collection[UUID]], Iterable[Row]]] = {
     "records": _records,
     "oldest_pending_age_seconds": _one(lambda cluster: cluster.oldest_age or 0.0),
     "partitions": _one(lambda cluster: cluster.sums.partitions),
     "partitions_unowned": _one(lambda cluster: cluster.unowned),
-    "partitions_assigned_here": _assigned_here,
+    "partitions_assigned_here": lambda cluster, mine: [((), sum(each.owner in mine for each in cluster.partitions))],
     "instance_partitions": _of_instances(lambda each: each.partitions),
     "instances": _one(lambda cluster: len(cluster.instances)),
     "instance_heartbeat_age_seconds": _of_instances(lambda each: each.heartbeat_age),
     "partition_pending_max": _one(lambda cluster: cluster.pending_max),
-    "partition_pending_avg": _one(_mean),
+    "partition_pending_avg": _one(lambda cluster: cluster.sums.pending / max(1, cluster.sums.partitions)),
     "subscription_paused": _one(lambda cluster: cluster.paused),
     "blocked_keys": _one(lambda cluster: cluster.blocked_keys),
     "segments_ahead": _one(lambda cluster: cluster.segments_ahead),
