@@ -9,8 +9,15 @@ from prometheus_client.registry import Collector
 
 from partbox.observe.health.database_probe import DatabaseProbe, ProbeResult
 from partbox.observe.health.vitals import MonitoredSupervisor
-from partbox.observe.metrics.families import LabelledReading, Labels, family, of_processes, text
-from partbox.observe.metrics.gauges import LabelledOverview, of_database
+from partbox.observe.metrics.families import (
+    LabelledOverview,
+    LabelledReading,
+    Labels,
+    family,
+    of_database,
+    of_processes,
+    text,
+)
 from partbox.observe.metrics.table import BY_NAME
 
 PATIENCE = 3.0  # seconds that a scrape waits for all databases together

@@ -4,7 +4,7 @@ from overviews import ADA, BOB, GONE, cluster, instance, overview, partition
 from prometheus_client import generate_latest
 from prometheus_client.core import CollectorRegistry
 
-from partbox.observe.metrics.gauges import LabelledOverview, of_database
+from partbox.observe.metrics.families import LabelledOverview, of_database
 
 
 class Once:
