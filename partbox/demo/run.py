@@ -1,9 +1,13 @@
-"""The demo from its first line to its last."""
+"""The demo from its first line to its last, and its churn: kills a process now and then, adds one, sends one away."""
 
+import os
+import random
+import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -11,9 +15,7 @@ from partbox.db.connect import connect, resolve
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Cluster
 from partbox.demo.activity_feed import ActivityFeed
-from partbox.demo.audit import DeliveryAudit, DeliveryMeter
-from partbox.demo.churn import Churn
-from partbox.demo.recorder import STEPS, DemoRecorder
+from partbox.demo.audit import STEPS, DeliveryAudit, DeliveryMeter, DemoRecorder
 from partbox.demo.shop import Shop
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, Screen
@@ -23,6 +25,7 @@ from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
+from partbox.supervisor import Supervisor
 from partbox.supervisor.signals import uninterrupted
 from partbox.terminal.interrupts import Interrupts, stderr_to
 from partbox.terminal.roster import Roster
@@ -34,6 +37,8 @@ THROWN_AWAY: Final = {"fsync": "off"}
 LOOK = 0.25  # seconds between two frames, and two queries
 TO_START = 60.0
 TO_DRAIN = 20.0
+FIRST = 5.0  # seconds until the first act of the churn
+PAUSE = 4.0  # and between two; every other one is a kill
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,47 @@ def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
             if not summary.ok:
                 shown.say(_last_words(made.folder / LOG))
         return summary
+
+
+class Churn:
+    """Acts only while no partition is on the move, so that each act is seen by itself."""
+
+    def __init__(self, supervisor: Supervisor, processes: int, feed: ActivityFeed, audit: DeliveryAudit) -> None:
+        self._supervisor = supervisor
+        self._wanted = processes
+        self._feed = feed
+        self._audit = audit
+        self._due = FIRST
+        self._acts = cycle((self._kill, self._add, self._kill, self._remove))
+        self.kills = self.leaves = 0
+
+    def act(self, cluster: Cluster, elapsed: float) -> None:
+        """Do the next act, if it is due."""
+        if elapsed >= self._due and self._feed.calm and len(cluster.instances) == self._wanted:
+            self._due = elapsed + PAUSE
+            next(self._acts)(cluster)
+
+    def _kill(self, cluster: Cluster) -> None:
+        victim = random.choice(cluster.instances)
+        self._audit.killed(victim.pid)
+        with suppress(ProcessLookupError):
+            os.kill(victim.pid, signal.SIGKILL)
+        self.kills += 1
+        self._feed.departs(victim, "killed {}")
+
+    def _add(self, _: Cluster) -> None:
+        self._scale(1)
+        self._feed.say("one more process is asked for")
+
+    def _remove(self, cluster: Cluster) -> None:
+        started = {child.pid: child.started_at for child in self._supervisor.children}
+        self._scale(-1)  # the youngest leaves
+        self.leaves += 1
+        self._feed.departs(max(cluster.instances, key=lambda each: started.get(each.pid, 0.0)), "{} leaves")
+
+    def _scale(self, more: int) -> None:
+        self._wanted += more
+        self._supervisor.scale(self._wanted)
 
 
 class _Demo:
@@ -125,13 +171,11 @@ class _Demo:
     def _gather(self) -> bool:
         """Wait for the worker processes; False if the end comes first."""
         asked = self._interrupts.asked
-        ready = self._wait(self._are_ready, TO_START, asked.is_set)
+        processes = self._plan.processes
+        ready = self._wait(lambda: len(self._look().instances) == processes and self._feed.calm, TO_START, asked.is_set)
         if not ready and not asked.is_set():
             raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
         return ready
-
-    def _are_ready(self) -> bool:
-        return len(self._look().instances) == self._plan.processes and self._feed.calm
 
     def _open(self) -> None:
         """Open the shop; from here on everything counts."""
@@ -232,5 +276,4 @@ class _Demo:
 
 
 def _last_words(log: Path, lines: int = 15) -> str:
-    """The end of the log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from partbox.db.sql import query
-from partbox.demo.recorder import STEPS
+from partbox.demo.audit import STEPS
 from partbox.outbox import Outbox
 
 CLERKS = 3
@@ -72,9 +72,9 @@ class Shop:
         declined = picked is not None and random.random() < DECLINED
         with conn.transaction():
             if picked is None:
-                moved = _workspace(conn, self._schema, random.randrange(5, 500))
+                moved = conn.execute(query("demo_place", self._schema), {"total": random.randrange(5, 500)}).fetchone()
             else:
-                moved = _advance(conn, self._schema, picked)
+                moved = conn.execute(query("demo_advance", self._schema), {"id": picked}).fetchone()
             if moved is None:  # another clerk had shipped it before
                 return
             order, step = moved
@@ -89,13 +89,3 @@ class Shop:
                 self._open.append(order)
             elif step == len(STEPS) and not declined:
                 self._open.remove(order)
-
-
-def _workspace(conn: Connection[Any], schema: str, total: int) -> tuple[int, int] | None:
-    """Insert an order; `(order, step)`."""
-    return conn.execute(query("demo_place", schema), {"total": total}).fetchone()
-
-
-def _advance(conn: Connection[Any], schema: str, order: int) -> tuple[int, int] | None:
-    """Move an order to its next step; `(order, step)`, None if it had taken the last."""
-    return conn.execute(query("demo_advance", schema), {"id": order}).fetchone()

@@ -44,22 +44,22 @@ class Summary:
 
     @property
     def code(self) -> int:
-        """The exit code."""
         return LOST if not self.ok else CUT_SHORT if self.cut_short else 0
 
     def plain(self) -> dict[str, Any]:
-        """The summary as JSON shows it."""
         return asdict(self) | {"ok": self.ok}
 
     def table(self) -> Table:
-        """The summary as a table."""
         each = self.published / self.seconds if self.seconds else 0
+        repeats = "all of them after a kill, of what was not saved yet"
+        if self.unexplained:
+            repeats = f"{self.unexplained:,} of them without a kill, which should not be"
         rows = (
             ("published", self.published, f"in {self.seconds:.1f} s: {each:,.0f} a second"),
             ("delivered", self.delivered, ""),
             ("lost", *((0, f"{self.lost:,} were on their way") if self.cut_short and self.lost else (self.lost, ""))),
             ("out of order", self.out_of_order, ""),
-            ("duplicates", self.duplicates, self._of_duplicates()),
+            ("duplicates", self.duplicates, repeats if self.duplicates else ""),
             ("rolled back", self.rolled_back, f"{self.made_up:,} of them delivered"),
             ("kills", self.kills, f"{self.joins:,} joined, {self.leaves:,} left"),
             ("moves", self.moves, "partitions changed owner"),
@@ -77,13 +77,6 @@ class Summary:
             f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",
             style="bold red",
         )
-
-    def _of_duplicates(self) -> str:
-        if not self.duplicates:
-            return ""
-        if self.unexplained:
-            return f"{self.unexplained:,} of them without a kill, which should not be"
-        return "all of them after a kill, of what was not saved yet"
 
     def _lag(self) -> tuple[str, str]:
         if self.lag_p50_ms is None or self.lag_p99_ms is None:

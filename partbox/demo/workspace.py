@@ -97,7 +97,6 @@ def workspace(
 
 
 def is_there(conn: Connection[Any], schema: str) -> bool:
-    """True if the schema exists."""
     return conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None
 
 
@@ -109,14 +108,13 @@ def drop(conn: Connection[Any], schema: str) -> None:
 @contextmanager
 def _temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder. As root, one that the user who runs the server can pass through."""
-    root = os.geteuid() == 0
-    places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
-    open_ones = [place for place in places if place.is_dir() and not (root and server_user.closed(place))]
-    if not open_ones:
-        raise SettingsError(f"{places[0]} is closed to other users: set TMPDIR to a folder that they can enter")
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=open_ones[0]))
+    places = server_user.temporary_folders()
+    if not places:
+        usual = tempfile.gettempdir()
+        raise SettingsError(f"{usual} is closed to other users: set TMPDIR to a folder that they can enter")
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=places[0]))
     try:
-        if root:
+        if os.geteuid() == 0:
             folder.chmod(0o755)
         yield folder
     finally:

@@ -1,28 +1,25 @@
 """Processes of others: what they are, and signals to them."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 import psutil
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def arguments(pid: int) -> list[str]:
     """The command line of a process; empty if there is none."""
-    try:
-        return psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return []
+    return _asked(pid, psutil.Process.cmdline, [])
 
 
 def children(parent: int) -> list[int]:
-    """The pids of the processes whose parent is `parent`."""
-    try:
-        return [child.pid for child in psutil.Process(parent).children()]
-    except psutil.Error:
-        return []
+    return [child.pid for child in _asked(parent, psutil.Process.children, ())]
 
 
 def group(leader: int) -> list[int]:
@@ -32,16 +29,15 @@ def group(leader: int) -> list[int]:
 
 def alive(pid: int) -> bool:
     """False if the process has ended, also if nobody has collected it yet."""
-    return _status(pid) not in (None, *ENDED)
+    return _asked(pid, psutil.Process.status, None) not in (None, *ENDED)
 
 
 def stopped(pid: int) -> bool:
     """True if the kernel says that it is stopped (SIGSTOP, a debugger)."""
-    return _status(pid) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return _asked(pid, psutil.Process.status, None) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def signal_all(pids: Iterable[int], signal: int) -> None:
-    """Send `signal` to each process that still exists."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal)
@@ -54,8 +50,9 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-def _status(pid: int) -> str | None:
+def _asked(pid: int, question: Callable[[psutil.Process], T], otherwise: U) -> T | U:
+    """The answer about a process, `otherwise` if there is none to ask about."""
     try:
-        return psutil.Process(pid).status()
+        return question(psutil.Process(pid))
     except psutil.Error:
-        return None
+        return otherwise

@@ -33,7 +33,8 @@ def binaries(pgdata: Path | None = None) -> Path:
     made_by = pgdata / "PG_VERSION" if pgdata else None
     wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
     found = {}
-    for rank, folders in enumerate((_of_machine(), _of_wheels())):
+    machine = (folder for pattern in MACHINE for folder in Path("/").glob(pattern))
+    for rank, folders in enumerate((machine, _of_wheels())):
         for folder in folders:
             version = _version(folder / "postgres")
             if version >= (OLDEST,):
@@ -51,11 +52,6 @@ def _of_wheels() -> Iterator[Path]:
         spec = importlib.util.find_spec(wheel)
         for place in (spec and spec.submodule_search_locations) or ():
             yield from Path(place).glob("pginstall*/bin")
-
-
-def _of_machine() -> Iterator[Path]:
-    for pattern in MACHINE:
-        yield from Path("/").glob(pattern)
 
 
 @cache

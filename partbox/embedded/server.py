@@ -158,7 +158,12 @@ class Server:
         """Make the database under another name first, so that an interrupted start leaves none half made."""
         if self._pgdata.exists():
             return
-        _check_room(self.data)
+        free = shutil.disk_usage(self.data).free
+        if free < _ROOM_NEEDED:
+            raise SettingsError(
+                f"the disc of {self.data} has {free >> 20} MB free and a new database needs {_ROOM_NEEDED >> 20} MB: "
+                "free some, or name a folder elsewhere"
+            )
         new = self.data / "pgdata.new"
         shutil.rmtree(new, ignore_errors=True)
         server_user.private_folder(new, self._programs.user)
@@ -214,15 +219,6 @@ def _check_folder(data: Path) -> None:
         raise SettingsError(f"{data} belongs to another user: name another folder for the database")
     if not (data / "start.lock").exists() and any(data.iterdir()):
         raise SettingsError(f"{data} holds other files: name a new or empty folder for the database")
-
-
-def _check_room(data: Path) -> None:
-    free = shutil.disk_usage(data).free
-    if free < _ROOM_NEEDED:
-        raise SettingsError(
-            f"the disc of {data} has {free >> 20} MB free and a new database needs {_ROOM_NEEDED >> 20} MB: "
-            "free some, or name a folder elsewhere"
-        )
 
 
 def _wait(check: Callable[[], bool], failure: str) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import subprocess
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,12 @@ def closed(path: Path) -> Path | None:
     """The outermost existing folder on the way to and including `path` that other users cannot enter, or None."""
     way = [folder for folder in (*reversed(path.parents), path) if folder.exists()]
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
+
+
+def temporary_folders() -> list[Path]:
+    """Folders for temporary files that the server's user can enter, the usual one first."""
+    folders = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    return [each for each in folders if each.is_dir() and (os.geteuid() != 0 or closed(each) is None)]
 
 
 def open_folder(path: Path) -> Path:

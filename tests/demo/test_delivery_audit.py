@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from partbox.demo.audit import DeliveryAudit
-from partbox.demo.recorder import DELIVERY, STEPS, DemoRecorder
+from partbox.demo.audit import DELIVERY, STEPS, DeliveryAudit, DemoRecorder
 
 
 @dataclass
