@@ -35,7 +35,7 @@ from partbox.embedded import processes
 from partbox.embedded.server import Server
 from partbox.interceptors import hooks
 from partbox.observe.logs import log_event as telling
-from partbox.testing.workspace import TestServer
+from partbox.testing.servers import TestServer
 
 pytest_plugins = ["full_notification_queue", "pytester", "run_size", "slowest_tests"]
 

@@ -5,6 +5,7 @@ It stands beside the package, and imports it in its fixtures alone: a run that u
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
     from partbox import Outbox
     from partbox.testing import Kit
     from partbox.testing.databases import Shelf
-    from partbox.testing.servers import Prepare
+    from partbox.testing.servers import Prepare, TestServer
     from partbox.testing.sessions import Sessions
-    from partbox.testing.workspace import TestServer
 
-KEPT = "PARTBOX_TEST_ORIGINALS"  # as partbox.testing.workspace names it
+KEPT = "PARTBOX_TEST_ORIGINALS"  # as partbox.testing.servers names it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +45,7 @@ def _forget() -> None:
     from tempfile import gettempdir
 
     if any(os.path.exists(os.path.join(place, name)) for place in (gettempdir(), "/tmp", "/var/tmp")):
-        from partbox.testing.workspace import forget_kept
+        from partbox.testing.servers import forget_kept
 
         forget_kept(name)
 
@@ -76,7 +76,7 @@ def partbox_server(
     pytestconfig: pytest.Config, partbox_outbox: "Outbox", partbox_prepare: "Prepare | None"
 ) -> "Iterator[TestServer]":
     """The server of the run: `dsn`, and `template`, the database that tests get clones of."""
-    from partbox.testing.workspace import server_of
+    from partbox.testing.servers import server_of
 
     dsn = pytestconfig.getoption("--partbox-dsn") or pytestconfig.getini("partbox_dsn")
     with server_of(dsn, partbox_outbox.settings.schema_name, partbox_prepare) as server:
@@ -95,9 +95,9 @@ def partbox_sessions() -> "Iterator[Sessions | None]":
 
 @pytest.fixture(scope="session")
 def _partbox_shelf(partbox_server: "TestServer", partbox_sessions: "Sessions | None") -> "Iterator[Shelf]":
-    from partbox.testing.workspace import shelf_of
+    from partbox.testing.databases import Shelf
 
-    with shelf_of(partbox_server, partbox_sessions) as shelf:
+    with closing(Shelf(partbox_server.dsn, partbox_server.template, partbox_sessions)) as shelf:
         yield shelf
 
 

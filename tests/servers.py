@@ -34,35 +34,35 @@ def binaries() -> Path:
 @contextmanager
 def new_server(options: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
     """A server with the database TEMPLATE."""
-    with originals().copied(_with_template(), options, binaries()) as server:
+    with originals().copied(_with_template(), options) as server:
         yield server
 
 
 @contextmanager
 def bare_server() -> Iterator[Server]:
     """A server as initdb has made it."""
-    with originals().copied(originals().bare(binaries()), binaries=binaries()) as server:
+    with originals().copied(originals().bare()) as server:
         yield server
 
 
 def initialise(folder: Path) -> None:
     """Make what a first start of PostgreSQL 18 would make there."""
-    copy(originals().bare(), folder)
+    copy(Originals(originals().folder).bare(), folder)
 
 
 def _with_template() -> Path:
     def make(folder: Path) -> None:
-        server = originals().server(folder, originals().bare(binaries()), binaries=binaries())
+        server = originals().server(folder, originals().bare())
         migrated(server.start(), TEMPLATE)
         server.stop()
 
-    return originals().kept("template", make, binaries())
+    return originals().kept("template", make)
 
 
 @cache
 def originals() -> Originals:
     """The run's data that servers are copied from; asked for before a test changes the environment."""
-    return Originals(Path(os.environ[KEPT]), OPTIONS)
+    return Originals(Path(os.environ[KEPT]), binaries())
 
 
 @contextmanager

@@ -10,15 +10,14 @@ class OrderTest(PartboxTestCase):
 
 import atexit
 import unittest
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, ClassVar
 
 from partbox.outbox import Outbox
 from partbox.testing.databases import Shelf
 from partbox.testing.kit import Kit
-from partbox.testing.servers import Prepare
+from partbox.testing.servers import Prepare, server_of
 from partbox.testing.sessions import Sessions
-from partbox.testing.workspace import server_of, shelf_of
 
 if TYPE_CHECKING:
     _Case = unittest.TestCase
@@ -66,6 +65,7 @@ def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
             atexit.register(_stack.close)
         sessions = Sessions()
         _stack.callback(sessions.close)
-        shelf = _stack.enter_context(shelf_of(_stack.enter_context(server_of(None, schema, prepare)), sessions))
+        server = _stack.enter_context(server_of(None, schema, prepare))
+        shelf = _stack.enter_context(closing(Shelf(server.dsn, server.template, sessions)))
         _shelves[key] = shelf, sessions
     return _shelves[key]

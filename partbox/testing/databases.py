@@ -8,7 +8,7 @@ they begin anew with each test. Without the rights for that, and on PostgreSQL 1
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, LiteralString
 from uuid import uuid4
@@ -79,9 +79,8 @@ class Shelf:
         self._lent.uses -= 1
         kept = False
         try:
-            kept = self._lent.uses > 0 and self._put_back(self._lent)
-        except InsufficientPrivilege:  # a role that cannot count anew
-            kept = False
+            with suppress(InsufficientPrivilege):  # a role that cannot count anew
+                kept = self._lent.uses > 0 and self._put_back(self._lent)
         finally:  # also if it cannot be told: the next test gets another one
             if not kept:
                 self._discard()

@@ -1,17 +1,17 @@
 """A handler's event without a database."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Unpack
 
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent, Event
+from partbox.events.delivered import EPOCH
 from partbox.events.event import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.fields import fields_of
 from partbox.publish.publisher import NOT_GIVEN, event_of
 
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_PAYLOAD = 1 << 30
 
 
@@ -60,8 +60,4 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _moment(value: datetime | None) -> bytes | None:
     """Microseconds since 2000, as the database sends them."""
-    if value is None:
-        return None
-    passed = value - _EPOCH
-    microseconds = (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
-    return microseconds.to_bytes(8, signed=True)
+    return None if value is None else ((value - EPOCH) // timedelta(microseconds=1)).to_bytes(8, signed=True)

@@ -11,8 +11,7 @@ from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
 from partbox.outbox import Outbox
-from partbox.testing.outcome_observer import Noting
-from partbox.testing.outcomes import Drained
+from partbox.testing.outcomes import Drained, OutcomeNotes
 from partbox.testing.stepping import Await
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop
@@ -21,8 +20,8 @@ from partbox.worker.delivering.reports import Reports
 
 def hand(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
     """Hand these over, one after the other; `conn` is for transactional handlers."""
-    noting = Noting(lambda _: None)
-    observers = Observers([*outbox.handlers.observers, noting])
+    notes = OutcomeNotes()
+    observers = Observers([*outbox.handlers.observers, notes])
     limit, interceptors = outbox.settings.error_limit, outbox.handlers.interceptors
     routes = {
         name: outbox.handlers.routes(name, outbox.settings).map(
@@ -35,9 +34,9 @@ def hand(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: 
         endpoint, started = mine[event.event_type, event.aggregate_type], time.monotonic()
         result = _result(endpoint, event, conn, await_it)
         Reports(observers, mine).settled(event, endpoint.judge(event, result, started), result)
-        if noting.fatal is not None:
-            raise noting.fatal
-    return Drained(noting.settlements())
+        if notes.fatal is not None:
+            raise notes.fatal
+    return Drained(notes.outcomes)
 
 
 def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Await) -> object:
@@ -45,22 +44,17 @@ def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Awai
     if endpoint.kind is Kind.TRANSACTIONAL and conn is None:
         raise PartboxError(f"{handler.name} is transactional: pass the connection that it is to use, conn=…")
     given: Any = [event] if handler.max_size is not None else event
-    result: object
+    result: object = None
+
+    async def call() -> None:
+        nonlocal result
+        result = await EventLoop.call(endpoint.call, given, handler.timeout)
+
     if handler.is_async:
-        result = _awaited(endpoint, given, await_it)
+        await_it(call())
     else:
         try:
             result = endpoint.call(given, conn) if endpoint.kind is Kind.TRANSACTIONAL else endpoint.call(given)
         except BaseException as error:  # also SystemExit: it is the handler's error
             result = error
     return result[0] if handler.max_size is not None and isinstance(result, list) and len(result) == 1 else result
-
-
-def _awaited(endpoint: Endpoint, given: Any, await_it: Await) -> object:
-    results: list[object] = []
-
-    async def call() -> None:
-        results.append(await EventLoop.call(endpoint.call, given, endpoint.handler.timeout))
-
-    await_it(call())
-    return results[0]

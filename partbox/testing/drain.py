@@ -1,28 +1,29 @@
-"""One drain: delivers the events that are due now, one at a time, in the order of the log.
+"""Drains: each delivers the events that are due now, one at a time, in the order of the log.
 
-It is a worker without threads, which owns the partitions with due events while it runs.
+A drain is a worker without threads, which owns the partitions with due events while it runs. The drains of an outbox
+follow one another on connections that are kept between them.
 """
 
+import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Coroutine
 from math import inf
-from typing import NamedTuple
+from typing import Any
 from uuid import UUID
 
 from partbox import __version__
-from partbox.codecs import Codecs
 from partbox.db import session
+from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import instances
 from partbox.errors import PartboxError
 from partbox.events import Claim, DeliveredEvent
-from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.settings import Settings
+from partbox.outbox import Outbox
 from partbox.testing import statements
-from partbox.testing.outcome_observer import Noting
-from partbox.testing.outcomes import Drained, Settled
+from partbox.testing.outcomes import Drained, OutcomeNotes, Settled
+from partbox.testing.sessions import NAME, Sessions
 from partbox.testing.stepping import Await, Stepped
 from partbox.worker.owning.slot import STOPPING, Slot
 from partbox.worker.session import Session
@@ -32,51 +33,102 @@ MOST = 10_000
 """The maximum number of events of one drain: more mean a handler that publishes what it handles."""
 
 
-class Connections(NamedTuple):
-    """Those of a drain: of its membership, of its reading and saving, and of the effects of transactional handlers."""
+class Drainer:
+    """Drains an outbox in the caller's thread, or beside the caller's event loop."""
 
-    membership: WatchedConnection
-    log: WatchedConnection
-    effects: WatchedConnection | None
-    checked: bool
-    """An earlier drain has found that the schema is one that this program can work on."""
+    def __init__(self, outbox: Outbox, dsn: str, sessions: Sessions | None = None) -> None:
+        self.outbox = outbox
+        self._dsn = dsn
+        self._sessions = sessions or Sessions()
+        self._stay = sessions is not None
+        self._effects: WatchedConnection | None = None
+        self._runner: asyncio.Runner | None = None
 
+    def drain(self, subscription: str) -> Drained:
+        """Handlers that are `async def` run in an event loop that is kept until `close`."""
+        if asyncio._get_running_loop() is not None:
+            raise PartboxError("drain() would block the event loop that runs here: use `await kit.drain_async()`")
+        return self._drain(subscription, self.await_it)
 
-Connect = Callable[[bool], Connections]
-"""Gives the connections; True: with one for effects."""
+    async def drain_async(self, subscription: str) -> Drained:
+        """Drain; `async def` handlers run in the event loop of the caller, others in a thread."""
+        loop = asyncio.get_running_loop()
+
+        def await_it(walk: Coroutine[Any, Any, None]) -> None:
+            asyncio.run_coroutine_threadsafe(walk, loop).result()
+
+        return await asyncio.to_thread(self._drain, subscription, await_it)
+
+    def await_it(self, walk: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end, in that loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        self._runner.run(walk)
+
+    def connection(self, role: str = "membership") -> WatchedConnection:
+        """The connection of drains for this, while none runs; in autocommit."""
+        return self._sessions.get(self._dsn, self.outbox.settings, role)
+
+    def is_checked(self, conn: WatchedConnection) -> bool:
+        """True if an earlier drain has found there that the schema is one that this program can work on."""
+        return not self._sessions.first_of(conn, self.outbox.settings.schema_name)
+
+    def effects(self) -> WatchedConnection:
+        """The connection of transactional handlers. It is not kept: they may change its session."""
+        if self._effects is None or self._effects.closed:
+            settings = self.outbox.settings
+            self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)
+        return self._effects
+
+    def close(self) -> None:
+        """Close the event loop, and the connections that are not to stay."""
+        self._disconnect(self._stay)
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
+    def _drain(self, subscription: str, await_it: Await) -> Drained:
+        self.outbox.handlers.require(subscription, self.outbox.settings)
+        drain = Drain(self, subscription, await_it)
+        try:
+            return drain.run()
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _disconnect(self, stay: bool = False) -> None:
+        """Close the connections, but those that `stay`; the next drain opens others."""
+        effects, self._effects = self._effects, None
+        if effects is not None:
+            effects.close()
+        if not stay:
+            self._sessions.close()
 
 
 class Drain:
-    """Runs once. `connect` gives its connections, new ones after one was lost."""
+    """Runs once, on connections of `drainer`: new ones after one was lost."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        handlers: Handlers,
-        codecs: Codecs,
-        subscription: str,
-        connect: Connect,
-        await_it: Await,
-    ) -> None:
-        self._schema = settings.schema_name
-        self._codecs = codecs
+    def __init__(self, drainer: Drainer, subscription: str, await_it: Await) -> None:
+        outbox = drainer.outbox
+        self._drainer = drainer
+        self._schema = outbox.settings.schema_name
+        self._codecs = outbox.codecs
         self._subscription = subscription
-        self._connect = connect
         self._slot = Slot.local()
-        self._noting = Noting(lambda events: self._stepper.ran(events))
+        self._notes = notes = OutcomeNotes()
         self._worker = worker = Stepped(
-            settings,
-            handlers,
-            codecs,
+            outbox.settings,
+            outbox.handlers,
+            outbox.codecs,
             self._slot,
             subscription=subscription,
             concurrency=1,
             dsn=_none,
             isolates=False,
-            observers=Observers([*handlers.observers, self._noting]),
+            observers=Observers([*outbox.handlers.observers, notes]),
         )
         self._stepper = worker.dispatcher
-        self._stepper.awaiting(await_it)
+        self._stepper.prepare(await_it, notes.ran)
         self._poller = worker.poller
         self._transactor = worker.poller.transactor
         if self._transactor is not None:
@@ -90,21 +142,22 @@ class Drain:
         self._slot.trust_until(inf, inf)
         try:
             self._worker.start()
-            if not self._assign():
+            if self._assign():
+                self._begin()
+                while self._round() and self._assign():
+                    pass
+                self._release()
+            else:
                 session.require(self._conn, self._schema, self._subscription)
-                return self._leave([])
-            self._begin()
-            while self._round() and self._assign():
-                pass
-            self._release()
-            return self._leave(self._noting.settlements())
+            return self._leave()
         except BaseException:
             self._give_up()
             raise
 
     def _open(self) -> None:
-        self._conn, log, effects, self._checked = self._connect(self._transactor is not None)
-        self._session = Session(log, log, effects)
+        self._conn, log = self._drainer.connection(), self._drainer.connection("log")
+        self._session = Session(log, log, self._drainer.effects() if self._transactor is not None else None)
+        self._checked = self._drainer.is_checked(log)
 
     def _check(self) -> None:
         """Check that nobody else delivers; dead processes own nothing once their lease has ended."""
@@ -142,16 +195,12 @@ class Drain:
         """Claim, read, deliver, save; False if there was nothing to do."""
         self._poller.tick_next()
         brought = self._poller.look(self._session)
-        stepped = self._step_all()
-        return (self._save() or stepped or brought) and self._noting.fatal is None
-
-    def _step_all(self) -> bool:
         stepped = False
-        while self._noting.fatal is None and self._step():
+        while self._notes.fatal is None and self._step():
             stepped = True
-            if len(self._noting) > MOST:
+            if len(self._notes.outcomes) > MOST:
                 raise PartboxError(f"drain() has delivered {MOST} events and more come: a handler publishes them")
-        return stepped
+        return (self._save() or stepped or brought) and self._notes.fatal is None
 
     def _step(self) -> bool:
         """The event of the lowest id, or the move of its lane to the transactional ones."""
@@ -166,12 +215,12 @@ class Drain:
     def _transact(self) -> bool:
         """True if a transactional handler got its event."""
         assert self._transactor is not None
-        before = len(self._noting)
+        before = len(self._notes.outcomes)
         ended = self._transactor.once()
         if self._poller.broken:  # its transaction has failed: what was read is read again
             self._open()
             self._begin()
-        return ended and len(self._noting) > before
+        return ended and len(self._notes.outcomes) > before
 
     def _save(self) -> bool:
         if not self._worker.holdings.dirty:
@@ -187,23 +236,26 @@ class Drain:
             self._poller.look(self._session)
             self._save()
 
-    def _leave(self, settled: list[Settled]) -> Drained:
-        held = self._held({each.event.id for each in settled}) if _has_parked(settled) else []
+    def _leave(self) -> Drained:
+        """End the membership; the outcomes, behind them the events that were held."""
+        outcomes = self._notes.outcomes
+        held = self._held() if any(each.state not in ("done", "ignored") for each in outcomes) else []
         statements.leave(self._conn, self._schema, self._subscription, self._me)
-        if self._noting.fatal is not None:
-            raise self._noting.fatal
-        return Drained([*settled, *held])
+        if self._notes.fatal is not None:
+            raise self._notes.fatal
+        return Drained([*outcomes, *held])
 
-    def _held(self, known: set[int]) -> list[Settled]:
+    def _held(self) -> list[Settled]:
         found = statements.held(self._conn, self._schema, self._subscription, self._me)
         claims = {each.epoch: Claim(each.epoch, self._subscription, self._codecs) for each in found}
-        events = [(DeliveredEvent(each.row, claims[each.epoch], each.attempts + 1), each) for each in found]
-        return [Settled(event, None, "held", each.attempts) for event, each in events if event.id not in known]
+        events = [DeliveredEvent(each.row, claims[each.epoch], each.attempts + 1) for each in found]
+        ran = self._notes.ran
+        return [Settled(event, None, "held", event.attempt - 1) for event in events if event.id not in ran]
 
     def _give_up(self) -> None:
         """Release the owned partitions as at a graceful stop: none becomes suspect."""
         try:
-            conn = self._connect(False).membership
+            conn = self._drainer.connection()
             instances.leave(conn, self._schema, self._me)
             instances.bury(conn, self._schema, [self._me], known_dead=True)
             statements.leave(conn, self._schema, self._subscription, self._me)
@@ -213,7 +265,3 @@ class Drain:
 
 def _none() -> str:
     raise AssertionError("a drain has its own connections")
-
-
-def _has_parked(settled: list[Settled]) -> bool:
-    return any(each.state not in ("done", "ignored") for each in settled)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
-from types import TracebackType
 from typing import Any, Unpack
 from uuid import UUID
 
@@ -18,7 +17,7 @@ from partbox.outbox import Outbox
 from partbox.publish.publisher import NOT_GIVEN
 from partbox.testing import outbox_override, statements
 from partbox.testing.direct_delivery import hand
-from partbox.testing.drainer import Drainer
+from partbox.testing.drain import Drainer
 from partbox.testing.outbox_override import Error, Faults
 from partbox.testing.outcomes import Drained
 from partbox.testing.placing import Placing, State, place
@@ -173,7 +172,5 @@ class Kit:
     def __enter__(self) -> "Kit":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

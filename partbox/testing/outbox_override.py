@@ -14,7 +14,6 @@ from partbox.events import DeliveredEvent
 from partbox.events.checks import kind
 from partbox.handlers import Handlers
 from partbox.outbox import Outbox
-from partbox.publish import PublishHooks
 from partbox.sinks.sink import Sink
 from partbox.testing.sink import RecordingSink, StandIn
 
@@ -29,7 +28,7 @@ class _Fault:
 
 
 class Faults:
-    """Raises the injected errors before a handler runs."""
+    """An interceptor: raises the injected errors before a handler runs."""
 
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
@@ -43,7 +42,6 @@ class Faults:
         self._faults.append(_Fault(None if event_type is None else kind("event_type", event_type), error, times))
 
     def before(self, event: DeliveredEvent) -> None:
-        """Called before each event, by the worker."""
         for fault in self._faults:
             if fault.event_type in (None, event.event_type):
                 fault.times -= 1
@@ -52,16 +50,14 @@ class Faults:
                 raise fault.error
 
 
-Restore = Callable[[], None]
-
-
-def point(outbox: Outbox, dsn: str, faults: Faults) -> Restore:
+def point(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
     """Point the outbox at this database, with these faults around its handlers; return the undo."""
     before = dict(vars(outbox))
     outbox._database = OutboxDatabase(dsn, outbox.settings)
-    outbox._hooks = _own_hooks(outbox._hooks)
+    outbox._hooks, outbox.handlers = copy(outbox._hooks), copy(outbox.handlers)
+    outbox._hooks._of = dict(outbox._hooks._of)
     outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
-    outbox.handlers = _own(outbox.handlers)
+    outbox.handlers._registered = dict(outbox.handlers._registered)
     outbox.handlers.interceptors = (*outbox.handlers.interceptors, faults)
 
     def restore() -> None:
@@ -79,15 +75,3 @@ def record(handlers: Handlers, sink: RecordingSink) -> int:
         registered = handlers._registered[key]
         handlers._registered[key] = replace(registered, call=each.handle, close=None, observed_by=each.observed_by)
     return len(found)
-
-
-def _own(handlers: Handlers) -> Handlers:
-    own = copy(handlers)
-    own._registered = dict(handlers._registered)
-    return own
-
-
-def _own_hooks(hooks: PublishHooks) -> PublishHooks:
-    own = copy(hooks)
-    own._of = dict(hooks._of)
-    return own

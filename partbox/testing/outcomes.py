@@ -1,15 +1,22 @@
-"""The outcomes of a drain."""
+"""The outcomes of a drain, and the observer that notes them."""
 
-from dataclasses import dataclass
-from typing import Literal
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 from partbox.events import DeliveredEvent
+from partbox.observe import Observer
+from partbox.protocol.verdict import Verdict
 
 State = Literal["done", "ignored", "retrying", "deferred", "held", "dead"]
 """done: the handler succeeded. ignored: it failed, and its `on_error` ignores that. retrying: it will be retried.
 deferred: put off by the handler, or by an open circuit. held: behind another event of its aggregate. dead: given up."""
 
 LONGEST = 200  # characters of a reason in a line
+NOT_FATAL = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""Errors that are the handler's own; any other (Ctrl-C, pytest.fail, a timeout of pytest) also ends the drain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,3 +82,41 @@ class Drained(list[Settled]):
 
     def __repr__(self) -> str:
         return f"<drained:\n{self}\n>"
+
+
+class OutcomeNotes(Observer):
+    """Notes the outcome of each event of a drain, in order; `ran` has the ids of these events."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Settled] = []
+        self.ran: set[int] = set()
+        self.fatal: BaseException | None = None
+        self._raised: dict[int, BaseException] = {}
+
+    @contextmanager
+    def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._raised.update((event.id, error) for event in events)
+            if not isinstance(error, NOT_FATAL):
+                self.fatal = self.fatal or error
+            raise
+
+    def settled(self, event: DeliveredEvent, handler: str, verdict: Verdict | None) -> None:
+        error = self._raised.pop(event.id, None)
+        if verdict is None:
+            state, reason = ("done", None) if error is None else ("ignored", repr(error))
+            outcome = Settled(event, handler, state, error=error, reason=reason)  # type: ignore[arg-type]
+        else:
+            named: Any = verdict.state if verdict.state in get_args(State) else "held"
+            outcome = Settled(event, handler, named, verdict.attempts, verdict.delay, error, verdict.error)
+        self.outcomes.append(outcome)
+        self.ran.add(event.id)
+
+    def parked(
+        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
+    ) -> None:
+        places = (place for place, each in enumerate(self.outcomes) if each.event is event)
+        if error is not None and (place := max(places, default=None)) is not None:
+            self.outcomes[place] = replace(self.outcomes[place], error=error)

@@ -37,20 +37,16 @@ class Placing:
 
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
         """The columns of the parked row; whether it blocks its key is as the options of its handler say."""
-        due = from_now(self.due) if self.due is not None else 0.0 if self.state in _TIMED else None
+        handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
+        waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
+        blocks = {"retrying": waits, "deferred": waits, "held": True, "ready": True, "dead": dead_waits}
         return {
             "state": self.state,
-            "blocks": self._blocks(outbox, event, subscription),
+            "blocks": blocks.get(self.state, False),
             "attempts": int(self.state in _TRIED) if self.attempts is None else self.attempts,
-            "due": due,
+            "due": from_now(self.due) if self.due is not None else 0.0 if self.state in _TIMED else None,
             "error": self.error,
         }
-
-    def _blocks(self, outbox: Outbox, event: Event, subscription: str) -> bool:
-        handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
-        if self.state in ("retrying", "deferred"):
-            return handler.on_failure == "block"
-        return self.state in ("held", "ready") or (self.state == "dead" and handler.on_dead == "block")
 
 
 def place(

@@ -1,12 +1,17 @@
-"""Servers for tests: each starts from a copy of data that the first one made, since initdb takes a second."""
+"""Servers for tests: each starts from a copy of data that the first one made, since initdb takes a second.
 
+`server_of` has the template of a run, of which each test in turn gets a clone.
+"""
+
+import atexit
 import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import LiteralString
@@ -16,6 +21,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from partbox.db.connect import DsnSource
 from partbox.db.schema.migrate import migrate
 from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import programs, server_user
@@ -26,20 +32,18 @@ OPTIONS = {"fsync": "off", "max_connections": "200", "max_prepared_transactions"
 """No test outlives the machine; several use the server at once; two-phase commit can be tested."""
 UNDISTURBED = {"autovacuum_naptime": "1d"}
 """A database of many tests would be analysed at some time or other, and its plans change with that."""
+KEPT = "PARTBOX_TEST_ORIGINALS"
+"""The variable with the name of the folder of data that the servers of a run are copied from."""
+DSN = "PARTBOX_TEST_DSN"
+"""The variable with the DSN of a server to use instead of an embedded one."""
 
 Prepare = Callable[[str], object]
 """Makes an application's own tables in the database of a DSN."""
 
 
-def places() -> list[Path]:
-    """Folders that the server's user can enter."""
-    parents = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
-    return [parent for parent in parents if os.geteuid() != 0 or server_user.closed(parent) is None]
-
-
 def free_path() -> Path:
     """A path for a server's data that does not exist yet: short, and below folders that everybody can enter."""
-    return places()[0] / f"pb-{uuid4().hex[:8]}"
+    return server_user.temporary_folders()[0] / f"pb-{uuid4().hex[:8]}"
 
 
 @contextmanager
@@ -53,27 +57,32 @@ def new_folder() -> Iterator[Path]:
 
 
 class Originals:
-    """Data that servers are copied from, in a folder that all processes of a run share."""
+    """Data that servers are copied from, in a folder that all processes of a run share.
 
-    def __init__(self, folder: Path, options: Mapping[str, str] = MappingProxyType(OPTIONS)) -> None:
+    `binaries` are PostgreSQL's programs, those of the wheel unless given.
+    """
+
+    def __init__(self, folder: Path, binaries: Path | None = None) -> None:
         self.folder = server_user.open_folder(folder)
-        self._options = options
+        self._given = binaries
 
-    def bare(self, binaries: Path | None = None) -> Path:
-        """A cluster made by initdb; `binaries` are PostgreSQL's programs, those of the wheel unless given."""
-        found = binaries or programs.binaries()
+    @cached_property
+    def _binaries(self) -> Path:
+        return self._given or programs.binaries()
+
+    def bare(self) -> Path:
+        """A cluster made by initdb."""
 
         def make(folder: Path) -> None:
-            server = Server(server_user.open_folder(folder), binaries=found, options=self._options)
+            server = Server(server_user.open_folder(folder), binaries=self._binaries, options=OPTIONS)
             server.start()
             server.stop()
 
-        return self.kept("bare", make, found)
+        return self.kept("bare", make)
 
-    def kept(self, name: str, make: Callable[[Path], None], binaries: Path | None = None) -> Path:
+    def kept(self, name: str, make: Callable[[Path], None]) -> Path:
         """The data of that name, made on first use."""
-        found = binaries or programs.binaries()
-        folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(found)).hexdigest()[:8]}"
+        folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(self._binaries)).hexdigest()[:8]}"
         with locked(folder.with_suffix(".lock")):
             if not folder.exists():
                 new = folder.with_suffix(".new")
@@ -83,12 +92,10 @@ class Originals:
         return folder
 
     @contextmanager
-    def copied(
-        self, data: Path, options: Mapping[str, str] = MappingProxyType({}), binaries: Path | None = None
-    ) -> Iterator[Server]:
+    def copied(self, data: Path, options: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
         """A server that runs over a copy of this data; nothing of it is left."""
         with new_folder() as folder:
-            server = self.server(folder, data, options, binaries)
+            server = self.server(folder, data, options)
             server.start()
             try:
                 yield server
@@ -96,16 +103,10 @@ class Originals:
                 server.start()  # after a crash: to let PostgreSQL put its shared memory away
                 server.stop("immediate")
 
-    def server(
-        self,
-        folder: Path,
-        data: Path,
-        options: Mapping[str, str] = MappingProxyType({}),
-        binaries: Path | None = None,
-    ) -> Server:
+    def server(self, folder: Path, data: Path, options: Mapping[str, str] = MappingProxyType({})) -> Server:
         """A server over `folder` that does not run, with a copy of this data."""
         copy(data, folder)
-        return Server(folder, binaries=binaries or programs.binaries(), options={**self._options, **options})
+        return Server(folder, binaries=self._binaries, options={**OPTIONS, **options})
 
 
 def copy(data: Path, folder: Path) -> None:
@@ -134,3 +135,42 @@ def execute(dsn: str, statement: LiteralString, *names: str) -> None:
     """A statement with names in it, which no transaction may be around."""
     with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+@dataclass(frozen=True, slots=True)
+class TestServer:
+    """A server, by a role that may create databases, and the name of the template database of tests."""
+
+    __test__ = False  # for pytest, which takes its name for that of a class of tests
+
+    dsn: str
+    template: str
+
+
+@contextmanager
+def server_of(dsn: str | None, schema: str, prepare: Prepare | None = None) -> Iterator[TestServer]:
+    """The server of `dsn`, or of PARTBOX_TEST_DSN, or an embedded one; with a template for these tests."""
+    with ExitStack() as stack:
+        given = dsn or os.environ.get(DSN)
+        found = DsnSource(given)() if given else stack.enter_context(_embedded()).dsn
+        yield TestServer(found, stack.enter_context(new_template(found, schema, prepare)))
+
+
+def forget_kept(name: str) -> None:
+    """Delete the data that the servers of a run were copied from."""
+    for place in server_user.temporary_folders():
+        shutil.rmtree(place / name, ignore_errors=True)
+
+
+def _embedded() -> AbstractContextManager[Server]:
+    originals = Originals(_kept())
+    return originals.copied(originals.bare(), UNDISTURBED)
+
+
+@cache
+def _kept() -> Path:
+    """The folder named by the process that started the run; else made here, and deleted at the end."""
+    if KEPT not in os.environ:
+        os.environ[KEPT] = name = f"pb-{uuid4().hex[:8]}"
+        atexit.register(forget_kept, name)
+    return server_user.temporary_folders()[0] / os.environ[KEPT]

@@ -50,7 +50,6 @@ class Sessions:
         return self._own[1]
 
     def pids(self) -> list[int]:
-        """The server's processes of them."""
         return [conn.info.backend_pid for conn in self._all()]
 
     def flush(self) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from partbox.errors import UnrecoverableError
 from partbox.events import DeliveredEvent
-from partbox.sinks.message import Message
+from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import Result, Sink
-from partbox.sinks.topic import DEFAULT
 
 
 class RecordingSink(Sink):

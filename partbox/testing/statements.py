@@ -27,7 +27,6 @@ def published(conn: Connection[Any], schema: str) -> list[Row]:
 
 
 async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
-    """`published` on an asynchronous connection."""
     async with AsyncOwnCursor(conn) as cursor:
         await cursor.execute(query("testing_published", schema), binary=True)
         return await cursor.fetchall()

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from math import inf
 from typing import Any
 
-from partbox.events import DeliveredEvent
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.event_loop import EventLoop
@@ -43,9 +42,9 @@ class Stepper(Dispatcher):
         self._loop: _OneByOne = _OneByOne()
         self._ran: set[int] = set()
 
-    def awaiting(self, await_it: Await) -> None:
-        """Run async handlers by this."""
-        self._loop.await_it = await_it
+    def prepare(self, await_it: Await, ran: set[int]) -> None:
+        """Run async handlers by `await_it`; events whose ids are in `ran`, which grows, do not run again."""
+        self._loop.await_it, self._ran = await_it, ran
 
     def first(self) -> int | None:
         """The lowest id that waits and has not run yet, if any does."""
@@ -55,8 +54,11 @@ class Stepper(Dispatcher):
 
     def step(self) -> bool:
         """Hand over the event of the lowest id that waits and has not run yet; False if there is none."""
+        ready = self._ready
         with self._lock:
-            lane = self._take()
+            lane = self._first()
+            if lane is not None:
+                (ready.fresh if lane in ready.fresh else ready.due).remove(lane)
             lanes = self._begin([lane]) if lane is not None else []
         if not lanes:
             return False
@@ -67,10 +69,6 @@ class Stepper(Dispatcher):
         with self._lock:
             self._end(ended)
         return True
-
-    def ran(self, events: Iterable[DeliveredEvent]) -> None:
-        """These do not run again."""
-        self._ran.update(event.id for event in events)
 
     def _summon(self, runners: int) -> None:
         """No runners: `step` is called."""
@@ -91,12 +89,6 @@ class Stepper(Dispatcher):
         self._sort()
         heads = [next(filter(self._may_run, queue), None) for queue in (self._ready.fresh, self._ready.due)]
         return min((lane for lane in heads if lane is not None), key=_head, default=None)
-
-    def _take(self) -> Lane | None:
-        lane = self._first()
-        if lane is not None:
-            (self._ready.fresh if lane in self._ready.fresh else self._ready.due).remove(lane)
-        return lane
 
     def _sort(self) -> None:
         """By the ids of what they have at their heads; those that have nothing any more go first, and end."""

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from partbox.testing.workspace import TestServer
+from partbox.testing.servers import TestServer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -82,10 +82,10 @@ def test_states(partbox_kit):
 WHERE = """
 from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
-from partbox.testing import workspace
+from partbox.testing import servers
 
 def test_where_it_is(partbox_server):
-    there = [Path(conninfo_to_dict(partbox_server.dsn)["host"]).parent, workspace._kept()]
+    there = [Path(conninfo_to_dict(partbox_server.dsn)["host"]).parent, servers._kept()]
     assert all(path.exists() for path in there)
     Path("where").write_text("\\n".join(map(str, there)))
 """

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from statistics import median, quantiles
 from typing import TypeVar
 
@@ -17,8 +17,8 @@ from partbox.events import DeliveredEvent
 from partbox.outbox import Outbox
 from partbox.testing.databases import Shelf
 from partbox.testing.kit import Kit
+from partbox.testing.servers import server_of
 from partbox.testing.sessions import Sessions
-from partbox.testing.workspace import server_of, shelf_of
 
 TESTS = 100
 WARM = 5  # tests before those that count: a server and its sessions begin slowly
@@ -79,7 +79,8 @@ def run(tests: int = TESTS, dsn: str | None = None) -> KitBench:
         sessions = Sessions()
         stack.callback(sessions.close)
         server = stack.enter_context(server_of(dsn, "partbox"))
-        bench = KitBench(stack.enter_context(shelf_of(server, sessions)), sessions)
+        shelf = stack.enter_context(closing(Shelf(server.dsn, server.template, sessions)))
+        bench = KitBench(shelf, sessions)
         for _ in range(WARM):
             bench.test()
         bench.steps.clear()
