@@ -1,8 +1,7 @@
 """Publishing: events become records inside the caller's transaction, on the connection of whatever library."""
 
 from partbox.publish.adapter import Adapter, AsyncAdapter
-from partbox.publish.bell import Bell
-from partbox.publish.embedded_workers import EmbeddedWorkers
+from partbox.publish.bell import Bell, EmbeddedWorkers
 from partbox.publish.hooks import Moment, PublishHooks
 from partbox.publish.integrations import register
 from partbox.publish.publisher import Publisher

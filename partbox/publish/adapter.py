@@ -14,7 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from partbox.errors import PublishError
-from partbox.publish.steps import Copy, Row, Steps
+from partbox.publish import transaction_outcome
+from partbox.publish.steps import Copy, Row, Steps, answered, answered_async
 from partbox.publish.transaction_outcome import Call, EndReporter
 
 T = TypeVar("T")
@@ -75,6 +76,19 @@ class Library:
             self.on_commit(call)
 
 
+class Unreported(Library):
+    """The common part of adapters of libraries that report no end: `outbox.transaction(conn)` does, if it is open."""
+
+    def __init__(self, conn: Any) -> None:
+        self.conn = conn
+        self._end = transaction_outcome.of(conn)
+        self.tells = () if self._end is None else BOTH
+
+    def end_reporter(self) -> EndReporter:
+        assert self._end is not None
+        return self._end
+
+
 class Adapter(Library):
     """An adapter of a synchronous library: override `in_transaction` and `execute`, others where there is better."""
 
@@ -97,13 +111,7 @@ class Adapter(Library):
 
     def run(self, steps: Steps[T]) -> T:
         """Run the steps; return their result."""
-        answer = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            answer = step.through(self)
+        return answered(steps, lambda step: step.through(self))
 
 
 class AsyncAdapter(Library):
@@ -123,13 +131,7 @@ class AsyncAdapter(Library):
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
 
     async def run(self, steps: Steps[T]) -> T:
-        answer = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            answer = await step.through(self)
+        return await answered_async(steps, lambda step: step.through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
         """The outermost transaction, for `outbox.transaction(conn)`, if the library does not report its end."""

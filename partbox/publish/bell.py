@@ -1,22 +1,20 @@
-"""Asks whether a worker sleeps, and remembers that none does: see `partbox.protocol.bell`.
+"""Wakes workers: asks whether one sleeps, and remembers that none does, see `partbox.protocol.bell`; those that are
+embedded in the application it wakes itself when it has committed events for them.
 
 For each database that this process publishes into, as far as connections tell which: `Library.database`.
 """
 
+import threading
 import time
 from collections.abc import Collection, Hashable
-from typing import Any
-from weakref import WeakKeyDictionary
-
-from psycopg import AsyncConnection, Connection
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 from partbox.protocol.bell import ALL, Asking
+from partbox.publish.transaction import AnyConnection
 
 FEW = 16  # partitions that are rung for one by one
 MOST = 256  # databases that are remembered
-
-
-AnyConnection = Connection[Any] | AsyncConnection[Any]
 
 _places: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
 
@@ -75,3 +73,34 @@ def payloads(partitions: Collection[int]) -> list[str]:
     """The payloads to ring for these partitions: one each, or one for all workers if there are many."""
     different = sorted(set(partitions))
     return [ALL] if len(different) > FEW else [str(partition) for partition in different]
+
+
+class Wakeable(Protocol):
+    """An embedded worker, as publishers see it."""
+
+    def wake(self) -> None: ...
+
+
+class EmbeddedWorkers:
+    """Embedded workers, held weakly. Not sent to other processes, which have none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers: WeakSet[Wakeable] = WeakSet()
+
+    def register(self, worker: Wakeable) -> None:
+        with self._lock:
+            self._workers.add(worker)
+
+    def __bool__(self) -> bool:
+        return bool(self._workers)
+
+    def wake(self) -> None:
+        """Have them poll at once."""
+        with self._lock:
+            workers = [*self._workers]
+        for worker in workers:
+            worker.wake()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EmbeddedWorkers, ()

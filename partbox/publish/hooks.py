@@ -61,7 +61,6 @@ class PublishHooks:
             self._asynchronous = self._asynchronous or hook
 
     def at(self, moment: Moment) -> Sequence[Hook]:
-        """The hooks of that moment."""
         return self._of[moment]
 
     @property

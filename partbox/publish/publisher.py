@@ -22,8 +22,7 @@ from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.observe import Observers
 from partbox.publish import integrations, steps, transaction, transaction_outcome
 from partbox.publish.adapter import COMMIT, ROLLBACK, Library
-from partbox.publish.bell import Bell, place_of
-from partbox.publish.embedded_workers import EmbeddedWorkers
+from partbox.publish.bell import Bell, EmbeddedWorkers, place_of
 from partbox.publish.failures import Explained
 from partbox.publish.fields import all_fields, fields_of, parameters
 from partbox.publish.hooks import Moment, PublishHooks
@@ -68,7 +67,6 @@ class Publisher:
         return event.event_id
 
     async def publish_async(self, conn: AnyAsync, event: Event) -> UUID | None:
-        """`publish` on an asynchronous connection."""
         if not is_async_psycopg(conn) or self._is_special(event):
             return _id_of(event, await self._publish_async(conn, [event]))
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
@@ -90,7 +88,6 @@ class Publisher:
         return self._publish(conn, list(events))[1]
 
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event]) -> list[UUID | None]:
-        """`publish_many` on an asynchronous connection."""
         return (await self._publish_async(conn, list(events)))[1]
 
     def _publish(self, conn: AnySync, events: list[Event]) -> Batch:
@@ -146,11 +143,7 @@ class Publisher:
         return adapter.end_reporter()
 
     def _writing(
-        self,
-        events: list[Event],
-        adapter: Library,
-        reports: EndReporter | None,
-        tell: Callable[..., Any],
+        self, events: list[Event], adapter: Library, reports: EndReporter | None, tell: Callable[..., Any]
     ) -> steps.Steps[tuple[list[UUID | None], list[Event]]]:
         """Write the events; their ids, and those that were published."""
         batch = all_fields(events, self.codecs, self.max_payload)
@@ -173,7 +166,7 @@ class Publisher:
         """Register the hooks with the end of the transaction for the events just published."""
         mark = reports.savepoint_mark()
         if mark is not None:
-            yield steps.Execute(statements.publish_mark(self.schema), {"mark": str(mark)})
+            yield steps.Query(statements.publish_mark(self.schema), {"mark": str(mark)}, waits=False)
         if self.hooks.at(Moment.AFTER_COMMIT):
             reports.on_commit(partial(tell, Moment.AFTER_COMMIT))
         if self.hooks.at(Moment.AFTER_ROLLBACK):

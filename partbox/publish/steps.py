@@ -4,7 +4,7 @@ A publish is a generator of steps that is sent each step's answer; `run` and `ru
 an adapter on other libraries.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -19,72 +19,37 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
-class Carries(Protocol):
-    """An adapter, as steps see it: its answers, or awaitables of them."""
-
-    def execute(self, statement: str, parameters: Mapping[str, Any], /) -> Any: ...
-
-    def copy(self, step: "Copy", /) -> Any: ...
-
-
 class Statement(Protocol):
-    """A statement; its methods return its answer, `through` that of the adapter."""
+    """A statement; its methods return its answer, `through` that of the adapter, or an awaitable of it."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> Any: ...
 
-    def through(self, adapter: Carries) -> Any: ...
+    def through(self, adapter: Any) -> Any: ...
 
 
 Steps = Generator[Statement, Any, T]
 
 
 @dataclass(slots=True)
-class Execute:
-    """A statement without rows: in a pipeline nobody waits for it."""
-
-    statement: bytes
-    parameters: Mapping[str, Any]
-
-    def run(self, cursor: Cursor[Row]) -> None:
-        cursor.execute(self.statement, self.parameters)
-
-    async def run_async(self, cursor: AsyncCursor[Row]) -> None:
-        await cursor.execute(self.statement, self.parameters)
-
-    def through(self, adapter: Carries) -> Any:
-        return adapter.execute(self.statement.decode(), values.plain(self.parameters))
-
-
-@dataclass(slots=True)
 class Query:
-    """A statement with rows."""
+    """A statement with rows. Where `waits` is false nobody waits for them in a pipeline: None then."""
 
     statement: bytes
     parameters: Mapping[str, Any]
+    waits: bool = True
 
-    def run(self, cursor: Cursor[Row]) -> list[Row]:
-        return cursor.execute(self.statement, self.parameters).fetchall()
-
-    async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row]:
-        return await (await cursor.execute(self.statement, self.parameters)).fetchall()
-
-    def through(self, adapter: Carries) -> Any:
-        return adapter.execute(self.statement.decode(), values.plain(self.parameters))
-
-
-@dataclass(slots=True)
-class Inquiry(Query):
-    """A statement with rows that nobody waits for in a pipeline: None then."""
-
-    def run(self, cursor: Cursor[Row]) -> list[Row] | None:  # type: ignore[override] # None in a pipeline
+    def run(self, cursor: Cursor[Row]) -> Any:
         cursor.execute(self.statement, self.parameters)
-        return None if _is_pipelined(cursor) else cursor.fetchall()
+        return cursor.fetchall() if self.waits or not _is_pipelined(cursor) else None
 
-    async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:  # type: ignore[override] # as above
+    async def run_async(self, cursor: AsyncCursor[Row]) -> Any:
         await cursor.execute(self.statement, self.parameters)
-        return None if _is_pipelined(cursor) else await cursor.fetchall()
+        return await cursor.fetchall() if self.waits or not _is_pipelined(cursor) else None
+
+    def through(self, adapter: Any) -> Any:
+        return adapter.execute(self.statement.decode(), values.plain(self.parameters))
 
 
 @dataclass(slots=True)
@@ -101,31 +66,31 @@ class Insert:
 
     def run(self, cursor: Cursor[Row]) -> list[Row] | None:
         if _is_pipelined(cursor):
-            return self._unheard().run(cursor)
-        rows = self._waited().run(cursor)
+            cursor.execute(*self._unheard())
+            return None
+        cursor.execute(self._waited(), self.parameters)
         if cursor.rowcount < 1:
             cursor.execute(statements.refuse_unwritten(self.schema))
-        return rows
+        return cursor.fetchall() if self.rings else None
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:
         if _is_pipelined(cursor):
-            return await self._unheard().run_async(cursor)
-        rows = await self._waited().run_async(cursor)
+            await cursor.execute(*self._unheard())
+            return None
+        await cursor.execute(self._waited(), self.parameters)
         if cursor.rowcount < 1:
             await cursor.execute(statements.refuse_unwritten(self.schema))
-        return rows
+        return await cursor.fetchall() if self.rings else None
 
-    def through(self, adapter: Carries) -> Any:
+    def through(self, adapter: Any) -> Any:
         statement = statements.publish_ringing if self.rings else statements.publish_told
         return adapter.execute(statement(self.schema).decode(), values.plain(self.parameters))
 
-    def _waited(self) -> Execute | Inquiry:
-        if self.rings:
-            return Inquiry(statements.publish_ringing(self.schema), self.parameters)
-        return Execute(statements.publish(self.schema), self.parameters)
+    def _waited(self) -> bytes:
+        return statements.publish_ringing(self.schema) if self.rings else statements.publish(self.schema)
 
-    def _unheard(self) -> Inquiry:
-        return Inquiry(statements.publish_unheard(self.schema), {**self.parameters, "rings": self.rings})
+    def _unheard(self) -> tuple[bytes, Mapping[str, Any]]:
+        return statements.publish_unheard(self.schema), {**self.parameters, "rings": self.rings}
 
 
 @dataclass(slots=True)
@@ -151,7 +116,7 @@ class Copy:
                     await copy.write_row(row)
         return cursor.rowcount
 
-    def through(self, adapter: Carries) -> Any:
+    def through(self, adapter: Any) -> Any:
         return adapter.copy(self)
 
     def lines(self) -> Iterator[str]:
@@ -165,21 +130,29 @@ def _is_pipelined(cursor: Cursor[Row] | AsyncCursor[Row]) -> bool:
 
 def run(steps: Steps[T], cursor: Cursor[Row]) -> T:
     """Run the steps; return their result."""
-    answer = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        answer = step.run(cursor)
+    return answered(steps, lambda step: step.run(cursor))
 
 
 async def run_async(steps: Steps[T], cursor: AsyncCursor[Row]) -> T:
-    """`run` on an asynchronous cursor."""
-    answer = None
+    return await answered_async(steps, lambda step: step.run_async(cursor))
+
+
+def answered(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
+    """The result of the steps, each of which is sent its answer."""
+    last = None
     while True:
         try:
-            step = steps.send(answer)
+            step = steps.send(last)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        answer = await step.run_async(cursor)
+        last = answer(step)
+
+
+async def answered_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
+    last = None
+    while True:
+        try:
+            step = steps.send(last)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        last = await answer(step)

@@ -59,7 +59,6 @@ def settle(conn: Connection[Any]) -> None:
 
 
 async def settle_async(conn: AsyncConnection[Any]) -> None:
-    """`settle` on an asynchronous connection."""
     if needs_sync(conn):
         await sync_async(conn)
 
@@ -72,7 +71,6 @@ def sync(conn: Connection[Any]) -> None:
 
 
 async def sync_async(conn: AsyncConnection[Any]) -> None:
-    """`sync` on an asynchronous connection."""
     if is_pipelined(conn):
         async with conn.pipeline():
             pass

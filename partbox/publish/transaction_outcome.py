@@ -151,7 +151,6 @@ def reported(conn: Any) -> Iterator[TransactionEnd]:
 
 @asynccontextmanager
 async def reported_async(conn: Any) -> AsyncIterator[TransactionEnd]:
-    """`reported` on an asynchronous connection."""
     bare, end, error = _bare(conn), TransactionEnd(), None
     _open[id(bare)] = bare, end
     try:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from types import TracebackType
 from typing import Any
 
 import psycopg
@@ -50,19 +49,15 @@ class Scope:
         self._block = _own(self._dsn, self._threshold) if self._conn is None else _opened(self._conn)
         return self._block.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._block.__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._block.__exit__(*raised)
 
     async def __aenter__(self) -> AsyncConnection[Any]:
         self._async_block = _own_async(self._dsn, self._threshold) if self._conn is None else _opened_async(self._conn)
         return await self._async_block.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._async_block.__aexit__(kind, error, trace)
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        return await self._async_block.__aexit__(*raised)
 
 
 @contextmanager

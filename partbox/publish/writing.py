@@ -29,7 +29,7 @@ from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
 from partbox.publish.bell import Inquirer, payloads
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, document, is_timed, parameters, size_of, timed
-from partbox.publish.steps import Copy, Inquiry, Insert, Query, Row, Steps
+from partbox.publish.steps import Copy, Insert, Query, Row, Steps
 
 COPY_FROM = 200
 LARGE = 1 << 16
@@ -49,9 +49,10 @@ def write(
     else:
         fresh = yield from _take_keys(schema, events)
         yield from _many(schema, [*compress(events, fresh)], [*compress(batch, fresh)], asked, copies)
-    if not all(fresh):
-        for event in compress(events, map(not_, fresh)):
-            _tell_used(event)
+    for event in () if all(fresh) else compress(events, map(not_, fresh)):
+        text = "event %s of type %r is not published: its idempotency key %r was used before"
+        id, kind = str(event.event_id), event.event_type
+        log_event(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)
     return [event.event_id if is_fresh else None for event, is_fresh in zip(events, fresh, strict=True)]
 
 
@@ -100,18 +101,13 @@ def _refuse(schema: str) -> Steps[None]:
 
 
 def _many(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer | None, copies: bool) -> Steps[None]:
-    if not copies or _fit(batch):
+    if not copies or (len(batch) < COPY_FROM and sum(map(size_of, batch)) < LARGE):
         for piece in _pieces(batch):
             yield from _several(schema, events[piece], batch[piece], asked)
         return
     yield from _copy(schema, events, batch)
     if asked is not None:  # once the ids are drawn, so not before: see `partbox.protocol.bell`
         asked.heard((yield Query(statements.ring(schema), _rung(batch))))
-
-
-def _fit(batch: list[Fields]) -> bool:
-    """True if one INSERT may take them all."""
-    return len(batch) < COPY_FROM and sum(map(size_of, batch)) < LARGE
 
 
 def _pieces(batch: list[Fields]) -> Iterator[slice]:
@@ -129,9 +125,10 @@ def _pieces(batch: list[Fields]) -> Iterator[slice]:
 def _several(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer | None) -> Steps[None]:
     given = {"events": document(events, batch), "number": len(batch)}
     if asked is None:
-        yield Inquiry(statements.publish_several(schema), given)
+        yield Query(statements.publish_several(schema), given, waits=False)
     else:
-        asked.heard((yield Inquiry(statements.publish_several_ringing(schema), given | _rung(batch))))
+        ringing = Query(statements.publish_several_ringing(schema), given | _rung(batch), waits=False)
+        asked.heard((yield ringing))
 
 
 def _rung(batch: list[Fields]) -> dict[str, list[str]]:
@@ -152,9 +149,3 @@ def copy(schema: str, columns: Sequence[str], rows: Iterable[Row], number: int) 
     copied = yield Copy(statement(schema), schema, columns, rows)
     if copied is not None and copied != number:  # an adapter of somebody else may not tell
         yield from _refuse(schema)
-
-
-def _tell_used(event: Event) -> None:
-    text = "event %s of type %r is not published: its idempotency key %r was used before"
-    id, kind = str(event.event_id), event.event_type
-    log_event(log, "duplicate", text, id, kind, event.idempotency_key, event_id=id, event_type=kind)

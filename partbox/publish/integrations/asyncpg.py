@@ -9,25 +9,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from partbox.errors import PublishError
-from partbox.publish import transaction_outcome
-from partbox.publish.adapter import BOTH, AsyncAdapter, Parameters
+from partbox.publish.adapter import AsyncAdapter, Parameters, Unreported
 from partbox.publish.steps import Copy, Row
 from partbox.publish.values import numbered
 
 
-class AsyncpgAdapter(AsyncAdapter):
+class AsyncpgAdapter(Unreported, AsyncAdapter):
     copies = True
     remedy = "open one with `async with conn.transaction():`, or with `async with outbox.transaction(conn):`"
     untold = "open it with `async with outbox.transaction(conn):`"
-
-    def __init__(self, conn: Any) -> None:
-        self.conn = conn
-        self._ending = transaction_outcome.of(conn)
-        self.tells = () if self._ending is None else BOTH
-
-    def end_reporter(self) -> transaction_outcome.EndReporter:
-        assert self._ending is not None
-        return self._ending
 
     def database(self) -> Hashable:
         return "asyncpg", self.conn.get_server_pid()  # of its connections, for it does not tell their database

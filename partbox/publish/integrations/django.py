@@ -56,10 +56,7 @@ class DjangoAdapter(Adapter):
 
     def copy(self, step: Copy) -> int:
         driver = self.conn.connection
-        with (
-            transaction.no_copy_left(driver),
-            self.conn.cursor() as cursor,
-        ):
+        with transaction.no_copy_left(driver), self.conn.cursor() as cursor:
             with cursor.copy(step.statement.decode()) as copy:
                 for piece in step.lines():
                     copy.write(piece)

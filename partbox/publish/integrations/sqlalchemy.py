@@ -140,12 +140,8 @@ _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
 _MAKER = "open a session, `with factory.begin() as session:`, and pass that"
 
 KINDS = {
-    "Session": SqlalchemyAdapter,
-    "scoped_session": SqlalchemyAdapter,
-    "Connection": SqlalchemyAdapter,
-    "AsyncSession": AsyncSqlalchemyAdapter,
-    "async_scoped_session": AsyncSqlalchemyAdapter,
-    "AsyncConnection": AsyncSqlalchemyAdapter,
+    **dict.fromkeys(("Session", "scoped_session", "Connection"), SqlalchemyAdapter),
+    **dict.fromkeys(("AsyncSession", "async_scoped_session", "AsyncConnection"), AsyncSqlalchemyAdapter),
     "Engine": _ENGINE,
     "AsyncEngine": _ENGINE.replace("with", "async with"),
     "sessionmaker": _MAKER,

@@ -33,7 +33,6 @@ def copy(on: Connection, step: Copy) -> int:
 
 
 def _driver(on: Connection) -> Any:
-    """The driver's own connection."""
     return on.connection.driver_connection
 
 

@@ -15,7 +15,7 @@ from roles import cast_of, locks_held
 from partbox import Event, Outbox
 from partbox.protocol.bell import channel
 from partbox.protocol.hashing import partition_of
-from partbox.publish.steps import Inquiry
+from partbox.publish.steps import Insert
 from partbox.publish.writing import COPY_FROM
 
 pytestmark = pytest.mark.every_version("a sequence that is not logged, NOTIFY, and what PREPARE refuses")
@@ -177,16 +177,16 @@ def test_what_was_heard_counts_from_when_it_was_asked(
 ) -> None:
     """A statement that was on its way for a second has heard what was true a second ago."""
     now = 100.0
-    run = Inquiry.run
+    run = Insert.run
 
-    def run_slowly(self: Inquiry, cursor: Any) -> Any:
+    def run_slowly(self: Insert, cursor: Any) -> Any:
         nonlocal now
         answer = run(self, cursor)
         now += 1.0
         return answer
 
     monkeypatch.setattr("time.monotonic", lambda: now)
-    monkeypatch.setattr(Inquiry, "run", run_slowly)
+    monkeypatch.setattr(Insert, "run", run_slowly)
     with conn.transaction():
         outbox.publish(conn, ONE)
         up()
