@@ -6,13 +6,12 @@ Each kind of broker has a file and an extra of its own, loaded with the first si
 
 from importlib import import_module
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from partbox.errors import SettingsError
 from partbox.settings.relay_target import WEBHOOKS
-from partbox.sinks.message import Message
+from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import Sink
-from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url
 
 __all__ = ["Message", "Sink", "sink_of"]
@@ -42,7 +41,10 @@ def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Si
 
     `secret` signs the requests of webhooks; others ignore it.
     """
-    scheme = _split(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise SettingsError(f"{masked_url(url)!r} is not a URL ({error}): use {SHOWN}") from None
     if scheme not in KINDS:
         raise SettingsError(f"{masked_url(url)!r} is not a target for events: use {SHOWN}")
     module, name = KINDS[scheme]
@@ -50,10 +52,3 @@ def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Si
     signed = {"secret": secret} if scheme in WEBHOOKS else {}
     made: Sink = kind.from_url(url, DEFAULT if topic is None else topic, **signed)
     return made
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        raise SettingsError(f"{masked_url(url)!r} is not a URL ({error}): use {SHOWN}") from None

@@ -10,10 +10,8 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import answer, library
-from partbox.sinks.message import Message
-from partbox.sinks.sink import NOT_YET, Result, Sink
-from partbox.sinks.topic import DEFAULT
+from partbox.sinks.message import DEFAULT, Message
+from partbox.sinks.sink import NOT_YET, Result, Sink, answer, library
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of
 
@@ -43,7 +41,6 @@ class RabbitSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RabbitSink":
-        """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
@@ -78,7 +75,6 @@ class RabbitSink(Sink):
         return results
 
     async def close(self) -> None:
-        """Close the connection."""
         connection, self._connection, self._exchange = self._connection, None, None
         if connection is not None:
             await connection.close()

@@ -12,11 +12,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import SettingsError, UnrecoverableError
-from partbox.sinks.extra import PATIENCE, library
 from partbox.sinks.kafka_producer import REMEDY, Producer, Refused
-from partbox.sinks.message import Message
-from partbox.sinks.sink import Result, Sink
-from partbox.sinks.topic import DEFAULT
+from partbox.sinks.message import DEFAULT, Message
+from partbox.sinks.sink import PATIENCE, Result, Sink, library
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of
 
@@ -54,7 +52,6 @@ class KafkaSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "KafkaSink":
-        """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import PATIENCE, library
 from partbox.sinks.message import Message
-from partbox.sinks.sink import NOT_YET, Result
+from partbox.sinks.sink import NOT_YET, PATIENCE, Result, library
 from partbox.text.suggestions import hint
 
 USED: Final = (
@@ -65,7 +64,6 @@ class Producer:
             raise SettingsError(f"kafka: {_refusal(error.args[0].str())}") from None
 
     async def send(self, messages: Sequence[Message]) -> list[Result]:
-        """All in flight at once; returns when each was acknowledged or has failed."""
         sending = Sending(self, messages)
         self._waiting += 1
         try:
@@ -134,7 +132,6 @@ class Sending:
                     break
 
     async def ended(self) -> list[Result]:
-        """The results, when all are there."""
         if self._left:
             self._done = asyncio.get_running_loop().create_future()
             await self._done
@@ -172,17 +169,13 @@ class Sending:
             codes = self._producer.kafka.KafkaError
             self._results[place] = result(codes, self._messages[place].topic, error)
         self._left -= 1
-        if not self._left:
-            self._wake()
+        if not self._left and self._done is not None and not self._done.done():
+            self._done.set_result(None)
 
     def _end(self, place: int, result: Result) -> None:
         """It was not given to librdkafka."""
         self._results[place] = result
         self._left -= 1
-
-    def _wake(self) -> None:
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)
 
 
 def result(codes: Any, topic: str, error: Any) -> Result:

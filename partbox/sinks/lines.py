@@ -16,9 +16,8 @@ import orjson
 from partbox.codecs import JSON
 from partbox.errors import DownstreamUnavailable, SettingsError
 from partbox.sinks.appending import append, opened, to_stdout
-from partbox.sinks.message import Message, in_json
+from partbox.sinks.message import DEFAULT, Message, in_json
 from partbox.sinks.sink import Result, Sink
-from partbox.sinks.topic import DEFAULT
 from partbox.text.secrets import masked_url
 
 
@@ -44,7 +43,6 @@ class StdoutSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "StdoutSink":
-        """The sink of the URL; SettingsError."""
         if urlsplit(url)[1:] != ("", "", "", ""):
             raise SettingsError(f"{masked_url(url)!r} says more than stdout: can mean: write stdout: alone")
         return cls(topic)
@@ -69,7 +67,6 @@ class FileSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "FileSink":
-        """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.path or parts.netloc or parts.query or parts.fragment:
             raise SettingsError(

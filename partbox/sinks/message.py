@@ -1,5 +1,7 @@
 """The message that is sent of an event, to whatever broker: its payload as it is stored, and what else is known of it.
 
+Its topic comes from a template: `{aggregate_type}-events` is `order-events` for an event of the aggregate type `Order`.
+
 The attributes are those of CloudEvents 1.0 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md), in
 binary mode: each sink puts them where the binding of its protocol says, beside the headers that the publisher gave,
 among them the W3C `traceparent` of the publish.
@@ -10,13 +12,14 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import lru_cache
-from string import ascii_letters, digits, printable
+from string import Formatter, ascii_letters, digits, printable
 from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
 
 from partbox.codecs import JSON
+from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import EPOCH
 from partbox.events.record import (
@@ -32,21 +35,58 @@ from partbox.events.record import (
 
 SOURCE: Final = "/partbox"
 
+DEFAULT: Final = "{aggregate_type}-events"
+FIELDS: Final = ("aggregate_type", "event_type", "tenant_id")
+
 ATTRIBUTES: Final = (
-    "specversion",
-    "id",
-    "source",
-    "type",
-    "time",
-    "aggregatetype",
-    "subject",
-    "partitionkey",
-    "tenantid",
+    "specversion", "id", "source", "type", "time", "aggregatetype", "subject", "partitionkey", "tenantid",
     "idempotencykey",
-)
+)  # fmt: skip
 
 KEPT: Final = 1_000
-"""Seconds whose text is known without being made again."""
+"""Topics, forms of attributes and texts of seconds that are known without being made again."""
+
+_ILLEGAL = re.compile(r"[^a-z0-9._-]")
+
+
+class Topic:
+    """A template of fields of the event in braces. SettingsError for an unknown field, or wrong braces.
+
+    The value of a field is lower-cased, and characters that a broker may refuse become `-`; the rest of the
+    template is taken as it is.
+    """
+
+    def __init__(self, template: str) -> None:
+        try:
+            named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        except ValueError as error:
+            raise SettingsError(f"topic {template!r}: {error}; write a brace that is meant as such twice") from None
+        for name in named:
+            if name not in FIELDS:
+                fields = ", ".join(f"{{{field}}}" for field in FIELDS)
+                raise SettingsError(f"topic {template!r} names {{{name}}}: there are {fields}")
+        if not template:
+            raise SettingsError(f"topic '' is empty: name one, such as {DEFAULT}")
+        self.template = template
+        self._is_fixed = not named
+
+    @property
+    def fixed(self) -> str | None:
+        """The topic of all events, if it is the same for all; so it can be looked for at start."""
+        return self.template.format() if self._is_fixed else None
+
+    def of(self, event: DeliveredEvent) -> str:
+        record = event.record
+        return _made(self.template, record[AGGREGATE_TYPE], record[EVENT_TYPE], record[TENANT_ID])
+
+
+@lru_cache(KEPT)
+def _made(template: str, *values: str | None) -> str:
+    return template.format(**dict(zip(FIELDS, map(_legal, values), strict=True)))
+
+
+def _legal(value: str | None) -> str:
+    return _ILLEGAL.sub("-", (value or "none").lower())
 
 
 class Message:

@@ -10,10 +10,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import answer, library
-from partbox.sinks.message import Message, ascii_headers
-from partbox.sinks.sink import Result, Sink
-from partbox.sinks.topic import DEFAULT
+from partbox.sinks.message import DEFAULT, Message, ascii_headers
+from partbox.sinks.sink import Result, Sink, answer, library
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of
 
@@ -38,7 +36,6 @@ class NatsSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "NatsSink":
-        """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(f"{masked_url(url)!r} names no servers: write nats://HOST:4222, commas between several")
@@ -62,7 +59,7 @@ class NatsSink(Sink):
         sent = [await self._publish(stream, message) for message in messages]
         answers = await self._while_connected(sent, before)
         unknown = [place for place, said in enumerate(answers) if isinstance(said, asyncio.CancelledError)]
-        if unknown and not self._connection_lost():
+        if unknown and self._lost is not None and not self._lost.is_set():
             asked = (self._ask(stream, messages[place]) for place in unknown)
             for place, said in zip(unknown, await asyncio.gather(*asked, return_exceptions=True), strict=True):
                 answers[place] = said
@@ -72,7 +69,6 @@ class NatsSink(Sink):
         ]
 
     async def close(self) -> None:
-        """Close the connection."""
         connection, self._connection, self._stream = self._connection, None, None
         if connection is not None:
             await connection.close()
@@ -90,9 +86,6 @@ class NatsSink(Sink):
             for each in (*sent, lost, refused):
                 each.cancel()
         return list(await answers)
-
-    def _connection_lost(self) -> bool:
-        return self._lost is None or self._lost.is_set()
 
     async def _refused_since(self, before: int) -> None:
         while self._refusals == before:
@@ -137,7 +130,6 @@ class NatsSink(Sink):
         )
 
     async def _lacks(self, subject: str) -> bool:
-        """True if no stream takes it."""
         connection = await self._connected()
         try:
             await connection.jetstream().find_stream_name_by_subject(subject)
@@ -152,7 +144,8 @@ class NatsSink(Sink):
         headers = _headers(message)
         # The library counts no headers, and the server closes the connection of all.
         if (size := len(message.value) + _size(headers)) > self._largest:
-            return _refused(_too_large(size))
+            text = f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload"
+            return _refused(UnrecoverableError(text))
         try:
             return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
         except Exception as error:
@@ -171,10 +164,6 @@ def _refused(error: Exception) -> asyncio.Future[Any]:
     refused = asyncio.get_running_loop().create_future()
     refused.set_exception(error)
     return refused
-
-
-def _too_large(size: int) -> UnrecoverableError:
-    return UnrecoverableError(f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload")
 
 
 def _result(message: Message, said: BaseException) -> Result:

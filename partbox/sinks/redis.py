@@ -10,10 +10,8 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import library
-from partbox.sinks.message import Message
-from partbox.sinks.sink import NOT_YET, Result, Sink
-from partbox.sinks.topic import DEFAULT
+from partbox.sinks.message import DEFAULT, Message
+from partbox.sinks.sink import NOT_YET, Result, Sink, library
 from partbox.text.secrets import masked_url
 from partbox.text.suggestions import hint
 from partbox.text.url_query import query_of, shown
@@ -41,7 +39,6 @@ class RedisSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "RedisSink":
-        """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         query = query_of(url)
         text = query.pop("maxlen", None)
@@ -96,7 +93,9 @@ class RedisSink(Sink):
             if message.key is not None and message.key in failed:
                 continue
             if len(message.value) > limit:
-                results[place] = _too_large(message, limit)
+                size = f"{len(message.value):,} bytes"
+                text = f"Redis takes no value of {size}, only of {limit:,}: raise its proto-max-bulk-len"
+                results[place] = UnrecoverableError(text)
                 failed.add(message.key)
             else:
                 places.append(place)
@@ -106,7 +105,6 @@ class RedisSink(Sink):
         return results
 
     async def close(self) -> None:
-        """Close the connections."""
         client, self._open = self._open, None
         if client is not None:
             await client.aclose()
@@ -143,11 +141,6 @@ def _refused(error: Exception, errors: Any) -> Exception:
     said = str(error).rpartition("caused error: ")[2]  # before it stands the command, with headers of the event
     is_ours = not isinstance(error, errors.NoPermissionError)
     return DownstreamUnavailable(f"Redis: {said}") if is_ours else PermissionError(f"Redis: {said}")
-
-
-def _too_large(message: Message, limit: int) -> UnrecoverableError:
-    size = f"{len(message.value):,} bytes"
-    return UnrecoverableError(f"Redis takes no value of {size}, only of {limit:,}: raise its proto-max-bulk-len")
 
 
 def _result(message: Message, answer: object) -> Result:

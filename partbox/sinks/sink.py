@@ -7,17 +7,19 @@ gets the whole list at once.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final
+from functools import cache
+from typing import Any, ClassVar, Final, TypeVar
 
-from partbox.errors import DownstreamUnavailable, RetryAfterError, UnrecoverableError
+from partbox import platform
+from partbox.errors import DownstreamUnavailable, RetryAfterError, SettingsError, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.observe import Answer, Observers
 from partbox.outcomes import RetryAfter
-from partbox.sinks.message import SOURCE, Message
-from partbox.sinks.topic import DEFAULT, Topic
+from partbox.sinks.message import DEFAULT, SOURCE, Message, Topic
 
 NOT_YET = RetryAfter(0)
 """The outcome of a message that was not sent, because an earlier one of its key was not accepted."""
@@ -29,8 +31,20 @@ NOTHING: Final[Sequence[Result]] = ()
 AWAY: Final = (DownstreamUnavailable, RetryAfterError, ConnectionError, TimeoutError)
 """Results after which connections are made anew."""
 
+
+LOGGERS: Final = {
+    "rabbitmq": ("aio_pika", "aiormq"),
+    "nats": ("nats",),
+    "webhook": ("httpx2", "httpcore2"),
+    "sqs": ("boto3", "botocore", "urllib3"),
+}
+"""Loggers of the libraries of an extra. They log every message: its URL at INFO, its payload at DEBUG."""
+
 TIMEOUT = 30.0  # seconds
 CLOSING = 5.0  # seconds for a connection that does not answer to be closed
+PATIENCE: Final = 5.0  # seconds for an answer before workers start
+
+T = TypeVar("T")
 
 
 class Sink:
@@ -185,3 +199,28 @@ def _waves(events: Sequence[DeliveredEvent]) -> list[list[int]]:
 
 def _key(event: DeliveredEvent) -> tuple[str, str] | None:
     return None if event.aggregate_id is None else (event.aggregate_type, event.aggregate_id)
+
+
+def library(module: str, extra: str) -> Any:
+    """The module; SettingsError with the remedy if it is not installed."""
+    found = platform.library(module, extra, f"sending there needs the library {module.partition('.')[0]}")
+    _quiet(extra)
+    return found
+
+
+@cache
+def _quiet(extra: str) -> None:
+    """Set their level to WARNING, unless the application has set one."""
+    for log in map(logging.getLogger, LOGGERS.get(extra, ())):
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.WARNING)
+
+
+def answer(question: Coroutine[Any, Any, T]) -> T | None:
+    """The answer of the broker, or None if there is none now; raises SettingsError."""
+    try:
+        return asyncio.run(asyncio.wait_for(question, PATIENCE))
+    except SettingsError:
+        raise
+    except Exception:
+        return None

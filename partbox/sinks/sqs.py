@@ -19,10 +19,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
-from partbox.sinks.extra import PATIENCE, answer, library
-from partbox.sinks.message import Message
-from partbox.sinks.sink import Result, Sink
-from partbox.sinks.topic import DEFAULT
+from partbox.sinks.message import DEFAULT, Message
+from partbox.sinks.sink import PATIENCE, Result, Sink, answer, library
 from partbox.text.secrets import masked_url
 from partbox.text.url_query import query_of
 
@@ -68,7 +66,6 @@ class SqsSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str) -> "SqsSink":
-        """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.netloc or parts.path not in ("", "/"):
             raise SettingsError(
@@ -87,7 +84,10 @@ class SqsSink(Sink):
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Requests of ten, side by side; those of a queue apart."""
         client, loop = await self._ready(), asyncio.get_running_loop()
-        requests = [part for queue in self._by_queue(messages) for part in _parts(queue)]
+        queues: dict[str, list[Message]] = {}
+        for message in messages:
+            queues.setdefault(message.topic, []).append(message)
+        requests = [part for queue in queues.values() for part in _parts(queue)]
         asked = [loop.run_in_executor(self._threads, partial(self._request, client, part)) for part in requests]
         results: dict[str, Result] = {}
         for part, said in zip(requests, await asyncio.gather(*asked, return_exceptions=True), strict=True):
@@ -100,12 +100,6 @@ class SqsSink(Sink):
         if client is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             client.close()
-
-    def _by_queue(self, messages: Sequence[Message]) -> list[list[Message]]:
-        queues: dict[str, list[Message]] = {}
-        for message in messages:
-            queues.setdefault(message.topic, []).append(message)
-        return [*queues.values()]
 
     async def _ready(self) -> Any:
         """The client; making it takes long, and cannot be done by several threads at once."""
@@ -122,8 +116,7 @@ class SqsSink(Sink):
         try:
             answer = client.send_message_batch(QueueUrl=self._queue(client, messages[0].topic), Entries=entries)
         except errors.ClientError as error:
-            said = self._said(error, messages)
-            return dict.fromkeys(_ids(messages), said)
+            return dict.fromkeys(_ids(messages), self._said(error, messages))
         except (errors.BotoCoreError, OSError) as error:
             raise DownstreamUnavailable(f"SQS: {error}") from error
         results: dict[str, Result] = dict.fromkeys(_ids(messages))
@@ -140,9 +133,9 @@ class SqsSink(Sink):
             return LookupError(_no_queue(messages[0].topic))
         if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or "Throttl" in code:
             return DownstreamUnavailable(f"SQS: {text}")
-        if len(messages) > 1:  # one of them may be to blame: they come alone then
-            return RuntimeError(f"SQS: {text}")
-        return UnrecoverableError(f"SQS: {text}") if code in REFUSALS else RuntimeError(f"SQS: {text}")
+        # Of several one may be to blame: they come alone then.
+        refused = len(messages) == 1 and code in REFUSALS
+        return UnrecoverableError(f"SQS: {text}") if refused else RuntimeError(f"SQS: {text}")
 
     def _made(self, timeout: float) -> Any:
         """A client that gives up when the sink does: its threads would wait on, and leave none for what comes then."""
@@ -158,7 +151,6 @@ class SqsSink(Sink):
         )
 
     def _lacks(self, topic: str) -> bool:
-        """True if SQS says that there is no such queue."""
         client = self._made(PATIENCE)
         try:
             client.get_queue_url(QueueName=_name(topic))
@@ -215,9 +207,8 @@ def _entry(number: int, message: Message) -> dict[str, Any]:
     of_event = message.attributes
     known = {f"ce_{name}": of_event[name] for name in NAMED if name in of_event}
     others = {f"ce_{name}": of_event[name] for name in OTHERS if name in of_event}
-    more = {**message.headers, **others}
     attributes = {**known, "content-type": message.content_type, **encoding}
-    if more:
+    if more := {**message.headers, **others}:
         attributes["headers"] = json.dumps(more)
     return {
         "Id": str(number),

@@ -17,10 +17,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, RetryAfterError, SettingsError, UnrecoverableError
-from partbox.sinks.extra import library
-from partbox.sinks.message import Message, ascii_headers
-from partbox.sinks.sink import Result, Sink
-from partbox.sinks.topic import DEFAULT
+from partbox.sinks.message import DEFAULT, Message, ascii_headers
+from partbox.sinks.sink import Result, Sink, library
 from partbox.text.secrets import masked_url
 
 AGAIN: Final = (408, 425, 429)
@@ -52,7 +50,6 @@ class WebhookSink(Sink):
 
     @classmethod
     def from_url(cls, url: str, topic: str, secret: str | None = None) -> "WebhookSink":
-        """The sink of the URL; SettingsError."""
         parts = urlsplit(url)
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write such as https://example.org/hooks")
@@ -73,7 +70,6 @@ class WebhookSink(Sink):
         return await asyncio.gather(*(self._post(client, message) for message in messages))
 
     async def close(self) -> None:
-        """Close the connections."""
         client, self._open = self._open, None
         if client is not None:
             await client.aclose()
@@ -101,17 +97,10 @@ class WebhookSink(Sink):
 
 HOP_BY_HOP: Final = frozenset(
     {
-        "connection",
-        "content-encoding",
-        "content-length",
-        "expect",
-        "host",
-        "te",
-        "trailer",
-        "transfer-encoding",
+        "connection", "content-encoding", "content-length", "expect", "host", "te", "trailer", "transfer-encoding",
         "upgrade",
     }
-)
+)  # fmt: skip
 """Headers of the connection, which a publisher's headers must not replace."""
 
 

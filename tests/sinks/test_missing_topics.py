@@ -10,7 +10,7 @@ from forked_commands import shared
 from waiting import eventually
 
 from partbox import Outbox, SettingsError
-from partbox.sinks import extra, sink_of
+from partbox.sinks import sink, sink_of
 from partbox.sinks.amqp import RabbitSink
 
 LAST_ERRORS = "select distinct last_error from partbox.parked where last_error is not null"
@@ -79,7 +79,7 @@ def test_a_topic_that_differs_from_event_to_event_is_not_looked_for(nowhere):
 
 
 def test_a_broker_that_cannot_be_reached_is_waited_for(broker, missing, monkeypatch):
-    monkeypatch.setattr(extra, "PATIENCE", 0.5)
+    monkeypatch.setattr(sink, "PATIENCE", 0.5)
     monkeypatch.setattr("partbox.sinks.kafka.PATIENCE", 0.5)
     nobody = f"{HOST}:{free_port()}"
     sink_of(re.sub(rf"{HOST}:\d+", nobody, broker.url), missing).check()

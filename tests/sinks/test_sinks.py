@@ -15,9 +15,8 @@ from waiting import eventually
 from partbox import DownstreamUnavailable, Outbox, RetryAfter, RetryAfterError, SettingsError, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.sinks import Message, Sink, sink_of
-from partbox.sinks.message import ascii_headers
+from partbox.sinks.message import Topic, ascii_headers
 from partbox.sinks.sink import NOT_YET
-from partbox.sinks.topic import Topic
 
 
 class Told(Sink):

@@ -23,9 +23,8 @@ import psycopg
 from partbox.codecs import JSON, Codecs
 from partbox.db.blocking import lean
 from partbox.events import Claim, DeliveredEvent
-from partbox.sinks.message import SOURCE, Message
+from partbox.sinks.message import SOURCE, Message, Topic
 from partbox.sinks.sqs import _entry
-from partbox.sinks.topic import Topic
 from partbox_lab.bench.workspace import SCHEMA
 from partbox_lab.sql import query
 

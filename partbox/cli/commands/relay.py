@@ -19,7 +19,7 @@ from partbox.platform import require_workers
 from partbox.settings import Settings
 from partbox.settings.relay_target import WEBHOOKS, RelayTarget
 from partbox.sinks import Sink, sink_of
-from partbox.sinks.topic import DEFAULT
+from partbox.sinks.message import DEFAULT
 from partbox.supervisor.nodes import Nodes
 
 To = Annotated[
