@@ -88,15 +88,8 @@ class DeadAdmin(ReadOnly):
     """Dead records, with replay and discard for those who may."""
 
     list_display = (
-        "record_id",
-        "event_type",
-        "aggregate_type",
-        "aggregate_id",
-        "attempts",
-        "died_at",
-        "error",
-        "blocks",
-    )
+        "record_id", "event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "error", "blocks",
+    )  # fmt: skip
     list_filter = (SubscriptionFilter, "event_type", "blocks")
     search_fields = ("event_type__exact", "aggregate_id__exact", "error")
     ordering = ("record_id",)

@@ -19,7 +19,6 @@ Messages = list[checks.CheckMessage]
 
 
 def register() -> None:
-    """Have Django run them."""
     checks.register(check_outbox, "partbox")
     checks.register(check_database, checks.Tags.database)
     checks.register(check_requests, "partbox", deploy=True)
@@ -27,17 +26,14 @@ def register() -> None:
 
 def check_outbox(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
     """The database is of PostgreSQL, the outbox can be imported and has the schema that is migrated."""
-    return [*_database(), *_outbox()]
+    return [*_outbox()]
 
 
-def _database() -> Iterator[checks.CheckMessage]:
+def _outbox() -> Iterator[checks.CheckMessage]:
     try:
         connection()
     except ImproperlyConfigured as error:
         yield checks.Error(str(error), id="partbox.E001")
-
-
-def _outbox() -> Iterator[checks.CheckMessage]:
     chosen = config()
     if not chosen.outbox:
         hint = 'Name it, such as PARTBOX = {"OUTBOX": "shop.outbox:outbox"}.'

@@ -1,11 +1,13 @@
-"""The setting PARTBOX of a Django project."""
+"""The setting PARTBOX of a Django project, and the outbox that it names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from partbox.outbox import Outbox
 from partbox.settings import load
 from partbox.text.suggestions import hint
 
@@ -44,3 +46,17 @@ def table(name: str) -> str:
     """The name of a table in the schema, for `db_table`, which Django takes as it is if it is in quotes."""
     schema = config().schema.replace('"', '""')
     return f'"{schema}"."{name}"'
+
+
+def named() -> Outbox:
+    """The outbox that `PARTBOX["OUTBOX"]` names, as the application has made it; ImproperlyConfigured."""
+    target = config().outbox
+    if not target:
+        raise ImproperlyConfigured('PARTBOX has no "OUTBOX": name it, such as "shop.outbox:outbox"')
+    module, colon, attribute = target.partition(":")
+    if not (module and colon and attribute):
+        raise ImproperlyConfigured(f'PARTBOX["OUTBOX"] is {target!r}: write MODULE:OUTBOX, as in "shop.outbox:outbox"')
+    found = getattr(import_module(module), attribute, None)
+    if not isinstance(found, Outbox):
+        raise ImproperlyConfigured(f'PARTBOX["OUTBOX"] is {target!r}, and there is no Outbox of that name in it')
+    return found

@@ -1,9 +1,13 @@
 """Finds the outbox of a Django project, and gives it what its handlers need there."""
 
 from threading import RLock
+from typing import Any, ClassVar
 
-from partbox.django.connections import FreshConnections
-from partbox.django.named import named
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import close_old_connections, connections
+
+from partbox.django.conf import named
 from partbox.outbox import Outbox
 
 TARGET = "partbox.django.target:outbox"
@@ -11,20 +15,53 @@ TARGET = "partbox.django.target:outbox"
 _once = RLock()  # requests in several threads may be the first to ask
 
 
+class FreshConnections:
+    """An interceptor: the handler gets connections that are neither broken nor older than CONN_MAX_AGE.
+
+    All `async def` handlers share the connections of the thread in which `sync_to_async` runs. Old ones are
+    closed there while no handler is running: a handler that ends would close the cursor that another reads from, as in
+    `aiterator()`. Broken ones are closed at once.
+    """
+
+    _running: ClassVar[set["FreshConnections"]] = set()
+
+    def __init__(self, event: Any) -> None: ...
+
+    def __enter__(self) -> None:
+        close_old_connections()
+
+    def __exit__(self, *_: object) -> None:
+        close_old_connections()
+
+    async def __aenter__(self) -> None:
+        alone = not self._running
+        self._running.add(self)  # before it waits: who comes meanwhile may be reading when this goes on
+        try:
+            await sync_to_async(close_old_connections if alone else _close_broken)()
+        except BaseException:
+            self._running.discard(self)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._running.discard(self)
+        await sync_to_async(_close_broken if self._running else close_old_connections)()
+
+
+def _close_broken() -> None:
+    """Close connections in which a statement has failed and that are unusable."""
+    for conn in connections.all(initialized_only=True):
+        if conn.errors_occurred and not conn.in_atomic_block and not conn.is_usable():
+            conn.close()
+
+
 def loaded() -> Outbox:
     """The outbox that the setting names. Errors of importing its module are raised."""
     outbox = named()
     with _once:
         if FreshConnections not in outbox.handlers.interceptors:
-            _take_tasks(outbox)
+            if getattr(settings, "TASKS", None):
+                from partbox.django.tasks.handler import register
+
+                register(outbox)
             outbox.handlers.interceptors = (FreshConnections, *outbox.handlers.interceptors)  # around the application's
     return outbox
-
-
-def _take_tasks(outbox: Outbox) -> None:
-    from django.conf import settings
-
-    if getattr(settings, "TASKS", None):
-        from partbox.django.tasks.handler import register
-
-        register(outbox)

@@ -32,8 +32,16 @@ class Upgrade(Operation):
         if schema_editor.collect_sql:
             schema_editor.collected_sql.append("-- partbox migrate --sql prints what this runs")
             return
+        if conn.vendor != "postgresql":
+            raise CommandError(
+                f"database {conn.alias!r} is one of {conn.vendor}, and partbox needs PostgreSQL: name another alias as "
+                'PARTBOX["DATABASE"]'
+            )
+        if conn.savepoint_ids:
+            raise CommandError("the schema of partbox cannot be made within a savepoint: migrate outside of `atomic`")
+        conn.ensure_connection()
         try:
-            _upgrade(conn, schema, self.version)
+            migrate_in(conn.connection, schema, below=self.version)
         except SchemaError as error:
             raise CommandError(str(error)) from None
 
@@ -43,15 +51,3 @@ class Upgrade(Operation):
     @property
     def migration_name_fragment(self) -> str:
         return f"partbox_{self.version}"
-
-
-def _upgrade(conn: Any, schema: str, version: int) -> None:
-    if conn.vendor != "postgresql":
-        raise SchemaError(
-            f"database {conn.alias!r} is one of {conn.vendor}, and partbox needs PostgreSQL: name another alias as "
-            'PARTBOX["DATABASE"]'
-        )
-    if conn.savepoint_ids:
-        raise SchemaError("the schema of partbox cannot be made within a savepoint: migrate outside of `atomic`")
-    conn.ensure_connection()
-    migrate_in(conn.connection, schema, below=version)

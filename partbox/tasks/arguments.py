@@ -50,7 +50,13 @@ class Arguments:
                 f"an argument of task {self._task!r} has no form in JSON ({type(error).__name__}): give what its "
                 "annotation says, and annotate bytes that are no text as pydantic.Base64Bytes"
             ) from None
-        self._check_way_back(valid)
+        try:
+            self._adapter.validate_json(self._adapter.dump_json(valid, by_alias=True))
+        except ValidationError as error:
+            raise PublishError(
+                f"task {self._task!r} could not be delivered, for in JSON it {self._problem(error)}: "
+                "annotate it with a type that can be read back from JSON"
+            ) from None
         return cast(dict[str, Any], plain)
 
     def of(self, event: DeliveredEvent) -> dict[str, Any]:
@@ -62,15 +68,6 @@ class Arguments:
         else:
             return found if self._event is None else found | {self._event: event}
         raise PayloadError(f"{event!r} does not fit task {self._task!r}, which {problem}")
-
-    def _check_way_back(self, valid: Any) -> None:
-        try:
-            self._adapter.validate_json(self._adapter.dump_json(valid, by_alias=True))
-        except ValidationError as error:
-            raise PublishError(
-                f"task {self._task!r} could not be delivered, for in JSON it {self._problem(error)}: "
-                "annotate it with a type that can be read back from JSON"
-            ) from None
 
     def _problem(self, error: ValidationError) -> str:
         """The first thing that does not fit, with its remedy and without its value."""

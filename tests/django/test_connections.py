@@ -53,7 +53,7 @@ import asyncio
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission
 from django.db import connection
-from partbox.django.connections import FreshConnections
+from partbox.django.loading import FreshConnections
 
 def cut():
     with connection.cursor() as cursor:

@@ -1,7 +1,5 @@
 """Django's tasks: of Django itself from version 6 on, else of the package django-tasks, which has the same names."""
 
-from typing import Any
-
 import django
 from django.core.exceptions import ImproperlyConfigured
 
@@ -17,22 +15,4 @@ else:
     except ImportError as error:
         raise ImproperlyConfigured("Django before 6.0 has no tasks: install django-tasks") from error
 
-Task: Any = base.Task
-TaskContext: Any = base.TaskContext
-TaskError: Any = base.TaskError
-TaskResult: Any = base.TaskResult
-Status: Any = base.TaskResultStatus
-DoesNotExist: Any = exceptions.TaskResultDoesNotExist
-
-__all__ = [
-    "BaseTaskBackend",
-    "DoesNotExist",
-    "Status",
-    "Task",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "exceptions",
-    "normalize_json",
-    "signals",
-]
+__all__ = ["BaseTaskBackend", "base", "exceptions", "normalize_json", "signals"]

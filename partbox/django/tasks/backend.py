@@ -10,13 +10,14 @@ from django.utils import timezone
 
 from partbox.db.operator.dead import typed
 from partbox.django import database
+from partbox.django.conf import named
 from partbox.django.database import connection
-from partbox.django.named import named
 from partbox.django.tasks import calls
-from partbox.django.tasks.api import BaseTaskBackend, DoesNotExist, Status, TaskError, signals
+from partbox.django.tasks.api import BaseTaskBackend, base, exceptions, signals
 from partbox.errors import PublishError
 
-STATUS = {"done": Status.SUCCESSFUL, "dead": Status.FAILED, "discarded": Status.FAILED}
+READY, FAILED = base.TaskResultStatus.READY, base.TaskResultStatus.FAILED
+STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded": FAILED}
 
 
 class PartboxBackend(BaseTaskBackend):
@@ -37,27 +38,26 @@ class PartboxBackend(BaseTaskBackend):
             if named().publish(conn, event) is None:
                 raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
             id = f"{database.published()}.{event.event_id}"
-        result = calls.result(
-            task.module_path, self.alias, event.payload, id, status=Status.READY, enqueued_at=timezone.now()
-        )
+        result = calls.result(task.module_path, self.alias, event.payload, id, status=READY, enqueued_at=timezone.now())
         signals.task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> Any:
-        record, event_id = _parsed(result_id)
-        where = self.options.get("subscription", "default"), calls.aggregate_type(self.alias)
-        row = database.task(*where, record, event_id)
+        record, _, event_id = result_id.partition(".")
+        try:
+            where = int(record), UUID(event_id)
+        except ValueError:
+            raise exceptions.TaskResultDoesNotExist(result_id) from None
+        subscription = self.options.get("subscription", "default")
+        row = database.task(subscription, calls.aggregate_type(self.alias), *where)
         if row is None:
-            raise DoesNotExist(result_id)
-        return self._result(result_id, row)
-
-    def _result(self, id: str, row: database.TaskRow) -> Any:
+            raise exceptions.TaskResultDoesNotExist(result_id)
         return calls.result(
             row.path,
             self.alias,
             row.payload,
-            id,
-            status=STATUS.get(row.status, Status.READY),
+            result_id,
+            status=STATUS.get(row.status, READY),
             enqueued_at=row.created_at,
             errors=[_error(row.error, row.trace)] if row.error else [],
             worker_ids=[""] * (row.attempts or 0),
@@ -69,15 +69,7 @@ def _transaction(conn: Any) -> AbstractContextManager[Any]:
     return nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias)
 
 
-def _parsed(result_id: str) -> tuple[int, UUID]:
-    record, _, event_id = result_id.partition(".")
-    try:
-        return int(record), UUID(event_id)
-    except ValueError:
-        raise DoesNotExist(result_id) from None
-
-
 def _error(error: str, trace: str | None) -> Any:
     kind, _ = typed(error)
     name = kind or "Exception"
-    return TaskError(exception_class_path=name if "." in name else f"builtins.{name}", traceback=trace or error)
+    return base.TaskError(exception_class_path=name if "." in name else f"builtins.{name}", traceback=trace or error)

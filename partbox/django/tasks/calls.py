@@ -7,7 +7,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from partbox.django.tasks.api import Task, TaskResult, normalize_json
+from partbox.django.tasks.api import base, normalize_json
 from partbox.events import Event
 
 PREFIX = "django.task"
@@ -31,18 +31,13 @@ def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
 
 def result(path: str, alias: str, payload: Mapping[str, Any], id: str, **more: Any) -> Any:
     """The TaskResult of a call that was published."""
-    task = found(path, alias, payload)
-    times = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
-    known = {"task": task, "id": id, "args": payload["args"], "kwargs": payload["kwargs"], "backend": alias}
-    return TaskResult(**{**times, "errors": [], "worker_ids": [], **known, **more})
-
-
-def found(path: str, alias: str, payload: Mapping[str, Any]) -> Any:
-    """The task of that path, as it was called."""
     task = import_string(path)
-    if not isinstance(task, Task):
+    if not isinstance(task, base.Task):
         raise TypeError(f"{path} is not a task but a {type(task).__name__}")
-    return task.using(backend=alias, queue_name=payload["queue"])
+    called = task.using(backend=alias, queue_name=payload["queue"])
+    times = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
+    known = {"task": called, "id": id, "args": payload["args"], "kwargs": payload["kwargs"], "backend": alias}
+    return base.TaskResult(**{**times, "errors": [], "worker_ids": [], **known, **more})
 
 
 def _aware(moment: datetime | None) -> datetime | None:

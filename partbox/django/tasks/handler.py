@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from partbox.django.tasks import calls
-from partbox.django.tasks.api import Status, TaskContext, TaskError, signals
+from partbox.django.tasks.api import base, signals
 from partbox.django.tasks.backend import PartboxBackend
 from partbox.events import DeliveredEvent
 from partbox.handlers import ANY
@@ -36,7 +36,7 @@ class Runner:
             self.alias,
             event.payload,
             f"{event.id}.{event.event_id}",
-            status=Status.RUNNING,
+            status=base.TaskResultStatus.RUNNING,
             enqueued_at=event.created_at,
             started_at=began,
             last_attempted_at=began,
@@ -44,23 +44,21 @@ class Runner:
         )
         signals.task_started.send(PartboxBackend, task_result=result)
         try:
-            _call(result)
+            context = [base.TaskContext(task_result=result)] if result.task.takes_context else []
+            result.task.call(*context, *result.args, **result.kwargs)
         except Exception as error:
-            _end(result, Status.FAILED, error)
+            _end(result, base.TaskResultStatus.FAILED, error)
             raise
-        _end(result, Status.SUCCESSFUL)
-
-
-def _call(result: Any) -> None:
-    context = [TaskContext(task_result=result)] if result.task.takes_context else []
-    result.task.call(*context, *result.args, **result.kwargs)
+        _end(result, base.TaskResultStatus.SUCCESSFUL)
 
 
 def _end(result: Any, status: Any, error: Exception | None = None) -> None:
     if error is not None:
         kind = type(error)
         trace = "".join(format_exception(error))
-        result.errors.append(TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=trace))
+        result.errors.append(
+            base.TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=trace)
+        )
     object.__setattr__(result, "finished_at", timezone.now())  # frozen, as Django's own backends have it
     object.__setattr__(result, "status", status)
     signals.task_finished.send(PartboxBackend, task_result=result)
