@@ -6,14 +6,13 @@ For each database that this process publishes into, as far as connections tell w
 
 import threading
 import time
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
-from partbox.protocol.bell import ALL, Asking
+from partbox.protocol.bell import Asking
 from partbox.publish.transaction import AnyConnection
 
-FEW = 16  # partitions that are rung for one by one
 MOST = 256  # databases that are remembered
 
 _places: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
@@ -67,12 +66,6 @@ class Inquirer:
         for."""
         if rows:
             self._known.heard(self._sent, bool(rows[0][-1]))
-
-
-def payloads(partitions: Collection[int]) -> list[str]:
-    """The payloads to ring for these partitions: one each, or one for all workers if there are many."""
-    different = sorted(set(partitions))
-    return [ALL] if len(different) > FEW else [str(partition) for partition in different]
 
 
 class Wakeable(Protocol):

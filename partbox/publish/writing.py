@@ -27,12 +27,14 @@ from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
-from partbox.publish.bell import Inquirer, payloads
+from partbox.protocol.bell import ALL
+from partbox.publish.bell import Inquirer
 from partbox.publish.fields import COLUMNS, UNTIMED, Fields, document, is_timed, parameters, size_of, timed
 from partbox.publish.steps import Copy, Insert, Query, Row, Steps
 
 COPY_FROM = 200
 LARGE = 1 << 16
+FEW = 16  # partitions that are rung for one by one
 
 log = logging.getLogger("partbox.publish")
 
@@ -132,7 +134,9 @@ def _several(schema: str, events: list[Event], batch: list[Fields], asked: Inqui
 
 
 def _rung(batch: list[Fields]) -> dict[str, list[str]]:
-    return {"partitions": payloads([fields[0] for fields in batch])}
+    """The partitions to ring, or all workers at once if there are many."""
+    different = sorted({fields[0] for fields in batch})
+    return {"partitions": [ALL] if len(different) > FEW else [*map(str, different)]}
 
 
 def _copy(schema: str, events: list[Event], batch: list[Fields]) -> Steps[None]:

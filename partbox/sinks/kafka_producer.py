@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
@@ -31,6 +32,8 @@ USED: Final = (
     "ssl.keystore.location", "ssl.keystore.password", "topic.metadata.refresh.interval.ms", "transactional.id",
 )  # fmt: skip
 """Settings of librdkafka that people use, to suggest one for a misspelt name: it does not list its own."""
+SILENT: Final = SimpleNamespace(log=lambda *_: None)
+"""librdkafka's own log; what matters of it comes as an error."""
 NEWS: Final = 0.002  # seconds between two questions for what became of messages
 REMEDY: Final = "create it, or let the broker do so (auto.create.topics.enable)"
 
@@ -59,7 +62,7 @@ class Producer:
         self._waiting = 0
         self._asking: asyncio.Task[None] | None = None
         try:
-            self.made = self.kafka.Producer({**config, "error_cb": self.brokers}, logger=_Silent())
+            self.made = self.kafka.Producer({**config, "error_cb": self.brokers}, logger=SILENT)
         except self.kafka.KafkaException as error:
             raise SettingsError(f"kafka: {_refusal(error.args[0].str())}") from None
 
@@ -197,9 +200,3 @@ def _refusal(said: str) -> str:
     named = re.fullmatch(r'No such configuration property: "(.*)"', said)
     near = hint(named[1], USED, "") if named else ""
     return f"{said}: {near}" if near else said
-
-
-class _Silent:
-    """librdkafka's own log; what matters of it comes as an error."""
-
-    def log(self, *_: Any) -> None: ...

@@ -20,11 +20,10 @@ from partbox.testing.direct_delivery import hand
 from partbox.testing.drain import Drainer
 from partbox.testing.outbox_override import Error, Faults
 from partbox.testing.outcomes import Drained
-from partbox.testing.placing import Placing, State, place
 from partbox.testing.published import Published, Wanted, events_of
 from partbox.testing.sessions import Sessions
 from partbox.testing.sink import RecordingSink
-from partbox.testing.statements import psycopg_of
+from partbox.testing.statements import Placing, State, place, psycopg_of
 
 Type = str | Enum
 Id = str | int | UUID

@@ -86,12 +86,9 @@ def listed(events: Sequence[DeliveredEvent]) -> str:
 
 def _line(event: DeliveredEvent) -> str:
     tenant = f", tenant {event.tenant_id!r}" if event.tenant_id is not None else ""
-    return f"{event.event_type} of {event.aggregate_type}/{event.aggregate_id}{tenant}: {_payload(event)}"
-
-
-def _payload(event: DeliveredEvent) -> str:
     try:
-        text = repr(event.payload)
+        payload = repr(event.payload)
     except Exception as error:
-        text = f"({error})"
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+        payload = f"({error})"
+    shown = payload if len(payload) <= LONGEST else f"{payload[:LONGEST]}…"
+    return f"{event.event_type} of {event.aggregate_type}/{event.aggregate_id}{tenant}: {shown}"

@@ -1,13 +1,17 @@
-"""Statements of the testing kit on a test's database."""
+"""Statements of the testing kit on a test's database; they can put a record into any state, as if it had come to it."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
 from partbox.db.sql import query
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
+from partbox.duration import from_now
 from partbox.errors import PartboxError
+from partbox.events import Event
+from partbox.outbox import Outbox
 
 Row = tuple[Any, ...]
 
@@ -54,18 +58,6 @@ def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> lis
     return [HeldEvent(row[1:-1], row[0], row[-1]) for row in rows]
 
 
-def record(conn: Connection[Any], schema: str, subscription: str, event_id: UUID) -> tuple[int, bool] | None:
-    """The id of the newest record of an event, and True if nobody owns its partition; None without a subscription."""
-    values = {"subscription": subscription, "event_id": event_id}
-    return conn.execute(query("testing_record", schema), values).fetchone()
-
-
-def place(conn: Connection[Any], schema: str, subscription: str, record_id: int, parked: dict[str, Any] | None) -> None:
-    """Park a record with these columns; with None the cursor passes it, and it is done."""
-    name, values = ("pass", {}) if parked is None else ("park", parked)
-    _change(conn, schema, (name,), {"subscription": subscription, "id": record_id, **values})
-
-
 def advance(conn: Connection[Any], schema: str, seconds: float) -> None:
     """Advance everything that waits for a time by so many seconds."""
     _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
@@ -83,6 +75,65 @@ def _change(conn: Connection[Any], schema: str, names: tuple[str, ...], values: 
         for name in names:
             conn.execute(query(f"testing_{name}", schema), values)
         conn.execute(query("testing_reload", schema))
+
+
+State = Literal["pending", "done", "retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded"]
+
+_TIMED = ("retrying", "deferred", "scheduled")
+_TRIED = ("retrying", "dead", "discarded")
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """A state with its attempts and its due time; PartboxError if they do not go together."""
+
+    state: str
+    attempts: int | None
+    due: Any
+    error: str | None
+
+    def __post_init__(self) -> None:
+        if self.state not in get_args(State):
+            raise PartboxError(f"state {self.state!r} must be one of {', '.join(get_args(State))}")
+        if self.state in ("pending", "done") and (self.attempts, self.due, self.error) != (None, None, None):
+            raise PartboxError(f"a record that is {self.state} has no attempts, due time or error: leave them out")
+        if self.due is not None and self.state not in (*_TIMED, "dead"):
+            raise PartboxError(f"a record that is {self.state} has no due time: leave due out")
+
+    def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
+        """The columns of the parked row; whether it blocks its key is as the options of its handler say."""
+        handler = outbox.handlers.routes(subscription, outbox.settings)[event.event_type, event.aggregate_type]
+        waits, dead_waits = handler.on_failure == "block", handler.on_dead == "block"
+        blocks = {"retrying": waits, "deferred": waits, "held": True, "ready": True, "dead": dead_waits}
+        return {
+            "state": self.state,
+            "blocks": blocks.get(self.state, False),
+            "attempts": int(self.state in _TRIED) if self.attempts is None else self.attempts,
+            "due": from_now(self.due) if self.due is not None else 0.0 if self.state in _TIMED else None,
+            "error": self.error,
+        }
+
+
+def place(
+    conn: Connection[Any], outbox: Outbox, event_id: UUID, event: Event, placing: Placing, subscription: str
+) -> int:
+    """Put the published event into the state, for the subscription; its record's id."""
+    schema = outbox.settings.schema_name
+    about = {"subscription": subscription, "event_id": event_id}
+    found = conn.execute(query("testing_record", schema), about).fetchone()
+    if found is None:
+        raise PartboxError(f"there is no subscription {subscription!r}: create it first")
+    record_id: int
+    record_id, is_free = found  # the newest record of the event; nobody owns its partition
+    if placing.state != "pending":
+        if not is_free:
+            raise PartboxError("a worker delivers from this database: stop it before a record is put into a state")
+        # Of a record that is done the cursor passes; any other is parked.
+        is_done = placing.state == "done"
+        columns = {} if is_done else placing.values(outbox, event, subscription)
+        values = {"subscription": subscription, "id": record_id, **columns}
+        _change(conn, schema, ("pass" if is_done else "park",), values)
+    return record_id
 
 
 # Django's wrapper and SQLAlchemy's, from the outside in.

@@ -1,7 +1,7 @@
 """The backend: a task is an event, published in the transaction of whoever enqueues it."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -34,7 +34,8 @@ class PartboxBackend(BaseTaskBackend):
         self.validate_task(task)
         event = calls.event(task, args, kwargs)
         conn = connection()
-        with _transaction(conn):
+        # The caller's transaction, if there is one. Not an inner `atomic`: a refused publish would break it.
+        with nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias):
             if named().publish(conn, event) is None:
                 raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
             id = f"{database.published()}.{event.event_id}"
@@ -62,11 +63,6 @@ class PartboxBackend(BaseTaskBackend):
             errors=[_error(row.error, row.trace)] if row.error else [],
             worker_ids=[""] * (row.attempts or 0),
         )
-
-
-def _transaction(conn: Any) -> AbstractContextManager[Any]:
-    """The caller's transaction, if there is one. Not an inner `atomic`: a refused publish would break it."""
-    return nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias)
 
 
 def _error(error: str, trace: str | None) -> Any:

@@ -1,7 +1,7 @@
 """Calls of tasks as they travel: the event of one, and back."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 from django.utils import timezone
@@ -24,9 +24,10 @@ def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
     TaskResult would refuse the same arguments, but only after the event is committed.
     """
     payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "queue": task.queue_name}
-    return Event(
-        task.module_path, payload, aggregate_type=aggregate_type(task.backend), available_at=_aware(task.run_after)
-    )
+    at = task.run_after
+    if at is not None and timezone.is_naive(at):
+        at = timezone.make_aware(at).astimezone(UTC)
+    return Event(task.module_path, payload, aggregate_type=aggregate_type(task.backend), available_at=at)
 
 
 def result(path: str, alias: str, payload: Mapping[str, Any], id: str, **more: Any) -> Any:
@@ -38,10 +39,3 @@ def result(path: str, alias: str, payload: Mapping[str, Any], id: str, **more: A
     times = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
     known = {"task": called, "id": id, "args": payload["args"], "kwargs": payload["kwargs"], "backend": alias}
     return base.TaskResult(**{**times, "errors": [], "worker_ids": [], **known, **more})
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    if moment is None or timezone.is_aware(moment):
-        return moment
-    aware: datetime = timezone.make_aware(moment)
-    return aware.astimezone(UTC)
