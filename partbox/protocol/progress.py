@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import itemgetter
+from typing import Any
 
-from partbox.protocol.dict_memory import give_back
 from partbox.protocol.horizon import Page
 
 MOST_LATE_PAGES = 64
@@ -19,6 +19,18 @@ Pair = tuple[int, bytes]
 """The id of a record, and its event id, empty for what is parked."""
 
 _id = itemgetter(0)
+
+
+def give_back(*tables: dict[Any, Any]) -> None:
+    """Free the tables of those of these dicts that are empty.
+
+    A dict from which all is taken piece by piece keeps the table that it had at its largest, until it is filled again.
+    A process has several dicts of each of 256 partitions, of which one after the other is large for a moment, when many
+    late records come or an outage parks them: together that was up to 300 kB of each.
+    """
+    for table in tables:
+        if not table:
+            table.clear()
 
 
 @dataclass(slots=True)

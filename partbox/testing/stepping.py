@@ -12,8 +12,8 @@ from typing import Any
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.event_loop import EventLoop
+from partbox.worker.delivering.lane_runner import Walk
 from partbox.worker.delivering.tally import Tally
-from partbox.worker.delivering.walk import Walk
 from partbox.worker.state.partition import Lane, LetterLane
 from partbox.worker.worker import Worker
 

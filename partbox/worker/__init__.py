@@ -24,7 +24,7 @@ dispatcher's queues. It is held for moments, never while a handler runs or a sta
 docstring means this one.
 
 **Without the lock** are read: by the runner of a lane the head of its queue, from which it takes events while others
-may take from the other end (`delivering.holding.hold_rest`); a partition's `phase`, `stopping` and `life`, which tell
+may take from the other end (`state.partition.Lane.take_rest`); a partition's `phase`, `stopping` and `life`, which tell
 the runner to stop, or that the partition was read anew, and are looked at again under the lock where it matters; a
 partition's `cursor`, which is the poller's own; and the page of memory that is shared with the supervisor
 (`owning.slot`), each place of which one side writes.

@@ -1,17 +1,24 @@
-"""The connections of one life of a worker, and how they are made."""
+"""The connections of one life of a worker: how they are made, and what is logged when they are lost."""
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from psycopg import Error
+
 from partbox.db.connect import connect
-from partbox.db.deadline import WatchedConnection, allowed
+from partbox.db.deadline import HungError, WatchedConnection, allowed
 from partbox.db.delivery import proof, server_incarnation
+from partbox.errors import PartboxError
+from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
 from partbox.settings import Settings
 from partbox.worker.forks import leave
 from partbox.worker.owning.slot import POLL_TICK, Slot
 from partbox.worker.state.holdings import Holdings
+
+log = logging.getLogger("partbox.worker")
 
 HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement that takes the longer of them hangs
 
@@ -76,3 +83,21 @@ class SessionFactory:
             leave(None)
         lease, pooler, name = self._settings.lease, self._settings.pooler, f"partbox {role}"
         return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, prepared=prepared, limit=self._limit)
+
+
+def tell_lost(error: Error | PartboxError, subscription: str, loop: str) -> None:
+    """Log the loss of the connection that `loop` works on.
+
+    Of one that hung, that nothing went on there until now; of one that may not see everything, that nothing goes on.
+    """
+    if isinstance(error, HungError):
+        text = "a connection hangs, and nothing went on in the %s until now; all are made anew: %s"
+        log_event(log, "connection_hung", text, loop, error, subscription=subscription, loop=loop)
+    elif isinstance(error, PartboxError) or proof.ends_session(error):
+        text = (
+            "not everything can be read or written, so nothing is, until this is mended (`partbox doctor` says how): %s"
+        )
+        log_event(log, "unseen", text, error, subscription=subscription)
+    else:
+        text = "the connection is lost and made anew: %s"
+        log_event(log, "connection_lost", text, error, subscription=subscription)

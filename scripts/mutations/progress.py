@@ -14,7 +14,7 @@ MUTATIONS = (
     Mutation(
         "emptied-dicts-keep-their-tables",
         "Of 256 partitions each keeps the dicts that it had at its largest, and a process grows with every wave.",
-        "partbox/protocol/dict_memory.py",
+        "partbox/protocol/progress.py",
         "            table.clear()\n",
         "            pass\n",
         (

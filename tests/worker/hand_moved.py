@@ -20,10 +20,9 @@ from partbox.settings import load
 from partbox.worker.delivering.dead_letters import DeadLetters
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.delivering.lane_runner import LaneRunner
+from partbox.worker.delivering.lane_runner import LaneRunner, Walk
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.delivering.settlement import Settlement
-from partbox.worker.delivering.walk import Walk
 from partbox.worker.owning.slot import Slot
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Brought

@@ -16,12 +16,11 @@ from partbox.worker.delivering.batches import Batches
 from partbox.worker.delivering.dead_letters import DeadLetters
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop
-from partbox.worker.delivering.lane_runner import LaneRunner
+from partbox.worker.delivering.lane_runner import LaneRunner, Walk
 from partbox.worker.delivering.ready_lanes import ReadyLanes
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.delivering.two_loops import watch
-from partbox.worker.delivering.walk import Walk
 from partbox.worker.forks import fresh, leave
 from partbox.worker.owning.slot import RUNNING_SINCE, Slot
 from partbox.worker.signals import Signals

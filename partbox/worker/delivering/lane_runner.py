@@ -7,15 +7,28 @@ from partbox.events.record import IDENTITY, ROUTE
 from partbox.handlers import Routes
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop
-from partbox.worker.delivering.holding import hold_rest, overtakes
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.tally import Tally
-from partbox.worker.delivering.walk import TRUST_SPAN, Walk
 from partbox.worker.owning.slot import Slot
 from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane
 
+LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
+TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much; no longer than QUICK
+
 Step = tuple[Endpoint, DeliveredEvent]
+
+
+class Walk:
+    """A runner's turn over the lanes that it took. `ends`: monotonic seconds; `looked_at`: the last look at the lease
+    (Unix seconds); `tally` counts what is delivered, None where nobody wants to know."""
+
+    __slots__ = ("ends", "looked_at", "tally")
+
+    def __init__(self, began: float, looked_at: float, tally: Tally | None) -> None:
+        self.ends = began + LANE_TURN
+        self.looked_at = looked_at
+        self.tally = tally
 
 
 class LaneRunner:
@@ -151,8 +164,8 @@ class LaneRunner:
             if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
                 lane = lane.behind(event)
             lane.queue.appendleft(event if lane.claim is None else event.record)
-            if chains and overtakes(lane, event):
-                hold_rest(lane)
+            if chains and lane.overtakes(event):
+                lane.hold_rest()
                 self._holdings.touch(partition)
 
     def _look(self, lane: Lane, walk: Walk) -> bool:

@@ -13,7 +13,6 @@ from time import monotonic
 from partbox.events import DeliveredEvent
 from partbox.protocol.verdict import Verdict
 from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.delivering.holding import hold_rest
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.forks import leave
@@ -85,7 +84,7 @@ class Settlement:
         if verdict is None:
             partition.settle_done(event)
         elif partition.parked.park(event, verdict).blocks:
-            hold_rest(lane.behind(event))
+            lane.behind(event).hold_rest()
 
     def record(self, lanes: Iterable[Lane]) -> None:
         """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
@@ -135,7 +134,7 @@ class Settlement:
         if event is None or lane.has_settled(event):  # it has ended, and its lane has not gone on yet
             return
         if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself
-            hold_rest(lane.behind(event))
+            lane.behind(event).hold_rest()
             self._holdings.touch(partition)
             return
         if verdict is None and event.parked is not None:
@@ -153,7 +152,7 @@ class Settlement:
         lane.unstuck = event
         if (key := key_of(event)) in partition.parked.chains:
             partition.parked.chains[key].stuck = True
-        hold_rest(lane.behind(event))
+        lane.behind(event).hold_rest()
         self._holdings.touch(partition)
 
     def _hold_behind(self, lane: Lane, event: DeliveredEvent) -> None:
@@ -163,5 +162,5 @@ class Settlement:
         if event.parked.loaded and (key := key_of(event)) in partition.parked.chains:
             partition.parked.chains[key].stuck = True
         if (rest := lane.behind(event)).queue:
-            hold_rest(rest)
+            rest.hold_rest()
             self._holdings.touch(partition)

@@ -18,7 +18,6 @@ from partbox.protocol.parking import ParkedRow
 from partbox.protocol.verdict import Verdict
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind
-from partbox.worker.delivering.holding import hold_rest
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.reading.payloads import Brought
 from partbox.worker.reading.read_budget import OVERHEAD
@@ -129,7 +128,7 @@ class Intake:
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
-                hold_rest(lane)
+                lane.hold_rest()
                 self._holdings.touch(partition)
             in_line = chain.in_line(rows)
             if len(in_line) < len(rows):
@@ -172,7 +171,7 @@ class Intake:
         for key in keys:
             lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
             if lane is not None and chain is not None and lane.queue and not chain.caught_up():
-                hold_rest(lane)
+                lane.hold_rest()
                 self._holdings.touch(partition)
 
     def _move(

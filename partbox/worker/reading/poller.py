@@ -29,7 +29,6 @@ from partbox.settings import Settings
 from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.forks import leave
-from partbox.worker.losses import tell_lost
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING, Slot
 from partbox.worker.reading.brake import Brake
@@ -38,7 +37,7 @@ from partbox.worker.reading.log_reader import LOOK_AGAIN, LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.workload import Workload
 from partbox.worker.saving.saver import Saver
-from partbox.worker.session import Session, SessionFactory
+from partbox.worker.session import Session, SessionFactory, tell_lost
 from partbox.worker.signals import Signals
 from partbox.worker.sink_notes import SinkNotes
 from partbox.worker.state.holdings import Holdings

@@ -26,9 +26,9 @@ from partbox.db.delivery import cursors, proof
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
-from partbox.worker.losses import tell_lost
 from partbox.worker.owning.slot import SAVE_TICK, SAVED_AT, Slot
 from partbox.worker.saving.partition_save import PartitionSave, committed, gather, sent, tell_saved
+from partbox.worker.session import tell_lost
 from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
 

@@ -12,18 +12,38 @@ from partbox.db.delivery.parked import Park, Stored
 from partbox.events import DeliveredEvent
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
 from partbox.events.reserved import NEVER
-from partbox.protocol.dict_memory import give_back
 from partbox.protocol.parking import OPEN, Chain, ParkedRow
-from partbox.protocol.progress import Progress
+from partbox.protocol.progress import Progress, give_back
 from partbox.protocol.verdict import Verdict
 from partbox.worker.state.key import Key, key_of, keyed, short
 from partbox.worker.state.suspects import Suspects
-from partbox.worker.state.weight import Weight
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 FAR = "9999-12-30T00:00:00+00:00"
 """When an event is due that is due after it, here and in queries: all time zones have a calendar then."""
 NEVER_SAID = "it had failed in the table that it was imported from, before this subscription came to it"
+
+
+class Weight:
+    """The bytes that a partition holds in memory beside its small new records: large ones, and parked ones that run.
+
+    Sizes by record id, from when a record is read until it is finished, parked, or has stood in the way too long.
+    """
+
+    __slots__ = ("bytes", "sizes")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.sizes: dict[int, int] = {}
+
+    def add(self, record_id: int, size: int) -> None:
+        self.bytes += size - self.sizes.get(record_id, 0)
+        self.sizes[record_id] = size
+
+    def drop(self, record_ids: Iterable[int]) -> None:
+        """These are not held any more, if they were."""
+        for id in record_ids:
+            self.bytes -= self.sizes.pop(id, 0)
 
 
 @dataclass(slots=True)

@@ -11,22 +11,19 @@ Everything is touched only with the lock of `Holdings` held, but for `cursor`, w
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 from partbox.db.delivery.cursors import Owned
 from partbox.events import Claim, DeliveredEvent
-from partbox.events.record import Row
 from partbox.protocol.cursor import Cursor
-from partbox.protocol.dict_memory import give_back
 from partbox.protocol.horizon import Page
-from partbox.protocol.progress import Progress, Target
+from partbox.protocol.progress import Progress, Target, give_back
 from partbox.worker.state.key import Key, key_of
-from partbox.worker.state.last_save import LastSave
-from partbox.worker.state.parked_rows import ParkedRows
+from partbox.worker.state.parked_rows import ParkedRows, Weight
 from partbox.worker.state.phase import Phase
 from partbox.worker.state.resumption import Pair, Resumption
 from partbox.worker.state.suspects import Suspects
-from partbox.worker.state.weight import Weight
 
 
 class Lane:
@@ -77,6 +74,33 @@ class Lane:
         """True if its current event, which this is, is settled already. Lock held."""
         return getattr(self, "settled", None) is event
 
+    def take_rest(self) -> list[Any]:
+        """Take all that waits. Lock held.
+
+        Its runner may be taking events from the left meanwhile, without the lock. So they are taken from the right:
+        what is taken are always the last ones, and what runs are those before them.
+        """
+        taken: list[Any] = []
+        while self.queue:
+            try:
+                taken.append(self.queue.pop())
+            except IndexError:  # the runner has taken the last one
+                break
+        return taken[::-1]
+
+    def hold_rest(self) -> None:
+        """Park what waits in the lane behind a blocked event. Lock held."""
+        for event in self.take_rest():
+            self.partition.parked.hold(event)
+
+    def overtakes(self, event: DeliveredEvent) -> bool:
+        """True if the event, at the head, would run before one of its key that must run first. Lock held."""
+        chain = self.partition.parked.chains.get(self.key)
+        if chain is None:
+            return False
+        id = event.id
+        return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in self.queue)
+
     def behind(self, event: DeliveredEvent) -> "Lane":
         """The lane in which what comes after this event of it waits. Lock held."""
         return self
@@ -105,6 +129,20 @@ class LetterLane(Lane):
         super().__init__(partition, (None, event.id))
         self.queue.append(event)
         self.error = error
+
+
+@dataclass(slots=True)
+class LastSave:
+    """The last save of a partition: when it was committed (monotonic seconds), and what the database knows by it.
+
+    `finished` counts the records that had been finished here when it was made. `under_way`: another has been gathered
+    and is not committed, so that what the database knows cannot be told.
+    """
+
+    at: float
+    last_id: int
+    finished: int = 0
+    under_way: bool = False
 
 
 class Partition:
@@ -214,8 +252,9 @@ class Partition:
     @property
     def lanes(self) -> dict[Key, Lane]:
         """Those that have events waiting or running, by key. Asking for them ends the line."""
-        if self.line.queue:
-            self._sort()
+        if self.line.queue:  # sort it into lanes
+            for event in map(self.line.event, self.line.take_rest()):
+                self.lane(key_of(event)).queue.append(event)
         return self._lanes
 
     @property
@@ -244,18 +283,6 @@ class Partition:
         """The number of lanes, the line counted as one."""
         return len(self._lanes) + bool(self.line.queue)
 
-    def _sort(self) -> None:
-        """Sort the line into lanes. As in `hold_rest`, its runner may be taking events from the left meanwhile."""
-        waiting: list[Row] = []
-        queue = self.line.queue
-        while queue:
-            try:
-                waiting.append(queue.pop())
-            except IndexError:  # the runner has taken the last one
-                break
-        for event in map(self.line.event, reversed(waiting)):
-            self.lane(key_of(event)).queue.append(event)
-
     # What was read and what became of it.
 
     def finish(self, pairs: list[Pair]) -> None:
@@ -274,7 +301,7 @@ class Partition:
     def saved(self, target: Target, finished: int, now: float) -> None:
         """A save of this target is committed, which was made when so many records had been finished."""
         self.progress.saved(target)
-        self.last_save.committed(now, target.last_id, finished)
+        self.last_save = LastSave(now, target.last_id, finished)
         self.resumption.saved(target.page, target.last_id, self.parked)
         give_back(self._lanes, self.weight.sizes)
 

@@ -13,8 +13,8 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.text.wording import counted
 from partbox.worker.delivering.reports import Reports
-from partbox.worker.losses import tell_lost
 from partbox.worker.saving.partition_save import tell_saved
+from partbox.worker.session import tell_lost
 from partbox.worker.state.partition import Lane
 from partbox.worker.transactions.blame import GoneError
 from partbox.worker.transactions.transaction import Surroundings, Transaction

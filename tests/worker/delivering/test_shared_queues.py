@@ -14,7 +14,6 @@ from partbox.handlers import Handlers
 from partbox.protocol.progress import Page
 from partbox.protocol.retry import Fixed
 from partbox.worker.delivering.dispatcher import STUCK
-from partbox.worker.delivering.holding import hold_rest
 from partbox.worker.state.partition import Lane
 
 
@@ -65,7 +64,7 @@ def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones() -> None:
     taken_meanwhile(rig.lane, seen)
     rig.partition.parked.hold = kept  # type: ignore[method-assign]
     with rig.holdings.lock:
-        hold_rest(rig.lane)
+        rig.lane.hold_rest()
     assert (seen, held) == ([1], [2, 3, 4, 5, 6])
 
 
