@@ -114,7 +114,7 @@ class Stepped(Worker):
 
     def start(self) -> None:
         """Tell the observers that it begins, no more."""
-        self._observers.started(self._about)
+        self._context.observers.started(self._about)
 
 
 def _head(lane: Lane) -> int:

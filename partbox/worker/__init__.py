@@ -12,7 +12,7 @@ not ours any more (`owning.ownership`). No step comes back to an earlier one but
 fetched when its time has come (`reading.parked_reader`), and goes into its lane like a new one.
 
 **Threads.** The *poller* has all connections but one, and reads, claims and fetches; on a backlog it has one thread
-more for a moment, which waits for the next page while the poller hands over the last (`reading.meanwhile`). The
+more for a moment, which waits for the next page while the poller hands over the last (`reading.full_reader.meanwhile`). The
 *saver* borrows one of them, and saves. The *listener* makes the other one, anew when it is lost; on it the poller hears
 who publishes while it waits (`waking`, `state.alarm`). *Runners* run sync handlers; there are as many as
 `concurrency` says, made when they are needed. An *event loop* in a thread of its own runs async handlers and lists for

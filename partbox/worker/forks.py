@@ -37,11 +37,6 @@ def leave(result: object) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def fresh(lock: Any) -> None:
-    """Free a lock that a thread may have held which this process has not."""
-    lock._at_fork_reinit()
-
-
 def _say(text: str) -> None:
     """To stderr, past its buffer: another thread may have held that when this process was forked."""
     with suppress(OSError):

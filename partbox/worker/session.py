@@ -13,10 +13,9 @@ from partbox.db.delivery import proof, server_incarnation
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
-from partbox.settings import Settings
+from partbox.worker.context import Context
 from partbox.worker.forks import leave
-from partbox.worker.owning.slot import POLL_TICK, Slot
-from partbox.worker.state.holdings import Holdings
+from partbox.worker.owning.slot import POLL_TICK
 
 log = logging.getLogger("partbox.worker")
 
@@ -46,12 +45,9 @@ class Session(NamedTuple):
 class SessionFactory:
     """Makes those of one process; the poller's thread, but for `hurry`."""
 
-    def __init__(self, holdings: Holdings, slot: Slot, settings: Settings, dsn: Callable[[], str]) -> None:
-        self._holdings = holdings
-        self._slot = slot
-        self._settings = settings
-        self._dsn = dsn
-        self._limit = allowed(settings.lease)  # seconds for a statement
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._limit = allowed(context.settings.lease)  # seconds for a statement
         self._made: list[WatchedConnection] = []
 
     def open(self, close: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
@@ -77,11 +73,11 @@ class SessionFactory:
             conn.deadline.shorten(self._limit)
 
     def _connect(self, role: str, *, lent: bool = False, prepared: bool = False) -> WatchedConnection:
-        self._slot[POLL_TICK] = boottime()  # for as long as a connection may take
-        dsn = self._dsn()
-        if self._holdings.forked:
+        self._context.slot[POLL_TICK] = boottime()  # for as long as a connection may take
+        dsn, settings = self._context.dsn(), self._context.settings
+        if self._context.holdings.forked:
             leave(None)
-        lease, pooler, name = self._settings.lease, self._settings.pooler, f"partbox {role}"
+        lease, pooler, name = settings.lease, settings.pooler, f"partbox {role}"
         return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, prepared=prepared, limit=self._limit)
 
 

@@ -1,59 +1,40 @@
-"""Signals between the parts of one worker. A part that tells knows none that listens: `worker.py` adds the listeners.
+"""Signals between the parts of one worker. A part that tells knows none that listens: `worker.py` sets the listeners.
 
-A signal calls its listeners one after the other in the thread that tells, in the order in which they were added.
+A signal is called in the thread that tells.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Generic, ParamSpec
+from dataclasses import dataclass
 
 from partbox.worker.state.key import Key
 from partbox.worker.state.partition import Lane, Partition
 
-P = ParamSpec("P")
+
+def _unheard(*_: object) -> None:
+    """No part listens."""
 
 
-class Signal(Generic[P]):
-    """Something that happens, and those who are to hear of it."""
-
-    __slots__ = ("_listeners",)
-
-    def __init__(self) -> None:
-        self._listeners: list[Callable[P, object]] = []
-
-    def listen(self, listener: Callable[P, object]) -> None:
-        """Tell this one too, from now on."""
-        self._listeners.append(listener)
-
-    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> None:
-        """Tell all."""
-        for listener in self._listeners:
-            listener(*arguments, **keywords)
-
-
+@dataclass(slots=True)
 class Signals:
-    """The signals of one worker."""
+    """The listener of each signal of one worker."""
 
-    def __init__(self) -> None:
-        self.claimed: Signal[int] = Signal()
-        """A partition is mine, with this saved floor. By the poller, lock held."""
+    claimed: Callable[[int], object] = _unheard
+    """A partition is mine, with this saved floor. By the poller."""
 
-        self.reloaded: Signal[Partition, Sequence[Key]] = Signal()
-        """A command has changed parked rows of these keys, which are in memory as they are now. Lock held."""
+    reloaded: Callable[[Partition, Sequence[Key]], object] = _unheard
+    """A command has changed parked rows of these keys, which are in memory as they are now. Lock held."""
 
-        self.lost: Signal[Sequence[Partition]] = Signal()
-        """Partitions are not mine any more: a save of them was refused. By whoever saves, without the lock."""
+    lost: Callable[[Sequence[Partition]], object] = _unheard
+    """Partitions are not mine any more: a save of them was refused. By whoever saves, without the lock."""
 
-        self.released: Signal[Partition] = Signal()
-        """A partition was let go with the save that is committed now. By the saver, without the lock."""
+    saved: Callable[[], object] = _unheard
+    """A save is over, which may have been in the way of a transaction. By whoever saves, without the lock."""
 
-        self.saved: Signal[[]] = Signal()
-        """A save is over, which may have been in the way of a transaction. By whoever saves, without the lock."""
+    broken: Callable[[], object] = _unheard
+    """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
 
-        self.broken: Signal[[]] = Signal()
-        """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
+    transactional: Callable[[Lane], object] = _unheard
+    """The next event of a lane is for the thread of transactional handlers. Lock held."""
 
-        self.transactional: Signal[Lane] = Signal()
-        """The next event of a lane is for the thread of transactional handlers. Lock held."""
-
-        self.failed: Signal[BaseException] = Signal()
-        """A thread has ended that must not: the worker is of no use any more. By that thread."""
+    failed: Callable[[BaseException], object] = _unheard
+    """A thread has ended that must not: the worker is of no use any more. By that thread."""

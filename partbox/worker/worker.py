@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
@@ -14,11 +14,10 @@ from partbox.observe.traffic import TrafficObserver
 from partbox.protocol.lease import idle_limit
 from partbox.settings import Settings
 from partbox.text.wording import counted
-from partbox.worker.delivering.dead_letters import DeadLetters
+from partbox.worker.context import Context
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.lane_runner import LaneRunner
-from partbox.worker.delivering.long_runs import LongRuns
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.timeouts import Timeouts
@@ -26,25 +25,20 @@ from partbox.worker.delivering.unroutable import Unroutable
 from partbox.worker.forks import tell_forked
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import IDLE_LIMIT, STOPPING, TIMEOUT, Slot
-from partbox.worker.reading.brake import Brake
-from partbox.worker.reading.charging import Charging
+from partbox.worker.process_notes import LongRuns, SinkNotes
 from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.load import LoadReport
 from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.poller import Parts, Poller
-from partbox.worker.reading.workload import Workload
 from partbox.worker.saving.saver import Saver
 from partbox.worker.session import SessionFactory
-from partbox.worker.signals import Signals
-from partbox.worker.sink_notes import SinkNotes
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
 from partbox.worker.transactions.blame import Blame
 from partbox.worker.transactions.transaction import Surroundings
 from partbox.worker.transactions.transactor import Transactor
 from partbox.worker.transactions.waiting import Waiting
-from partbox.worker.waking.listener import Listener
 from partbox.worker.waking.pace import Pacer
 
 log = logging.getLogger("partbox.worker")
@@ -68,100 +62,66 @@ class Worker:
         isolates: bool,
         observers: Observers | None = None,
     ) -> None:
-        self._settings = settings
-        self._slot = slot
         self._failure: BaseException | None = None
         traffic = TrafficObserver()
-        self._observers = (observers or Observers(handlers.observers)).and_also(traffic)
-        self._routes = _endpoints(handlers, subscription, settings, self._observers)
-        names = dict.fromkeys(each.handler.name for each in self._routes.registered())
+        observers = (observers or Observers(handlers.observers)).and_also(traffic)
+        routes = _endpoints(handlers, subscription, settings, observers)
+        self._context = Context(settings, dsn, routes, subscription, concurrency, slot, observers)
+        names = dict.fromkeys(each.handler.name for each in routes.registered())
         self._about = Started(subscription, tuple(names), concurrency)
-        self._signals = Signals()
-        self.holdings = Holdings(concurrency)
-        self._settlement = Settlement(self.holdings, Reports(self._observers, self._routes))
-        self._runner = LaneRunner(self.holdings, self._routes, slot, self._settlement)
-        self.dispatcher = self._dispatcher(handlers)
-        self.timeouts = Timeouts(self.holdings, self._routes, self._settlement, self.dispatcher, isolates=isolates)
-        parts = self._parts(handlers, codecs, traffic, dsn)
-        self.workload = parts.workload
-        self._sessions = SessionFactory(self.holdings, slot, settings, dsn)
-        self.poller = Poller(self.holdings, parts, slot, settings, subscription, self._sessions, self._signals)
+        self.holdings = self._context.holdings
+        self._settlement = Settlement(self.holdings, Reports(observers, routes))
+        self._runner = LaneRunner(self.holdings, routes, slot, self._settlement)
+        self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement, handlers.dead_letter)
+        self.timeouts = Timeouts(self.holdings, routes, self._settlement, self.dispatcher, isolates=isolates)
+        parts = self._parts(codecs, traffic, letters=handlers.dead_letter is not None)
+        self.load = parts.load
+        self._sessions = SessionFactory(self._context)
+        self.poller = Poller(self._context, parts, self._sessions)
         self._listen(parts)
-        slot[TIMEOUT] = _longest(self._routes, settings)
+        slot[TIMEOUT] = _longest(routes, settings)
         tell_forked(self._disown)
 
     def _disown(self) -> None:
         self.dispatcher.disown()
 
-    def _dispatcher(self, handlers: Handlers) -> Dispatcher:
-        return self.dispatchers(
-            self.holdings,
-            self._runner,
-            self._settlement,
-            self._slot,
-            self._about.concurrency,
-            letters=DeadLetters(self.holdings, handlers.dead_letter),
-            signals=self._signals,
-        )
-
-    def _parts(self, handlers: Handlers, codecs: Codecs, traffic: TrafficObserver, dsn: Callable[[], str]) -> Parts:
+    def _parts(self, codecs: Codecs, traffic: TrafficObserver, *, letters: bool) -> Parts:
         """All that the poller's thread moves."""
-        holdings, settings, slot, signals = self.holdings, self._settings, self._slot, self._signals
-        schema, subscription, observers = settings.schema_name, self._about.subscription, self._observers
-        payloads = Payloads(schema, subscription, settings.lease)
-        intake = Intake(holdings, self.dispatcher, self._routes, codecs, subscription, self._settlement.reports)
-        reader = LogReader(holdings, self.dispatcher, intake, payloads, settings, observers)
-        charging = Charging(holdings, self._routes, schema, subscription, signals)
-        letters = handlers.dead_letter is not None
+        context = self._context
+        payloads = Payloads(context)
+        intake = Intake(context, self.dispatcher, codecs, self._settlement.reports)
+        reader = LogReader(context, self.dispatcher, intake, payloads)
         return Parts(
-            ownership=Ownership(
-                holdings, slot, settings, subscription, letters=letters, observers=observers, signals=signals
-            ),
+            ownership=Ownership(context, letters=letters),
             intake=intake,
             reader=reader,
-            parked=ParkedReader(holdings, intake, payloads, reader.room, charging, schema, subscription),
-            brake=Brake(holdings, settings.max_parked, subscription),
+            parked=ParkedReader(context, intake, payloads, reader.room),
             timeouts=self.timeouts,
-            long_runs=LongRuns(self.dispatcher, self._routes, schema, subscription),
-            sink_notes=SinkNotes(traffic, schema, subscription),
-            workload=Workload(holdings, self.dispatcher, reader, observers),
-            pace=Pacer(Listener(holdings, settings, dsn, subscription), settings, subscription),
-            saver=Saver(
-                holdings, slot, schema, subscription, window=settings.window, observers=observers, signals=signals
-            ),
+            load=LoadReport(context, self.dispatcher, reader.room),
+            notes=(LongRuns(context, self.dispatcher), SinkNotes(context, traffic)),
+            pace=Pacer(context),
+            saver=Saver(context),
             transactor=self._transactor(),
         )
 
     def _transactor(self) -> Transactor | None:
         """The thread of transactional handlers, if there are any."""
-        if not any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in self._routes.all()):
+        if not any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in self._context.routes.all()):
             return None
-        around = Surroundings(
-            holdings=self.holdings,
-            runner=self._runner,
-            settlement=self._settlement,
-            dispatcher=self.dispatcher,
-            waiting=Waiting(),
-            blame=Blame(),
-            signals=self._signals,
-            schema=self._settings.schema_name,
-            subscription=self._about.subscription,
-            lease=self._settings.lease,
-        )
-        return Transactor(around, self._settlement.reports, self._observers)
+        parts = (self._context, self._runner, self._settlement, self.dispatcher)
+        return Transactor(Surroundings(*parts, Waiting(), Blame()))
 
     def _listen(self, parts: Parts) -> None:
         """Connect signals and listeners."""
-        signals, transactor = self._signals, parts.transactor
-        signals.failed.listen(self._fail)
-        signals.claimed.listen(parts.reader.claimed)
-        signals.reloaded.listen(parts.intake.hold_behind)
-        signals.lost.listen(parts.ownership.refused)
-        signals.released.listen(parts.ownership.released)
-        signals.broken.listen(self.poller.break_off)
+        signals, transactor = self._context.signals, parts.transactor
+        signals.failed = self._fail
+        signals.claimed = parts.reader.claimed
+        signals.reloaded = parts.intake.hold_behind
+        signals.lost = parts.ownership.refused
+        signals.broken = self.poller.break_off
         if transactor is not None:
-            signals.saved.listen(transactor.wake)
-            signals.transactional.listen(transactor.wait)
+            signals.saved = transactor.wake
+            signals.transactional = transactor.wait
 
     @property
     def failure(self) -> BaseException | None:
@@ -169,14 +129,14 @@ class Worker:
         return self._failure
 
     def start(self) -> None:
-        self._slot[IDLE_LIMIT] = idle_limit(self._settings.lease)
-        self._observers.started(self._about)
+        context = self._context
+        context.slot[IDLE_LIMIT] = idle_limit(context.settings.lease)
+        context.observers.started(self._about)
         self.poller.start()
-        handlers, at_once = len(self._about.handlers), self._about.concurrency
-        text, known = "delivering in subscription %r: %s, up to %d at once", counted(handlers, "handler")
-        self._tell(
-            "worker_started", text, self._about.subscription, known, at_once, handlers=handlers, concurrency=at_once
-        )
+        handlers, at_once = len(self._about.handlers), context.concurrency
+        said = context.subscription, counted(handlers, "handler"), at_once
+        text = "delivering in subscription %r: %s, up to %d at once"
+        context.log("worker_started", text, *said, handlers=handlers, concurrency=at_once)
 
     def wake(self) -> None:
         """Look for new records at once."""
@@ -184,7 +144,7 @@ class Worker:
 
     def drain(self, timeout: float) -> bool:
         """Start nothing new, release every partition, wait at most `timeout` seconds; whether all are released."""
-        self._slot[STOPPING] = 1.0
+        self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.hurry(timeout)
         until = time.monotonic() + timeout
@@ -198,7 +158,7 @@ class Worker:
         Partitions whose handlers still run then are not released: their events may be delivered again elsewhere,
         which is said for each.
         """
-        drained = self.drain(self._settings.drain_timeout if timeout is None else timeout)
+        drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
         for lane in self.dispatcher.running():
             text = "stopped while the handler of %s was running: it may be delivered again"
             log_event(log, "abandoned", text, lane.current, about=lane.current)
@@ -206,9 +166,9 @@ class Worker:
 
     def leave_stuck(self) -> None:
         """Give up handlers that do not end: save that they were, release every other partition, end."""
-        self._slot[STOPPING] = 1.0
+        self._context.slot[STOPPING] = 1.0
         self.poller.wake()
-        until = time.monotonic() + self._settings.drain_timeout
+        until = time.monotonic() + self._context.settings.drain_timeout
         while time.monotonic() < until and not (self._owned() <= self.timeouts.stuck and self.timeouts.settled()):
             time.sleep(0.005)
         self._end(False)
@@ -219,16 +179,13 @@ class Worker:
         released = self.poller.end() and drained and ended
         text = "delivery in subscription %r has ended, %s"
         how = "with nothing left running" if released else "and what ran may be delivered again"
-        self._tell("worker_stopped", text, self._about.subscription, how, released=released)
+        self._context.log("worker_stopped", text, self._context.subscription, how, released=released)
         return released
-
-    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        log_event(log, name, text, *arguments, subscription=self._about.subscription, **fields)
 
     def _fail(self, error: BaseException) -> None:
         """A thread has ended that must not: the worker is of no use any more, and says so."""
         trace = None if isinstance(error, SchemaError) else error
-        self._tell("worker_failed", "the worker ends: %s", error, trace=trace)
+        self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
         self._failure = error
 
     def _owned(self) -> set[Partition]:

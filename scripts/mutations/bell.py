@@ -223,8 +223,8 @@ MUTATIONS = (
         "asleep-with-a-backlog",
         "What was not read for want of room is unread, whatever the log does.",
         "partbox/worker/reading/log_reader.py",
-        "if not company.behind:\n            self.seen",
-        "if True:\n            self.seen",
+        "if not groups.behind:\n            settled",
+        "if True:\n            settled",
         (f"{WAKING}::test_a_reader_with_a_backlog_says_nothing_to_sleep_on",),
     ),
 )

@@ -52,7 +52,7 @@ MUTATIONS = (
     Mutation(
         "no-room-kept",
         "A partition without room takes what comes all the same: its window, and the brake, hold nothing back.",
-        "partbox/worker/reading/quick_reader.py",
+        "partbox/worker/reading/log_reader.py",
         "if not fits or not",
         "if not",
         (f"{QUICK}::test_a_partition_that_has_read_as_much_as_it_had_room_for_is_not_caught_up",),
@@ -60,10 +60,10 @@ MUTATIONS = (
     Mutation(
         "a-floor-claimed-after-the-page",
         "The floor of a claim bounds what is open then, not what the shared page did not see before.",
-        "partbox/worker/reading/quick_reader.py",
-        "polled = records.quick(conn, self._schema, shared, company.bits)",
+        "partbox/worker/reading/log_reader.py",
+        "polled = records.quick(conn, self._schema, shared, groups.bits)",
         "polled = records.quick(conn, self._schema, type(shared)(shared.snapshot,"
-        " max(shared.settled, horizon.claimed_floor)), company.bits)",
+        " max(shared.settled, horizon.claimed_floor)), groups.bits)",
         (f"{QUICK}::test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it",),
     ),
     Mutation(
@@ -78,7 +78,7 @@ MUTATIONS = (
         "released-at-the-page-of-the-others",
         "A partition that drains has not read what the others' page sees of it: its heir never does.",
         "partbox/worker/reading/log_reader.py",
-        "self._intake.follow(company.caught_up.values(), shared)",
+        "self._intake.follow(groups.caught_up.values(), shared)",
         "self._intake.follow(list(self._holdings.partitions.values()), shared)",
         (f"{QUICK}::test_a_release_saves_the_page_that_its_partition_took_part_in",),
     ),

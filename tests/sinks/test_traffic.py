@@ -21,7 +21,7 @@ from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.observer import Answer
 from partbox.observe.traffic import TrafficObserver
 from partbox.sinks import Sink
-from partbox.worker import sink_notes
+from partbox.worker import process_notes
 
 
 class Broker(Sink):
@@ -49,7 +49,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def outbox(dsn, broker, registry, monkeypatch) -> Outbox:
-    monkeypatch.setattr(sink_notes, "APART", 0.0)
+    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
     outbox = Outbox(dsn, retry="fixed:0.05", registry=registry)
     outbox.register(broker, "*", max_attempts=None, name="bus")
     return outbox
@@ -94,7 +94,7 @@ def test_what_a_broker_takes_refuses_and_fails_is_counted_and_shown(outbox, conn
 
 
 def test_a_process_without_sinks_writes_nothing_of_them(dsn, conn, monkeypatch):
-    monkeypatch.setattr(sink_notes, "APART", 0.0)
+    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
     outbox = Outbox(dsn)
     outbox.register(lambda event: None, "*", name="plain")
     publish(conn, 1)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from contexts import context
+
 from partbox.codecs import Codecs
 from partbox.db.delivery.cursors import Owned
 from partbox.db.delivery.parked import Stored
@@ -16,19 +18,13 @@ from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.protocol.parking import ParkedRow
 from partbox.protocol.progress import Page
-from partbox.settings import load
-from partbox.worker.delivering.dead_letters import DeadLetters
 from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.lane_runner import LaneRunner, Walk
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.delivering.settlement import Settlement
-from partbox.worker.owning.slot import Slot
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Brought
 from partbox.worker.saving.partition_save import committed, gather
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key
 from partbox.worker.state.partition import Lane, Partition
 
@@ -55,27 +51,17 @@ class HandMoved:
     """One partition with one lane, whose handler is the test's; in a `lone` one what is new stands in line."""
 
     def __init__(self, handlers: Handlers, *, lone: bool = False) -> None:
-        settings = load(dsn="postgresql://nowhere")
-        self.slot = Slot.local()
+        self.context = context(handlers=handlers, concurrency=0)  # no threads
+        self.slot, self.holdings, self.routes = self.context.slot, self.context.holdings, self.context.routes
         self.slot.trust_until(FAR, FAR)
-        self.holdings = Holdings()
         with suppress(AttributeError):  # where tests do not check it
             self.holdings.lock.strict = True  # type: ignore[attr-defined]
-        self.routes = handlers.routes("default", settings).map(lambda each: Endpoint(each, (), 4_000, NOBODY))
         reports = Reports(NOBODY, self.routes)
         self.settlement = Settlement(self.holdings, reports)
         self.runner = LaneRunner(self.holdings, self.routes, self.slot, self.settlement)
-        self.dispatcher = Dispatcher(
-            self.holdings,
-            self.runner,
-            self.settlement,
-            self.slot,
-            0,  # no threads
-            letters=DeadLetters(self.holdings, None),
-            signals=Signals(),
-        )
+        self.dispatcher = Dispatcher(self.context, self.runner, self.settlement)
         self.dispatcher.lone = lone
-        self.intake = Intake(self.holdings, self.dispatcher, self.routes, Codecs(), "default", reports)
+        self.intake = Intake(self.context, self.dispatcher, Codecs(), reports)
         owned = Owned(5, 1, "1:1:", 0, 0, 0, None)
         self.partition = Partition(owned, 0.0, window=1_000, letters=False)
         self.partition.loaded(0)

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from contexts import context
 from psycopg import Connection
 
 from partbox.codecs import Codecs
@@ -13,21 +14,14 @@ from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, instances, records
 from partbox.events import DeliveredEvent
-from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.settings import load
-from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.owning.ownership import Ownership
-from partbox.worker.owning.slot import Slot
-from partbox.worker.reading.charging import Charging
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.saving.partition_save import gather
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, Partition
 
 SCHEMA = "partbox"
@@ -61,31 +55,21 @@ class Rig:
     """Owns `partitions`, from where their saved cursors stand."""
 
     def __init__(self, dsn: str, partitions: Sequence[int] = (PARTITION,), **settings: Any) -> None:
-        self.settings = load(dsn=dsn, **settings)
         self.conn: Connection[Any] = connect(dsn, lease=60, name="partbox rig")
-        self.slot = Slot.local()
+        self.context = context(dsn, **settings)
+        self.slot = self.context.slot
         self.me = self._own(partitions)
         self.slot.instance = self.me
-        self.holdings = Holdings()
+        self.holdings = self.context.holdings
         self.waiting = Waiting()
-        routes = Handlers().routes(DEFAULT, self.settings).map(lambda handler: Endpoint(handler, (), 4_000, NOBODY))
-        intake = Intake(self.holdings, self.waiting, routes, Codecs(), DEFAULT, Reports(NOBODY, routes))  # type: ignore[arg-type]
-        payloads = Payloads(SCHEMA, DEFAULT, self.settings.lease)
-        self.reader = LogReader(self.holdings, self.waiting, intake, payloads, self.settings, NOBODY)  # type: ignore[arg-type]
-        signals = Signals()
-        signals.claimed.listen(self.reader.claimed)
-        signals.reloaded.listen(intake.hold_behind)
-        charging = Charging(self.holdings, routes, SCHEMA, DEFAULT, signals)
-        self.parked = ParkedReader(self.holdings, intake, payloads, self.reader.room, charging, SCHEMA, DEFAULT)
-        self.ownership = Ownership(
-            self.holdings,
-            self.slot,
-            self.settings,
-            DEFAULT,
-            letters=False,
-            observers=NOBODY,
-            signals=signals,
-        )
+        waiting: Any = self.waiting
+        intake = Intake(self.context, waiting, Codecs(), Reports(NOBODY, self.context.routes))
+        payloads = Payloads(self.context)
+        self.reader = LogReader(self.context, waiting, intake, payloads)
+        self.context.signals.claimed = self.reader.claimed
+        self.context.signals.reloaded = intake.hold_behind
+        self.parked = ParkedReader(self.context, intake, payloads, self.reader.room)
+        self.ownership = Ownership(self.context, letters=False)
         lean(self.conn)
         self.ownership.take_up(self.conn)
         self.ownership.tick(self.conn)

@@ -12,8 +12,9 @@ from functools import partial
 
 from partbox.events.record import ROUTE
 from partbox.platform import boottime
+from partbox.worker.context import Context
 from partbox.worker.delivering.batches import Batches
-from partbox.worker.delivering.dead_letters import DeadLetters
+from partbox.worker.delivering.dead_letters import DeadLetters, Hook
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.lane_runner import LaneRunner, Walk
@@ -21,10 +22,8 @@ from partbox.worker.delivering.ready_lanes import ReadyLanes
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.delivering.two_loops import watch
-from partbox.worker.forks import fresh, leave
-from partbox.worker.owning.slot import RUNNING_SINCE, Slot
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
+from partbox.worker.forks import leave
+from partbox.worker.owning.slot import RUNNING_SINCE
 from partbox.worker.state.partition import Lane, LetterLane, Line, Partition
 
 BUNDLE = 64  # lanes that a lone runner takes at a time
@@ -36,25 +35,17 @@ class Dispatcher:
     """The runners of one process, and the lanes that wait for them."""
 
     def __init__(
-        self,
-        holdings: Holdings,
-        runner: LaneRunner,
-        settlement: Settlement,
-        slot: Slot,
-        concurrency: int,
-        *,
-        letters: DeadLetters,
-        signals: Signals,
+        self, context: Context, runner: LaneRunner, settlement: Settlement, dead_letter: Hook | None = None
     ) -> None:
-        self._holdings = holdings
+        self._holdings = holdings = context.holdings
         self._lock = holdings.lock
         self._runner = runner
         self._settlement = settlement
         self._batches = Batches(holdings, runner, settlement, self._more)
-        self._letters = letters
-        self._slot = slot
-        self._concurrency = concurrency
-        self._signals = signals
+        self._letters = DeadLetters(holdings, dead_letter)
+        self._slot = context.slot
+        self._concurrency = concurrency = context.concurrency
+        self._signals = context.signals
         self._work = threading.Condition(self._lock)
         shared = concurrency > 1 or any(endpoint.kind is Kind.LISTS for endpoint in runner.routes.all())
         self._ready = ReadyLanes(1 if shared else BUNDLE)
@@ -99,7 +90,7 @@ class Dispatcher:
 
     def disown(self) -> None:
         """In a forked process: walk nothing on."""
-        fresh(self._lock)
+        self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # a thread may hold it which this process has not
         with self._lock:
             self._holdings.forked = self._stopped = True
             for partition in {*self._holdings.partitions.values(), *(lane.partition for lane in self._running)}:

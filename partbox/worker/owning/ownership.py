@@ -1,6 +1,5 @@
 """Keeps the partitions of one process: claims what is assigned and free, drains what is asked for, at each tick."""
 
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,20 +11,17 @@ from partbox.db.delivery import cursors, instances, parked, proof
 from partbox.db.delivery.cursors import Owned, SeenPartition
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.parked import Stored
-from partbox.observe import Observers
-from partbox.observe.logs.log_event import log_event
-from partbox.settings import Settings
-from partbox.text.printing import first_few
 from partbox.text.wording import counted
-from partbox.worker.owning.slot import OWNED, PLANS, STOPPING, Slot
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
+from partbox.worker.context import Context
+from partbox.worker.owning.slot import OWNED, PLANS, STOPPING
 from partbox.worker.state.partition import Partition
 from partbox.worker.state.phase import Phase
 
-log = logging.getLogger("partbox.worker")
-
 TRIES = 3
+TAKEOVER = (
+    "took over %s (%s) of a process that died: what it had not saved is delivered again, and what may have killed it "
+    "is charged with an attempt before it runs"
+)
 
 
 class Tick(NamedTuple):
@@ -42,25 +38,16 @@ class Tick(NamedTuple):
 class Ownership:
     """The partitions of one instance. Who that is says the slot; another identity means to drop everything."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        slot: Slot,
-        settings: Settings,
-        subscription: str,
-        *,
-        letters: bool,
-        observers: Observers,
-        signals: Signals,
-    ) -> None:
-        self._holdings = holdings
-        self._window = settings.window
+    def __init__(self, context: Context, *, letters: bool) -> None:
+        self._context = context
+        self._holdings = context.holdings
+        self._window = context.settings.window
         self._letters = letters
-        self._observers = observers
-        self._slot = slot
-        self._schema = settings.schema_name
-        self._subscription = subscription
-        self._signals = signals
+        self._observers = context.observers
+        self._slot = context.slot
+        self._schema = context.schema
+        self._subscription = context.subscription
+        self._signals = context.signals
         self._plans = 0.0  # those made when the last tick began
         self.me: UUID | None = None
         self._left: UUID | None = None
@@ -104,10 +91,13 @@ class Ownership:
         if self.me is None:
             return Tick(None, [], None, False, False)
         listed = [*listed]
-        if not listed and (look := self._calm(conn, self.me)) is not None:
-            return Tick(look, [], None, True, False)
+        if not listed and self._settled is not None and self._still is not None:  # while the log moves nobody asks
+            look = cursors.calm(conn, self._schema, self._subscription, self.me, self._settled, self._still)
+            if look is not None:
+                return Tick(look, [], None, True, False)
         seen = cursors.tick(conn, self._schema, self._subscription, self.me, listed, self._settled)
-        self._remember(seen.look)
+        before, self._looked = self._looked, seen.look
+        self._still = seen.look if before is not None and before.fence.drawn == seen.look.fence.drawn else None
         if seen.partitions is not None:
             self._settled = None
             self._answer(conn, self.me, seen.partitions)
@@ -119,16 +109,6 @@ class Ownership:
         later = [seconds for seconds in seen.dues.values() if seconds > 0]
         awaits = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())
         return Tick(seen.look, due, min(later, default=None), seen.partitions is None, awaits)
-
-    def _calm(self, conn: Connection[Any], me: UUID) -> IdleCheck | None:
-        """A look, if nothing has changed since the last tick; None: take another. While the log moves nobody asks."""
-        if self._settled is None or self._still is None:
-            return None
-        return cursors.calm(conn, self._schema, self._subscription, me, self._settled, self._still)
-
-    def _remember(self, look: IdleCheck) -> None:
-        before, self._looked = self._looked, look
-        self._still = look if before is not None and before.fence.drawn == look.fence.drawn else None
 
     def drain_all(self) -> None:
         """Give up everything: the process is to end. What is not settled yet waits for another call."""
@@ -149,46 +129,33 @@ class Ownership:
 
     def lose(self, partitions: Sequence[Partition]) -> None:
         """No longer mine. While their handlers run they stay, as ghosts: their next selves must wait for them."""
-        phases = {partition: self._lose(partition) for partition in partitions}
-        lost = {partition.number: phase for partition, phase in phases.items() if phase is not Phase.LOST}
-        for number in lost:
-            self._observers.lost(number)
-        for name, is_draining in (("lost", False), ("lost_draining", True)):
-            numbers = [number for number, phase in lost.items() if (phase is Phase.DRAINING) == is_draining]
-            text = "lost %s (%s): what was not saved is delivered again by the next owner"
+        lost: dict[str, list[int]] = {"lost": [], "lost_draining": []}
+        for partition in partitions:
+            with self._holdings.lock:
+                before = partition.phase
+                self._settled = None  # if the database still says that it is mine, the next tick must hear it
+                partition.lose()
+                self._holdings.dirty.discard(partition)
+                self._forget_ghost(partition)
+            if before is not Phase.LOST:
+                lost["lost_draining" if before is Phase.DRAINING else "lost"].append(partition.number)
+                self._observers.lost(partition.number)
+        text = "lost %s (%s): what was not saved is delivered again by the next owner"
+        for name, numbers in lost.items():
             if numbers:
-                what = counted(len(numbers), "partition")
-                self._tell(name, text, what, first_few(numbers), partitions=len(numbers))
+                self._context.log_partitions(name, text, numbers)
 
     def _held(self) -> list[Partition]:
         """Those that I have now: the saver drops what it has released."""
         with self._holdings.lock:
             return list(self._holdings.partitions.values())
 
-    def _lose(self, partition: Partition) -> Phase:
-        """The phase that it was in until now."""
-        with self._holdings.lock:
-            before = partition.phase
-            self._settled = None  # if the database still says that it is mine, the next tick must hear it
-            partition.lose()
-            self._holdings.dirty.discard(partition)
-            self._forget_ghost(partition)
-        return before
-
-    def released(self, partition: Partition) -> None:
-        """Its release is committed, and it is dropped."""
-        self._observers.released(partition.number)
-
     def refused(self, partitions: Sequence[Partition]) -> None:
         """The fence has refused a write about them: they are not mine any more."""
-        count, numbers = len(partitions), first_few([partition.number for partition in partitions])
-        self._observers.refused(count)
+        self._observers.refused(len(partitions))
         text = "the fence refused a write about %s (%s), owned by others by now: nothing of it was written"
-        self._tell("fence_rejection", text, counted(count, "partition"), numbers, partitions=count)
+        self._context.log_partitions("fence_rejection", text, [partition.number for partition in partitions])
         self.lose(partitions)
-
-    def _tell(self, name: str, text: str, *arguments: object, **fields: Any) -> None:
-        log_event(log, name, text, *arguments, subscription=self._subscription, **fields)
 
     def _answer(self, conn: Connection[Any], me: UUID, rows: Sequence[SeenPartition]) -> None:
         """See, claim, drain, reload."""
@@ -228,13 +195,9 @@ class Ownership:
         """True if it was mine until now, and the database says that it is not."""
         if partition.lost or (row is not None and row.owned and row.epoch == partition.epoch):
             return False
-        return not self._just_released(partition)
-
-    def _just_released(self, partition: Partition) -> bool:
-        """The saver may have released it after it was listed, or may be about to learn that it has."""
-        with self._holdings.lock:
+        with self._holdings.lock:  # the saver may have released it after it was listed, or may be about to learn that
             leaving = partition.draining and partition.last_save.under_way
-            return leaving or self._holdings.partitions.get(partition.number) is not partition
+            return not leaving and self._holdings.partitions.get(partition.number) is partition
 
     def _forget_ghost(self, partition: Partition) -> None:
         if partition.lost and not partition.busy:
@@ -257,17 +220,9 @@ class Ownership:
         self._adopt(rows)
         self._load(conn, {row.partition: row.parked_version for row in rows})
         if rows:
-            self._tell("claimed", "claimed %s", counted(len(rows), "partition"), partitions=len(rows))
-            self._say_takeover([row.partition for row in rows if row.suspect_until])
-
-    def _say_takeover(self, numbers: list[int]) -> None:
-        text = (
-            "took over %s (%s) of a process that died: what it had not saved is delivered again, and what "
-            "may have killed it is charged with an attempt before it runs"
-        )
-        if numbers:
-            what = counted(len(numbers), "partition")
-            self._tell("takeover", text, what, first_few(numbers), partitions=len(numbers))
+            self._context.log("claimed", "claimed %s", counted(len(rows), "partition"), partitions=len(rows))
+        if orphans := [row.partition for row in rows if row.suspect_until]:
+            self._context.log_partitions("takeover", TAKEOVER, orphans)
 
     def _reset(self, rows: list[Owned]) -> None:
         now = time.monotonic()
@@ -278,7 +233,7 @@ class Ownership:
                 partition.begin(row, now)
         for row in rows:
             self._observers.forgotten(row.partition)
-        self._claimed(rows)
+            self._signals.claimed(row.floor_id)
 
     def _adopt(self, rows: list[Owned]) -> None:
         now = time.monotonic()
@@ -290,10 +245,6 @@ class Ownership:
                 self._holdings.partitions[row.partition] = partition
         for row in rows:
             self._observers.claimed(row.partition, row.epoch, row.pause)
-        self._claimed(rows)
-
-    def _claimed(self, rows: list[Owned]) -> None:
-        for row in rows:
             self._signals.claimed(row.floor_id)
 
     def _reload(self, conn: Connection[Any], rows: list[SeenPartition]) -> None:
@@ -317,7 +268,8 @@ class Ownership:
                 break
             held = [partition for partition in self._held() if partition.number in numbers]
             with self._holdings.lock:
-                before = {each: each.parked.changes for each in held if _is_sure(each)}
+                sure_now = [each for each in held if not each.lost and not each.last_save.under_way]
+                before = {each: each.parked.changes for each in sure_now}
                 new = any(not each.parked.known for each in held)
             where = (conn, self._schema, self._subscription, numbers)
             blocking, open_rows = parked.blocking(*where), parked.open_rows(*where)
@@ -343,11 +295,6 @@ class Ownership:
         if partition.parked.pending:
             self._holdings.touch(partition)
         self._signals.reloaded(partition, keys)
-
-
-def _is_sure(partition: Partition) -> bool:
-    """True if the database knows of its parked rows what is known here."""
-    return not partition.lost and not partition.last_save.under_way
 
 
 def _agrees(partition: Partition, row: SeenPartition) -> bool:

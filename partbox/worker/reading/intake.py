@@ -11,18 +11,17 @@ from partbox.db.delivery.parked import Stored
 from partbox.db.delivery.records import lacks_names, size
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.record import AGGREGATE, AGGREGATE_ID, AVAILABLE_AT, EVENT_TYPE, ID, PARTITION, ROUTE, microseconds
-from partbox.handlers import Routes
 from partbox.protocol.cursor import Ask, Reading
 from partbox.protocol.horizon import Page
 from partbox.protocol.parking import ParkedRow
 from partbox.protocol.verdict import Verdict
+from partbox.worker.context import Context
 from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.delivering.endpoint import Endpoint, Kind
+from partbox.worker.delivering.endpoint import Kind
 from partbox.worker.delivering.reports import Reports
 from partbox.worker.reading.payloads import Brought
 from partbox.worker.reading.read_budget import OVERHEAD
 from partbox.worker.saving.partition_save import READY
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key, key_of, keyed
 from partbox.worker.state.partition import Lane, LetterLane, Partition
 
@@ -52,21 +51,13 @@ class Arrived(NamedTuple):
 class Intake:
     """Takes what the poller read. `wanted` are the event types that the subscription takes; None: all."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        dispatcher: Dispatcher,
-        routes: Routes[Endpoint],
-        codecs: Codecs,
-        subscription: str,
-        reports: Reports,
-    ) -> None:
-        self._holdings = holdings
+    def __init__(self, context: Context, dispatcher: Dispatcher, codecs: Codecs, reports: Reports) -> None:
+        self._holdings = context.holdings
         self._dispatcher = dispatcher
-        self._routes = routes
-        self._transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in routes.all())
+        self._routes = context.routes
+        self._transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in context.routes.all())
         self._codecs = codecs
-        self._subscription = subscription
+        self._subscription = context.subscription
         self._reports = reports
         self.wanted: frozenset[str] | None = None
 

@@ -6,25 +6,26 @@ While a few are behind, with a backlog that waits for handlers, the others go on
 """
 
 import time
-from collections.abc import Callable
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from psycopg import Connection
 
-from partbox.db.delivery import idle_check
+from partbox.db.delivery import idle_check, records
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.observe import Observers
+from partbox.db.delivery.records import QuickPolled
+from partbox.events.record import ID, PARTITION
+from partbox.protocol import quick_poll as quick
 from partbox.protocol.bell import Seen
-from partbox.protocol.horizon import Horizon, Page
-from partbox.settings import Settings
+from partbox.protocol.horizon import Horizon, Page, Snapshot
+from partbox.worker.context import Context
 from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.reading.company import Company
 from partbox.worker.reading.full_reader import FullReader
 from partbox.worker.reading.intake import Intake
-from partbox.worker.reading.payloads import Payloads
-from partbox.worker.reading.quick_reader import QuickReader
+from partbox.worker.reading.payloads import Brought, Payloads
 from partbox.worker.reading.read_budget import ReadBudget
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
 from partbox.worker.state.phase import Phase
 
@@ -33,24 +34,34 @@ IN_FULL = 0.01
 FOLLOW = 1.0  # seconds after which partitions of which nothing comes are moved to the page where the others are
 
 
+class PollGroups:
+    """The partitions that may be read now: `fresh` ones alone, the others `together`, of which some are `behind`.
+
+    `caught_up`, by number, have all that the shared page sees. Made anew after a full poll, and when a partition comes,
+    goes or drains.
+    """
+
+    __slots__ = ("behind", "bits", "caught_up", "fresh", "together")
+
+    def __init__(self, readable: Sequence[Partition]) -> None:
+        self.fresh = [each for each in readable if each.cursor.fresh]
+        self.together = [each for each in readable if not each.cursor.fresh]
+        self.caught_up = {each.number: each for each in self.together if each.cursor.caught_up}
+        self.behind = [each for each in self.together if not each.cursor.caught_up]
+        self.bits = records.bits(self.caught_up)
+
+
 class LogReader:
     """Reads what is new for the partitions of one process. The poller's thread only."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        dispatcher: Dispatcher,
-        intake: Intake,
-        payloads: Payloads,
-        settings: Settings,
-        observers: Observers,
-    ) -> None:
-        self._holdings = holdings
+    def __init__(self, context: Context, dispatcher: Dispatcher, intake: Intake, payloads: Payloads) -> None:
+        settings = context.settings
+        self._holdings = context.holdings
         self._intake = intake
-        self._schema = settings.schema_name
+        self._payloads = payloads
+        self._schema = context.schema
         self.room = ReadBudget(settings.page, settings.window, settings.max_parked, settings.window_bytes)
-        self._quick = QuickReader(holdings, intake, payloads, self.room, self._schema, observers)
-        self._full = FullReader(holdings, dispatcher, intake, payloads, self.room, self._schema, observers)
+        self._full = FullReader(context, dispatcher, intake, payloads, self.room)
         self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
         self.seen: Seen | None = None  # by the last look, if all that may be read was read
         self.forget()
@@ -69,13 +80,9 @@ class LogReader:
         self._horizon.claim(floor)
         self.rearrange()
 
-    def bound(self, partitions: list[Partition]) -> int:
-        """So many records of these may be in memory."""
-        return self.room.bound(partitions)
-
     def rearrange(self) -> None:
         """Partitions may have come, gone or begun to drain, or their phase has changed."""
-        self._company: Company | None = None
+        self._groups: PollGroups | None = None
 
     def listed(self) -> list[int]:
         """The transactions whose end a look is to tell."""
@@ -94,74 +101,109 @@ class LogReader:
         look, self._ticked = self._ticked, None
         if self.room.starved:
             self._full.rooms([])
-        company = self._company = self._company or self._gather()
-        self._holdings.backlog = bool(company.behind) or self.room.starved
-        if company.reads_quickly and self._full.calm and not self._is_turn_of_those_behind(company):
-            came = self._read_quickly(conn, company, look)
+        groups = self._groups = self._groups or self._gather()
+        self._holdings.backlog = bool(groups.behind) or self.room.starved
+        # A quick poll is of use to some, and nobody has just come.
+        if groups.caught_up and not groups.fresh and self._full.calm and not self._is_turn_of_those_behind(groups):
+            came = self._read_quickly(conn, groups, look)
             if came is not None:
                 return came
         self.rearrange()
         self._read_at = time.monotonic()
-        return self._read_in_full(conn, company, look, goes_on)
+        if groups.fresh:
+            look = self._look(conn)
+            request = self._full.request(self._horizon, groups.fresh, *self._full.rooms(groups.fresh), alone=True)
+            self._full.read_on(conn, self._horizon, request)
+        came = bool(groups.together) and self._read_together(conn, groups.together, look, goes_on)
+        return came or bool(groups.fresh)
 
-    def _read_quickly(self, conn: Connection[Any], company: Company, look: IdleCheck | None) -> bool | None:
+    def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
         """True if anything came; None if all is to be read in full."""
         came = False
         if look is None or not self._horizon.still(look.fence.drawn, look.ended):
-            page = self._quick.read(conn, self._horizon, company)
+            page = self._poll_quickly(conn, groups)
             if page is None:
                 return None
             came, look = page
-        self._let_follow(company)
-        if not company.behind:
-            self.seen = Seen(look.fence.drawn, self._is_settled(look), look.up)
+        self._let_follow(groups)
+        if not groups.behind:
+            settled = self._horizon.shared is not None and self._horizon.shared.floor == look.fence.drawn
+            self.seen = Seen(look.fence.drawn, settled, look.up)
         return came
 
-    def _is_settled(self, look: IdleCheck) -> bool:
-        """True if no transaction is open that has drawn one of the ids drawn by then."""
-        return self._horizon.shared is not None and self._horizon.shared.floor == look.fence.drawn
+    def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
+        """True if anything came, and the look that it is; None if the page does not count, and nothing has moved."""
+        shared, horizon = self._horizon.shared, self._horizon
+        assert shared is not None  # who is caught up has read it
+        asked_at = time.monotonic()
+        polled = records.quick(conn, self._schema, shared, groups.bits)
+        if not quick.counts(len(polled.rows), polled.floor, polled.fence.drawn):
+            return None
+        brought = None
+        if polled.rows and (brought := self._brought(conn, groups, polled)) is None:
+            return None
+        horizon.learn(polled.fence)  # read after the snapshot, as the ceiling was
+        snapshot = Snapshot.parse(polled.snapshot)
+        page = horizon.page_of(snapshot, whole=True)
+        horizon.advance(snapshot, page)
+        if brought is not None:
+            self._full.tell(polled.rows, asked_at, polled.fence.drawn - polled.floor)
+            self._intake.quick_page(groups.caught_up, page, brought)
+        return brought is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
-    def _gather(self) -> Company:
+    def _brought(self, conn: Connection[Any], groups: PollGroups, polled: QuickPolled) -> Brought | None:
+        """A quick page with all of its payloads; None if there is no room for all of it."""
+        rows, cap, clock = polled.rows, len(polled.rows), polled.clock
+        self.room.learn(rows)
+        ids: defaultdict[int, list[int]] = defaultdict(list)
+        for row in rows:
+            ids[row[PARTITION]].append(row[ID])
+        with self._holdings.lock:
+            fits = all(self._fits(groups.caught_up[number], its) for number, its in ids.items())
+            if not fits or not self.room.takes(cap, self._holdings.partitions.values()):
+                return None
+        left_out = [row for row in records.left_out(rows) if self._intake.needs(row, clock)]
+        if not left_out:
+            return Brought(rows, {}, {}, cap, clock, records.delayed(rows))
+        with self._holdings.lock:
+            left = self.room.left(self._holdings.partitions.values())
+        brought = self._payloads.of_page(conn, rows, left_out, (), self.room.beside(cap, left), cap, clock)
+        return brought if not brought.ends else None
+
+    def _fits(self, partition: Partition, ids: list[int]) -> bool:
+        return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self.room.of_one(partition)
+
+    def _gather(self) -> PollGroups:
         with self._holdings.lock:
             partitions = self._holdings.partitions.values()
-            company = Company([partition for partition in partitions if self._readable(partition)])
+            groups = PollGroups([partition for partition in partitions if self._readable(partition)])
         shared = self._horizon.shared
-        if company.caught_up and shared is not None:
-            for partition in company.behind:
+        if groups.caught_up and shared is not None:
+            for partition in groups.behind:
                 partition.cursor.stay(shared)
-        return company
+        return groups
 
-    def _is_turn_of_those_behind(self, company: Company) -> bool:
+    def _is_turn_of_those_behind(self, groups: PollGroups) -> bool:
         """True if all are to be read in full, for those that are behind.
 
         At once, unless each of these has a backlog, which the window has no room for perhaps.
         """
-        if not company.behind or not all(each.cursor.full and each.cursor.until is None for each in company.behind):
-            return bool(company.behind)
+        if not groups.behind or not all(each.cursor.full and each.cursor.until is None for each in groups.behind):
+            return bool(groups.behind)
         now = time.monotonic()
         if now - self._weighed_at < IN_FULL:
             return False
         self._weighed_at = now
-        rooms, _ = self._full.rooms(company.together)
+        rooms, _ = self._full.rooms(groups.together)
         with self._holdings.lock:
-            return now - self._read_at > LOOK_AGAIN or self.room.is_worth(company.together, rooms, late=False)
+            return now - self._read_at > LOOK_AGAIN or self.room.is_worth(groups.together, rooms, late=False)
 
-    def _let_follow(self, company: Company) -> None:
+    def _let_follow(self, groups: PollGroups) -> None:
         """A cursor that only moved with the others is saved now and then; and what is saved holds purge back."""
         now, shared = time.monotonic(), self._horizon.shared
         if shared is not None and shared is not self._followed and now - self._followed_at > FOLLOW:
             self._followed, self._followed_at = shared, now
-            self._intake.follow(company.caught_up.values(), shared)
-
-    def _read_in_full(
-        self, conn: Connection[Any], company: Company, look: IdleCheck | None, goes_on: Callable[[], bool]
-    ) -> bool:
-        fresh, together = company.fresh, company.together
-        if fresh:
-            look = self._look(conn)
-            request = self._full.request(self._horizon, fresh, *self._full.rooms(fresh), alone=True)
-            self._full.read_on(conn, self._horizon, request)
-        return (self._read_together(conn, together, look, goes_on) if together else False) or bool(fresh)
+            self._intake.follow(groups.caught_up.values(), shared)
 
     def _read_together(
         self, conn: Connection[Any], partitions: list[Partition], look: IdleCheck | None, goes_on: Callable[[], bool]

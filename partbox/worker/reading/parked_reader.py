@@ -1,6 +1,6 @@
 """Brings back parked records: heads of blocked keys that may run with what may follow them, and rows that are due.
 
-A suspect is charged first (`charging`).
+A suspect is charged before it runs, by the fenced save, in autocommit: so the charge is there before it starts.
 """
 
 import time
@@ -14,17 +14,17 @@ from psycopg.errors import QueryCanceled
 
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
-from partbox.db.delivery import parked, records
-from partbox.db.delivery.parked import Stored
+from partbox.db.delivery import cursors, parked, records
+from partbox.db.delivery.cursors import Saving
+from partbox.db.delivery.parked import Park, Stored
 from partbox.events import DeliveredEvent
-from partbox.events.record import ID, PLACE
+from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ID, PLACE, ROUTE
 from partbox.protocol.parking import ParkedRow
 from partbox.protocol.verdict import Verdict
-from partbox.worker.reading.charging import Charging
+from partbox.worker.context import Context
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.read_budget import ReadBudget
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.key import Key, keyed
 from partbox.worker.state.partition import Partition
 
@@ -48,24 +48,14 @@ class _Due(NamedTuple):
 class ParkedReader:
     """Fetches the bodies of parked rows whose time has come. The poller's thread only."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        intake: Intake,
-        payloads: Payloads,
-        room: ReadBudget,
-        charging: Charging,
-        schema: str,
-        subscription: str,
-    ) -> None:
-        self._holdings = holdings
+    def __init__(self, context: Context, intake: Intake, payloads: Payloads, room: ReadBudget) -> None:
+        self._context = context
+        self._holdings = context.holdings
         self._intake = intake
         self._payloads = payloads
         self._room = room
-        self._charging = charging
         self._chains, self._rows = CHAINS, ROWS  # fewer after a statement that took too long
-        self._schema = schema
-        self._subscription = subscription
+        self._schema = context.schema
 
     def run_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
         """Heads of blocked keys that may run now."""
@@ -83,7 +73,7 @@ class ParkedReader:
             found = [self._cut(each, left_out) for each in found] if left_out else found
             found = [each for each in found if each.rows]
             suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].charged]
-            dead = self._charging.charge(conn, me, suspects, bodies)
+            dead = self._charge(conn, me, suspects, bodies)
         except BaseException as error:
             if isinstance(error, (QueryCanceled, HungError)):
                 self._chains = max(1, len(found) // 2)
@@ -103,13 +93,14 @@ class ParkedReader:
     def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
         """Rows of these partitions that block nothing and are due; True if there may be more."""
         with self._holdings.lock:
-            mine = self._begun(numbers)
+            held = {number: self._holdings.partitions.get(number) for number in numbers}
+            mine = {number: each for number, each in held.items() if each and not each.stopping and each.may_begin()}
             taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
             left = self._room.left(self._holdings.partitions.values()) if mine else 0
         room = min(self._rows, IN_MEMORY - len(taken))
         if left <= 0 or me is None or room <= 0:
             return False
-        stored = parked.due(conn, self._schema, self._subscription, list(mine), taken, room)
+        stored = parked.due(conn, self._schema, self._context.subscription, list(mine), taken, room)
         bodies, left_out = self._bodies_of_due(conn, stored, left)
         with self._holdings.lock:
             due = [
@@ -118,16 +109,21 @@ class ParkedReader:
                 if each.record_id not in left_out
                 and each.record_id not in mine[each.partition].parked.taken  # parked and committed while it was asked
             ]
-            admitted = self._admitted(due)
-        dead = self._charge_due(conn, me, admitted, bodies)
+            # An accused one runs alone, so it is asked for first: else it would wait for all the others.
+            accused_first = sorted(due, key=lambda each: not each.row.accused)
+            admitted_ids = {each.row.id for each in accused_first if self._admit(*each)}
+            admitted = [each for each in due if each.row.id in admitted_ids]
+        suspects = [(each.partition, each.row) for each in admitted if each.row.charged]
+        try:
+            dead = self._charge(conn, me, suspects, bodies)
+        except BaseException:
+            with self._holdings.lock:
+                for _, row in suspects:
+                    row.charged = False
+            raise
         whole = len(stored) < room and not left_out
         self._hand_over(admitted, dead, bodies, read=mine.values() if whole and len(admitted) == len(due) else ())
         return not whole
-
-    def _begun(self, numbers: Collection[int]) -> dict[int, Partition]:
-        """Those of them that are mine, and in which something may start. Lock held."""
-        held = {number: self._holdings.partitions.get(number) for number in numbers}
-        return {number: each for number, each in held.items() if each and not each.stopping and each.may_begin()}
 
     def _bodies_of_due(
         self, conn: Connection[Any], stored: Sequence[Stored], left: int
@@ -142,24 +138,36 @@ class ParkedReader:
         self._rows = min(ROWS, self._rows + 1)
         return found
 
-    def _admitted(self, due: Sequence[_Due]) -> list[_Due]:
-        """Those of them that may go on now. Lock held.
+    def _charge(
+        self, conn: Connection[Any], me: UUID, suspects: Sequence[tuple[Partition, ParkedRow]], bodies: dict[int, Row]
+    ) -> set[int]:
+        """Charge these, but for those whose attempts are used up: the ids of these, which are dead."""
+        there = [(partition, row) for partition, row in suspects if row.id in bodies]
+        dead = {row.id for _, row in there if row.accused and self._used_up(row, bodies[row.id])}
+        charged = [(partition, row) for partition, row in there if row.id not in dead]
+        partitions = {partition.number: partition for partition, _ in charged}
+        if not partitions:
+            return dead
+        mine, _ = cursors.save(
+            conn,
+            self._schema,
+            self._context.subscription,
+            me,
+            [Saving(each.number, each.epoch, None, None, None, False) for each in partitions.values()],
+            [_charge_of(partition, row, bodies[row.id]) for partition, row in charged],
+        )
+        lost = [partition for number, partition in partitions.items() if number not in mine]
+        if lost:
+            self._context.signals.lost(lost)
+            return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
+        with self._holdings.lock:
+            for partition, row in charged:
+                partition.suspects.charged(row)
+        return dead
 
-        An accused one runs alone, so it is asked for first: else it would wait for all the others.
-        """
-        accused_first = sorted(due, key=lambda each: not each.row.accused)
-        admitted = {each.row.id for each in accused_first if self._admit(*each)}
-        return [each for each in due if each.row.id in admitted]
-
-    def _charge_due(self, conn: Connection[Any], me: UUID, due: Sequence[_Due], bodies: dict[int, Row]) -> set[int]:
-        suspects = [(each.partition, each.row) for each in due if each.row.charged]
-        try:
-            return self._charging.charge(conn, me, suspects, bodies)
-        except BaseException:
-            with self._holdings.lock:
-                for _, row in suspects:
-                    row.charged = False
-            raise
+    def _used_up(self, row: ParkedRow, body: Row) -> bool:
+        most = self._context.routes[body[ROUTE]].handler.max_attempts
+        return most is not None and row.attempts >= most
 
     def _hand_over(
         self, due: Sequence[_Due], dead: Container[int], bodies: dict[int, Row], *, read: Iterable[Partition]
@@ -201,24 +209,37 @@ class ParkedReader:
         return found._replace(rows=rows)
 
     def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
-        """True if the row may go on now: a suspect that would be charged only when it is its turn. Lock held."""
-        return not self._wants_turn(partition, stored, row) or self._holdings.charges.admit(partition, None, row)
+        """True if the row may go on now: a suspect that would be charged only when it is its turn. Lock held.
 
-    @staticmethod
-    def _wants_turn(partition: Partition, stored: Stored, row: ParkedRow) -> bool:
-        """Dead ones go to the hook, and those whose key is blocked are held: neither runs."""
+        Dead ones go to the hook, and those whose key is blocked are held: neither runs.
+        """
         if not row.suspect or stored.state == "dead":
-            return False
-        chain = (
-            partition.parked.chains.get(keyed(stored.aggregate_type, stored.aggregate_id))
-            if stored.aggregate_id
-            else None
-        )
-        return chain is None or chain.caught_up()
+            return True
+        key = keyed(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
+        chain = None if key is None else partition.parked.chains.get(key)
+        if chain is not None and not chain.caught_up():
+            return True
+        return self._holdings.charges.admit(partition, None, row)
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> list[tuple[DeliveredEvent, Verdict]]:
         """Its process died each time it ran: it is dead without another try. Lock held."""
         return [] if partition.stopping else [self._intake.dead(partition, row, body)]
+
+
+def _charge_of(partition: Partition, row: ParkedRow, body: Row) -> Park:
+    return Park(
+        partition.number,
+        row.id,
+        body[AGGREGATE_TYPE],
+        body[AGGREGATE_ID],
+        body[EVENT_TYPE],
+        "ready",
+        blocks=row.blocks,
+        attempts=row.attempts + 1,
+        delay=None if row.blocks else 0.0,  # what blocks nothing is found by its due time
+        new=False,
+        charge=True,
+    )
 
 
 def _heads_first(found: Sequence[_Found]) -> list[tuple[int, int]]:

@@ -4,7 +4,6 @@ A statement brings at most `STEP` bytes, or one record: half of that where it ta
 was cancelled. What does not come stays where it is: a page ends before it, and a chain of parked records too.
 """
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Sequence
@@ -18,9 +17,7 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.events.record import ID, PARTITION, PLACE
-from partbox.observe.logs.log_event import log_event
-
-log = logging.getLogger("partbox.worker")
+from partbox.worker.context import Context
 
 STEP = 8 << 20
 SLOW = 0.1  # of the lease, after which every statement is cancelled: a statement that takes longer asked for too much
@@ -47,10 +44,10 @@ class Brought(NamedTuple):
 class Payloads:
     """Of one process; the poller's thread only."""
 
-    def __init__(self, schema: str, subscription: str, lease: float) -> None:
-        self._schema = schema
-        self._subscription = subscription
-        self._slow = SLOW * lease
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._schema = context.schema
+        self._slow = SLOW * context.settings.lease
         self._step = STEP
         self._first = 0
 
@@ -92,7 +89,7 @@ class Payloads:
         except QueryCanceled as error:
             self._step = 1
             text = "fetching payloads of %d bytes and more took too long, it goes on one by one: %s"
-            log_event(log, "loop_error", text, most, error, subscription=self._subscription, loop="poller")
+            self._context.log("loop_error", text, most, error, loop="poller")
             return {}
         if time.monotonic() - began > self._slow:
             self._step = max(1, most // 2)

@@ -7,10 +7,9 @@ id, so that a plain reconnect starts nothing twice. A statement that fails on a 
 its error says that something is gone which the session had, a table or a privilege: then a new one begins, with checks.
 """
 
-import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -22,29 +21,22 @@ from partbox.db.connect import PassingSchemaError, check
 from partbox.db.delivery import proof
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
-from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
 from partbox.protocol.lease import FEW, SOON, longest_tick, until_next_tick
-from partbox.settings import Settings
-from partbox.worker.delivering.long_runs import LongRuns
+from partbox.worker.context import Context
 from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.forks import leave
 from partbox.worker.owning.ownership import Ownership
-from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING, Slot
-from partbox.worker.reading.brake import Brake
+from partbox.worker.owning.slot import POLL_TICK, READ_AT, STOPPING
+from partbox.worker.process_notes import Note
 from partbox.worker.reading.intake import Intake
+from partbox.worker.reading.load import LoadReport
 from partbox.worker.reading.log_reader import LOOK_AGAIN, LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
-from partbox.worker.reading.workload import Workload
 from partbox.worker.saving.saver import Saver
 from partbox.worker.session import Session, SessionFactory, tell_lost
-from partbox.worker.signals import Signals
-from partbox.worker.sink_notes import SinkNotes
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.transactions.transactor import Transactor
 from partbox.worker.waking.pace import Pacer
-
-log = logging.getLogger("partbox.worker")
 
 OWNING_NOTHING = 0.02  # seconds after which one without partitions, which has nothing to read, looks for a plan
 RETRY = 0.1
@@ -59,11 +51,9 @@ class Parts:
     intake: Intake
     reader: LogReader
     parked: ParkedReader
-    brake: Brake
     timeouts: Timeouts
-    long_runs: LongRuns
-    sink_notes: SinkNotes
-    workload: Workload
+    load: LoadReport
+    notes: Sequence[Note]
     pace: Pacer
     saver: Saver
     transactor: Transactor | None
@@ -72,28 +62,19 @@ class Parts:
 class Poller:
     """Reads the partitions of one process until it is ended."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        parts: Parts,
-        slot: Slot,
-        settings: Settings,
-        subscription: str,
-        sessions: SessionFactory,
-        signals: Signals,
-    ) -> None:
-        self._holdings = holdings
+    def __init__(self, context: Context, parts: Parts, sessions: SessionFactory) -> None:
+        self._context = context
+        self._holdings = context.holdings
         self._parts = parts
         self.ownership = parts.ownership
         self.saver = parts.saver
         self.transactor = parts.transactor
         self._reader = parts.reader
-        self._subscription = subscription
-        self._slot = slot
-        self._settings = settings
+        self._subscription = context.subscription
+        self._slot = context.slot
+        self._settings = context.settings
         self._sessions = sessions
-        self._signals = signals
-        self._wake = holdings.look
+        self._wake = context.holdings.look
         self._broken = threading.Event()
         self._ended = threading.Event()
         self._ticked_at = self._tick_at = 0.0
@@ -133,7 +114,7 @@ class Poller:
             while not self._ended.is_set():
                 self._try_session()
         except BaseException as error:
-            self._signals.failed(error)
+            self._context.signals.failed(error)
 
     def _try_session(self) -> None:
         self._reconnect_in = RECONNECT[0]
@@ -189,8 +170,8 @@ class Poller:
         self._parts.intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
         self.ownership.take_up(conn)
         self._reader.rearrange()
-        self._parts.long_runs.restart(self.ownership.me)
-        self._parts.sink_notes.restart(self.ownership.me)
+        for note in self._parts.notes:
+            note.restart(self.ownership.me)
         self.saver.connected(session.saving, self.ownership.me)
         if self.transactor is not None and session.effects is not None:
             self.transactor.connected(session.effects, self.ownership.me)
@@ -203,20 +184,16 @@ class Poller:
 
     def _try_step(self, session: Session) -> None:
         try:
-            self._step(session)
+            brought = self.look(session)
+            self._slot[READ_AT] = boottime()
+            self._wait(session.reading, brought)
             self._reconnect_in = RECONNECT[0]
         except Error as error:
             if session.reading.closed or proof.ends_session(error):
                 raise
-            text = "reading failed and is tried again: %s"
-            log_event(log, "loop_error", text, error, subscription=self._subscription, loop="poller")
+            self._context.log("loop_error", "reading failed and is tried again: %s", error, loop="poller")
             self._parts.pace.listener.hear()
             self._ended.wait(RETRY)
-
-    def _step(self, session: Session) -> None:
-        brought = self.look(session)
-        self._slot[READ_AT] = boottime()
-        self._wait(session.reading, brought)
 
     def look(self, session: Session) -> bool:
         """Hand over what is new, and what is due; True if anything new came."""
@@ -275,10 +252,9 @@ class Poller:
             self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
             with self._holdings.lock:
                 self._holdings.take_turns()
-            self._parts.brake.look()
-            self._parts.long_runs.look(conn)
-            self._parts.sink_notes.look(conn)
-            self._parts.workload.tell()
+            for note in self._parts.notes:
+                note.look(conn)
+            self._parts.load.tell()
             return tick.due
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()

@@ -11,7 +11,6 @@ somebody waits for it. One that releases partitions comes as soon as they are qu
 took: nobody handles their events meanwhile.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -23,16 +22,11 @@ from psycopg import Connection, Error
 from psycopg.errors import InsufficientPrivilege
 
 from partbox.db.delivery import cursors, proof
-from partbox.observe import Observers
-from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
-from partbox.worker.owning.slot import SAVE_TICK, SAVED_AT, Slot
+from partbox.worker.context import Context
+from partbox.worker.owning.slot import SAVE_TICK, SAVED_AT
 from partbox.worker.saving.partition_save import PartitionSave, committed, gather, sent, tell_saved
 from partbox.worker.session import tell_lost
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
-
-log = logging.getLogger("partbox.worker")
 
 SHORTEST = 0.05
 LONGEST = 0.2
@@ -52,27 +46,16 @@ MOST_ROWS = 5_000
 class Saver:
     """The thread that saves. The poller gives it a connection, and takes it away when either one is lost."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        slot: Slot,
-        schema: str,
-        subscription: str,
-        *,
-        window: int,
-        observers: Observers,
-        signals: Signals,
-    ) -> None:
-        self._holdings = holdings
-        self._slot = slot
-        self._schema = schema
-        self._subscription = subscription
-        self._observers = observers
-        self._signals = signals
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._holdings = context.holdings
+        self._slot = context.slot
+        self._observers = context.observers
+        self._signals = context.signals
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
         self._using = threading.Lock()
-        self._enough = min(ENOUGH, max(1, window // 2))
+        self._enough = min(ENOUGH, max(1, context.settings.window // 2))
         self._saved_at = 0.0
         self._advance_at = 0.0
         self._stopped = threading.Event()
@@ -142,11 +125,10 @@ class Saver:
                 gone = proof.ends_session(error) and not isinstance(error, InsufficientPrivilege)
                 if self._conn.closed or self._conn.broken or gone:
                     self._conn = None
-                    tell_lost(error, self._subscription, "saver")
+                    tell_lost(error, self._context.subscription, "saver")
                     self._signals.broken()
                     return 0.0
-                text = "saving failed and is tried again: %s"
-                log_event(log, "loop_error", text, error, subscription=self._subscription, loop="saver")
+                self._context.log("loop_error", "saving failed and is tried again: %s", error, loop="saver")
                 self._holdings.progressed.set()  # there may be no other progress before this is saved
                 return RETRY
         self._well = True
@@ -193,7 +175,7 @@ class Saver:
         while waiting:
             self._unsent = waiting
             saves = waiting[: _most(waiting)]
-            mine, took = cursors.save(conn, self._schema, self._subscription, me, *sent(saves))
+            mine, took = cursors.save(conn, self._context.schema, self._context.subscription, me, *sent(saves))
             total += took
             lost = [save.partition for save in saves if save.partition.number not in mine]
             if not lost:
@@ -226,7 +208,7 @@ class Saver:
             elif self._holdings.await_saves():
                 self._holdings.look.set()
         for partition in released:
-            self._signals.released(partition)
+            self._observers.released(partition.number)
         self._signals.saved()
 
     def _note_idle_advances(self, now: float) -> None:

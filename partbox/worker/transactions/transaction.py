@@ -12,14 +12,13 @@ from partbox.db.delivery import cursors
 from partbox.events import DeliveredEvent
 from partbox.outcomes import Done
 from partbox.protocol.verdict import Verdict
+from partbox.worker.context import Context
 from partbox.worker.delivering.dispatcher import Dispatcher
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.delivering.lane_runner import LaneRunner
 from partbox.worker.delivering.settlement import Settlement
 from partbox.worker.forks import leave
 from partbox.worker.saving.partition_save import PartitionSave, committed, gather, sent
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Lane, Partition
 from partbox.worker.state.resumption import Pair
 from partbox.worker.transactions.blame import Blame, GoneError
@@ -42,16 +41,12 @@ class Run(NamedTuple):
 class Surroundings(NamedTuple):
     """The parts that all transactions of a process work with."""
 
-    holdings: Holdings
+    context: Context
     runner: LaneRunner
     settlement: Settlement
     dispatcher: Dispatcher
     waiting: Waiting
     blame: Blame
-    signals: Signals
-    schema: str
-    subscription: str
-    lease: float
 
 
 class Transaction:
@@ -60,7 +55,8 @@ class Transaction:
 
     def __init__(self, around: Surroundings, conn: Connection[Any], me: UUID) -> None:
         self._around = around
-        self._lock = around.holdings.lock
+        self._context = around.context
+        self._lock = around.context.holdings.lock
         self.conn = conn
         self._me = me
         self.condemned = False
@@ -105,7 +101,7 @@ class Transaction:
         until = time.monotonic() + LONGEST
         with self.conn.transaction():
             # A handler may take its time; what must be quick is what comes after the save.
-            cursors.begin_effects(self.conn, self._around.schema)
+            cursors.begin_effects(self.conn, self._context.schema)
             while self._next is not None:
                 self._run_one(*self._next)
                 if len(self.runs) == most or time.monotonic() >= until or not self.pick():
@@ -148,7 +144,7 @@ class Transaction:
                         result = endpoint.call(event, self.conn)
                 except BaseException as error:  # also SystemExit: a handler does not end the process
                     result = error
-                if self._around.holdings.forked:
+                if self._context.holdings.forked:
                     leave(result)
                 if result is not None and not isinstance(result, Done):
                     raise Rollback(savepoint)
@@ -176,26 +172,25 @@ class Transaction:
                     raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")
 
     def _save(self) -> None:
-        around, self.ending = self._around, True
-        cursors.end_effects(self.conn, around.schema, around.lease / 2)
-        savings, parks, done_ids = sent(self.saves)
+        context, self.ending = self._context, True
+        cursors.end_effects(self.conn, context.schema, context.settings.lease / 2)
         mine, self.save_took = cursors.save(
-            self.conn, around.schema, around.subscription, self._me, savings, parks, done_ids, durable=True
+            self.conn, context.schema, context.subscription, self._me, *sent(self.saves), durable=True
         )
         lost = [save.partition for save in self.saves if save.partition.number not in mine]
         if lost:
-            around.signals.lost(lost)
+            context.signals.lost(lost)
             raise Error(f"{len(lost)} partitions were lost meanwhile")
         self.saved = True
 
     def _committed(self) -> None:
         around = self._around
         with self._lock:
-            committed(around.holdings, self.saves)
+            committed(self._context.holdings, self.saves)
             partitions = {run.lane.partition for run in self.runs}
             for partition in partitions:
                 partition.serial = False
-                around.holdings.touch(partition)  # what others did in it meanwhile
+                self._context.holdings.touch(partition)  # what others did in it meanwhile
             around.waiting.put_last(partitions)
             for lane in self.used:
                 around.dispatcher.end_serial(lane)

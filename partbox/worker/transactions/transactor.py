@@ -1,6 +1,5 @@
 """The thread of the transactional handlers of one process."""
 
-import logging
 import threading
 import time
 from typing import Any
@@ -9,17 +8,12 @@ from uuid import UUID
 from psycopg import Connection, Error
 
 from partbox.db.deadline import HungError
-from partbox.observe import Observers
-from partbox.observe.logs.log_event import log_event
 from partbox.text.wording import counted
-from partbox.worker.delivering.reports import Reports
 from partbox.worker.saving.partition_save import tell_saved
 from partbox.worker.session import tell_lost
 from partbox.worker.state.partition import Lane
 from partbox.worker.transactions.blame import GoneError
 from partbox.worker.transactions.transaction import Surroundings, Transaction
-
-log = logging.getLogger("partbox.worker")
 
 MOST = 100
 LOOK = 0.01  # seconds between two looks for what may run, or stands in the way
@@ -30,11 +24,11 @@ RETRY = 0.1
 class Transactor:
     """One transaction after the other. The poller gives it a connection, and takes it away."""
 
-    def __init__(self, around: Surroundings, reports: Reports, observers: Observers) -> None:
+    def __init__(self, around: Surroundings) -> None:
         self._around = around
-        self._lock = around.holdings.lock
-        self._reports = reports
-        self._observers = observers
+        self._context = around.context
+        self._lock = around.context.holdings.lock
+        self._reports = around.settlement.reports
         self._conn: Connection[Any] | None = None
         self._me: UUID | None = None
         self._current: Transaction | None = None
@@ -133,7 +127,7 @@ class Transactor:
                 while not self._stopped.is_set() and self.once():
                     pass
         except BaseException as error:
-            self._around.signals.failed(error)
+            self._context.signals.failed(error)
 
     def _try(self, transaction: Transaction) -> None:
         try:
@@ -143,9 +137,9 @@ class Transactor:
             return
         self._around.blame.committed(len(transaction.runs))
         self._report(transaction)
-        tell_saved(self._observers, transaction.saves, transaction.save_took)
-        self._around.holdings.call()
-        self._around.signals.saved()
+        tell_saved(self._context.observers, transaction.saves, transaction.save_took)
+        self._context.holdings.call()
+        self._context.signals.saved()
 
     def _report(self, transaction: Transaction) -> None:
         tally = self._reports.tally()
@@ -158,11 +152,10 @@ class Transactor:
 
     def _failed(self, transaction: Transaction, error: Error) -> None:
         """Rolled back, or perhaps not: the saved cursors will tell. Until they are read nothing here goes on."""
-        subscription, events = self._around.subscription, len(transaction.runs)
-        text, of = "a transaction of %s failed, which runs again: %s", counted(events, "event")
-        log_event(log, "transaction_failed", text, of, error, subscription=subscription, events=events)
+        events, text = len(transaction.runs), "a transaction of %s failed, which runs again: %s"
+        self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):
-            tell_lost(error, subscription, "transactions")
+            tell_lost(error, self._context.subscription, "transactions")
         with self._lock:
             transaction.undo()
             self._unended += transaction.used
@@ -176,7 +169,7 @@ class Transactor:
             self._around.blame.lost(transaction.conn, error)
         elif transaction.ending and not transaction.conn.closed:
             self._around.blame.failed(transaction.pairs, error, saved=transaction.saved)
-        self._around.signals.broken()
+        self._context.signals.broken()
         self._stopped.wait(RETRY)
 
     def _end_unended(self) -> None:

@@ -9,9 +9,7 @@ succeeds and nothing ever comes. So the poller says a word on its own connection
 heard. A connection that is lost wakes the poller, which stays awake until another one hears.
 """
 
-import logging
 import threading
-from collections.abc import Callable
 from uuid import uuid4
 
 from psycopg import OperationalError
@@ -20,13 +18,9 @@ from psycopg.pq import ConnStatus
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
-from partbox.observe.logs.log_event import log_event
 from partbox.protocol.bell import ALL, BACK, CHANGED
-from partbox.settings import Settings
+from partbox.worker.context import Context
 from partbox.worker.forks import leave
-from partbox.worker.state.holdings import Holdings
-
-log = logging.getLogger("partbox.worker")
 
 AGAIN = (0.1, 30.0)  # seconds from one attempt to connect to the next
 PATIENCE = 1.0  # seconds
@@ -35,11 +29,10 @@ PATIENCE = 1.0  # seconds
 class Listener:
     """Of one process; `start` and `stop` are the poller's."""
 
-    def __init__(self, holdings: Holdings, settings: Settings, dsn: Callable[[], str], subscription: str) -> None:
-        self._holdings = holdings
-        self._settings = settings
-        self._dsn = dsn
-        self._subscription = subscription
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._holdings = context.holdings
+        self._settings = context.settings
         self._word: str | None = None  # that is to be said
         self._proof = ""  # that is to be heard
         self._hears = False
@@ -111,7 +104,7 @@ class Listener:
             wakes = True
         elif payload == BACK:
             wakes = self._called = True
-        elif payload == f"{CHANGED} {self._subscription}":
+        elif payload == f"{CHANGED} {self._context.subscription}":
             wakes = self._holdings.changed = True
         else:
             with self._holdings.lock:
@@ -133,7 +126,7 @@ class Listener:
     def _connect(self) -> WatchedConnection:
         lease, past = self._settings.lease, self._settings.listen_dsn
         pooler = self._settings.pooler and past is None
-        dsn = past or self._dsn()
+        dsn = past or self._context.dsn()
         if self._holdings.forked:  # by what gives the DSN
             leave(None)
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
@@ -158,5 +151,4 @@ class Listener:
         if not self._told and not self._ended.is_set():
             self._told = True
             text = "nobody can wake this worker for now, so it looks every %.0f ms for new events: %s"
-            idle = self._settings.poll_idle * 1000
-            log_event(log, "bell_lost", text, idle, error, subscription=self._subscription)
+            self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)

@@ -1,6 +1,5 @@
 """Computes the time from one look of the poller to the next, and keeps the bell's flag."""
 
-import logging
 import time
 from typing import Any
 
@@ -9,12 +8,9 @@ from psycopg.errors import ProgramLimitExceeded
 
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
-from partbox.observe.logs.log_event import log_event
 from partbox.protocol.bell import NAP, Act, Doze, Seen, why_off
-from partbox.settings import Settings
+from partbox.worker.context import Context
 from partbox.worker.waking.listener import Listener
-
-log = logging.getLogger("partbox.worker")
 
 LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something came
 BACKOFF = 1.5
@@ -25,10 +21,10 @@ OTHERS = 0.010  # seconds between looks while the log moves, and nothing of it i
 class Pacer:
     """Used by the poller's thread only, but for `hurry` and `stop`."""
 
-    def __init__(self, listener: Listener, settings: Settings, subscription: str) -> None:
-        self.listener = listener
-        self._settings = settings
-        self._subscription = subscription
+    def __init__(self, context: Context) -> None:
+        self.listener = Listener(context)
+        self._context = context
+        self._settings = settings = context.settings
         self._doze = Doze()
         self._sequence: int | None = None
         self._came_at = 0.0
@@ -87,15 +83,16 @@ class Pacer:
             self._rings_by(conn, None)  # until the next session
             self._doze.lowered()
             text = "the bell is off, so new events are looked for every %.0f ms: %s"
-            idle = self._settings.poll_idle * 1000
-            log_event(log, "bell_lost", text, idle, error, subscription=self._subscription)
+            self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)
 
     def _answer(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None, nap: float) -> None:
         schema, listener, doze = self._settings.schema_name, self.listener, self._doze
         listener.start()
         listener.hear()
-        if now >= self._crowded_until and (word := listener.take_word()) is not None:
-            self._say(conn, word, now)
+        word = listener.take_word() if now >= self._crowded_until else None
+        if word is not None and not bell.say(conn, schema, word):
+            listener.keep_word(word)
+            self._refrain(now)
         if listener.take_call():
             doze.lowered()
         act = doze.observe(now, seen, listens=self._hears(now), nap=nap)
@@ -108,11 +105,6 @@ class Pacer:
     def _hears(self, now: float) -> bool:
         """True if somebody may ring, and would be heard."""
         return self.listener.hears and now >= self._crowded_until
-
-    def _say(self, conn: Connection[Any], word: str, now: float) -> None:
-        if not bell.say(conn, self._settings.schema_name, word):
-            self.listener.keep_word(word)
-            self._refrain(now)
 
     def _arm(self, conn: Connection[Any], sequence: int, nap: float) -> None:
         sent = time.monotonic()
@@ -133,7 +125,7 @@ class Pacer:
                 "the server's notification queue is filling up, so nobody rings, and new events are looked for every "
                 "%.0f ms: `partbox doctor` names the session that holds it"
             )
-            log_event(log, "bell_lost", text, self._settings.poll_idle * 1000, subscription=self._subscription)
+            self._context.log("bell_lost", text, self._settings.poll_idle * 1000)
 
     def _rings_by(self, conn: Connection[Any], sequence: int | None) -> None:
         self._sequence = sequence

@@ -6,20 +6,16 @@ from types import SimpleNamespace
 
 import psycopg
 import pytest
+from contexts import context
 from logged import CANARY, deliver, publish
 from waiting import eventually
 
 from partbox import DownstreamUnavailable, Outbox
 from partbox.db.delivery.cursors import Owned
-from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.observer import Observer
-from partbox.settings import load
 from partbox.worker.delivering import timeouts
 from partbox.worker.owning.ownership import Ownership
-from partbox.worker.owning.slot import Slot
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
 
 log = logging.getLogger("partbox.worker")
@@ -202,15 +198,7 @@ def test_partitions_of_a_process_that_died_are_taken_over_with_a_warning(outbox,
 
 
 def ownership(dsn: str) -> Ownership:
-    return Ownership(
-        Holdings(),
-        Slot.local(),
-        load(dsn=dsn),
-        "default",
-        letters=False,
-        signals=Signals(),
-        observers=Observers(),
-    )
+    return Ownership(context(dsn), letters=False)
 
 
 def owned(number: int) -> Partition:

@@ -20,6 +20,7 @@ ASIDE = ("demo",)
 """Rooms whose lines are a performance."""
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 KNOWN = {"about", "trace"}
+TELLING = ("log_event", "log", "_log", "log_partitions", "_tell", "_tell_circuit")
 
 
 @cache
@@ -49,7 +50,7 @@ def told() -> list[tuple[str, set[str], set[str]]]:
     found = []
     for path, call in calls():
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name not in ("log_event", "_tell", "_tell_circuit") or path == "observe/logs/log_event.py":
+        if name not in TELLING or path == "observe/logs/log_event.py":
             continue
         at = 1 if name == "log_event" else 0
         fields = {keyword.arg for keyword in call.keywords if keyword.arg} - KNOWN

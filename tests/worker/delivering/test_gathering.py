@@ -8,8 +8,8 @@ from hand_moved import FAR, KEY, HandMoved, row
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.protocol.parking import ParkedRow
+from partbox.worker.delivering.batches import Batches
 from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.delivering.gathering import Gathering
 from partbox.worker.state.partition import Lane
 
 
@@ -40,10 +40,10 @@ class Listing(HandMoved):
                 between()
             return found
 
-        gathering = Gathering(self.holdings, self.runner, self.settlement, more)
+        batches = Batches(self.holdings, self.runner, self.settlement, more)
         with self.holdings.lock:
             (lane,) = self.dispatcher._begin([self.dispatcher._ready.fresh.popleft()])
-        members, _ = gathering.gather(lane, self.endpoint)
+        members, _ = batches._gather(lane, self.endpoint)
         return [event.id for _, event, _ in members]
 
     def stuck(self) -> None:

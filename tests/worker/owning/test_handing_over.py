@@ -8,7 +8,6 @@ import psycopg
 import pytest
 from rig import PARTITION, Rig, write
 
-from partbox.settings import load
 from partbox.worker.owning.slot import PLANS
 from partbox.worker.waking.listener import Listener
 
@@ -50,7 +49,7 @@ def test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody(rig: Rig) -> Non
 
 
 def test_what_others_have_changed_in_this_subscription_is_news_until_the_next_tick_and_wakes(rig: Rig) -> None:
-    listener = Listener(rig.holdings, load(dsn="host=nowhere"), lambda: "host=nowhere", "default")
+    listener = Listener(rig.context)
     rig.holdings.look.clear()
     listener.heard("changed others")
     assert not rig.ownership.replanned

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -13,7 +15,8 @@ from partbox import Outbox
 from partbox.db.delivery import records
 from partbox.protocol import sweep
 from partbox.protocol.horizon import Page
-from partbox.worker.reading.meanwhile import Meanwhile
+from partbox.worker.reading import full_reader
+from partbox.worker.reading.full_reader import meanwhile
 
 Conn = psycopg.Connection[Any]
 NUMBERS = (5, 6, 7, 8)
@@ -81,14 +84,14 @@ def test_a_page_is_handed_over_though_the_next_one_fails(rig: Rig, monkeypatch: 
 def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost, enter = rig.partition(NUMBERS[0]), Meanwhile.__enter__
+    lost = rig.partition(NUMBERS[0])
 
-    def losing(self: Meanwhile[Any]) -> Meanwhile[Any]:
+    def losing(call: Callable[[], Any]) -> AbstractContextManager[Future[Any]]:
         if not lost.lost:  # once: to lose it again would clear its lanes again
             rig.ownership.lose([lost])
-        return enter(self)
+        return meanwhile(call)
 
-    monkeypatch.setattr(Meanwhile, "__enter__", losing)
+    monkeypatch.setattr(full_reader, "meanwhile", losing)
     rig.reader.read(rig.conn, lambda: True)
     events = rig.waiting.take()
     assert events
@@ -112,10 +115,10 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
 
 
 def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> None:
-    with Meanwhile(lambda: 7) as call:
+    with meanwhile(lambda: 7) as call:
         pass
     assert call.result() == 7
-    with Meanwhile(lambda: 1 // 0) as call:
+    with meanwhile(lambda: 1 // 0) as call:
         pass
     with pytest.raises(ZeroDivisionError):
         call.result()
@@ -123,6 +126,6 @@ def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> Non
 
 def test_the_call_has_ended_when_the_block_has_whatever_becomes_of_it() -> None:
     ended: list[int] = []
-    with pytest.raises(KeyError), Meanwhile(lambda: ended.append(1)):
+    with pytest.raises(KeyError), meanwhile(lambda: ended.append(1)):
         raise KeyError
     assert ended == [1]

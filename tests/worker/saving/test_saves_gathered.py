@@ -8,12 +8,9 @@ from hand_moved import KEY, HandMoved
 
 from partbox.db.delivery import cursors
 from partbox.handlers import Handlers
-from partbox.observe import Observers
 from partbox.protocol.verdict import Verdict
-from partbox.worker.owning.slot import Slot
 from partbox.worker.saving import saver
 from partbox.worker.saving.saver import FEW, LONGEST, Saver
-from partbox.worker.signals import Signals
 from partbox.worker.state.partition import Partition
 
 
@@ -30,9 +27,7 @@ class Saving:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rig = HandMoved(Handlers())
         self.holdings = self.rig.holdings
-        self.saver = Saver(
-            self.holdings, Slot.local(), "partbox", "default", window=1000, observers=Observers(), signals=Signals()
-        )
+        self.saver = Saver(self.rig.context)
         self.clock = Clock()
         self.sent: list[int] = []
         monkeypatch.setattr(saver, "time", self.clock)

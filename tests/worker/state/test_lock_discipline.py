@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import lock_check
 import pytest
+from contexts import context
 from hand_moved import HandMoved
 from lock_check import KnownPartition
 
@@ -14,14 +15,10 @@ from partbox.db.delivery import cursors
 from partbox.db.delivery.cursors import Owned, SeenPartition, SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.handlers import Handlers
-from partbox.observe import Observers
 from partbox.protocol.horizon import Fence
-from partbox.settings import load
 from partbox.worker.owning.ownership import Ownership
-from partbox.worker.reading.brake import Brake
+from partbox.worker.reading.load import LoadReport
 from partbox.worker.reading.payloads import Brought
-from partbox.worker.signals import Signals
-from partbox.worker.state.holdings import Holdings
 
 NOTHING = Brought([], {}, {}, 0, 0, delayed=False)
 
@@ -68,7 +65,7 @@ def test_to_forget_the_lock_fails(rig: HandMoved, what: str) -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_to_take_the_lock_twice_fails(rig: HandMoved) -> None:
     with rig.holdings.lock, pytest.raises(AssertionError, match="a thread that holds it"):
-        Brake(rig.holdings, 1, "default").look()
+        LoadReport(rig.context, rig.dispatcher, None).tell()  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -100,18 +97,9 @@ def test_every_field_of_a_partition_that_is_not_named_is_guarded(rig: HandMoved)
 
 def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monkeypatch: pytest.MonkeyPatch) -> None:
     """The saver drops what it has released, between any two steps of the poller."""
-    holdings = Holdings()
-    numbers = range(4)
-    rig = HandMoved(Handlers())
-    ownership = Ownership(
-        holdings,
-        rig.slot,
-        load(dsn="postgresql://nowhere"),
-        "default",
-        letters=False,
-        observers=Observers(),
-        signals=Signals(),
-    )
+    worker = context()
+    holdings, numbers = worker.holdings, range(4)
+    ownership = Ownership(worker, letters=False)
     rows = [Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers]
     ownership._adopt(rows)
 
@@ -142,7 +130,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
     monkeypatch.setattr("partbox.db.delivery.parked.open_rows", lambda *arguments: {})
     monkeypatch.setattr("partbox.db.delivery.parked.ahead", lambda *arguments: [])
-    ownership.me = rig.slot.instance = uuid4()
+    ownership.me = worker.slot.instance = uuid4()
     for _ in range(3):
         ownership.tick(None)  # type: ignore[arg-type]
     assert not holdings.partitions

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from contexts import context
 from desk import Desk
 from rig import PARTITION, Rig, transaction, write
 from roles import cast_of
@@ -18,8 +19,6 @@ from partbox.db.connect import connect
 from partbox.db.delivery import bell
 from partbox.protocol.bell import BACK, NAP, Seen, State, channel
 from partbox.protocol.hashing import partition_of
-from partbox.settings import Settings, load
-from partbox.worker.state.holdings import Holdings
 from partbox.worker.waking import listener, pace
 from partbox.worker.waking.listener import Listener
 from partbox.worker.waking.pace import Pacer
@@ -41,11 +40,11 @@ class Bedroom:
     """A worker's pacer and listener, on a connection as the poller has; it owns the partition MINE."""
 
     def __init__(self, dsn: str, **settings: Any) -> None:
-        self.settings: Settings = load(**{"dsn": dsn, "bell": "on"} | settings)
-        self.holdings = Holdings()
+        shared = context(dsn, **{"bell": "on"} | settings)
+        self.settings, self.holdings = shared.settings, shared.holdings
         self.holdings.partitions = {MINE: None}  # type: ignore[dict-item] # nobody looks at it
-        self.listener = Listener(self.holdings, self.settings, lambda: dsn, "default")
-        self.pacer = Pacer(self.listener, self.settings, "default")
+        self.pacer = Pacer(shared)
+        self.listener = self.pacer.listener
         self.conn = connect(dsn, lease=60, prepared=True)
         lean(self.conn)
         self.pacer.begin(self.conn)

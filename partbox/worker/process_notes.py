@@ -1,0 +1,126 @@
+"""Notes in the row of the process what who looks at the cluster needs to see: a broker in trouble, and which handlers
+have run for long.
+
+The poller's thread does it, which no handler holds up, unless one keeps the interpreter to itself. Where nothing has
+changed no statement is sent.
+"""
+
+import time
+from abc import abstractmethod
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection, Error
+
+from partbox.db.delivery import running, traffic
+from partbox.db.delivery.running import Running
+from partbox.events import DeliveredEvent
+from partbox.observe.traffic import TrafficObserver
+from partbox.text.printing import printable_line
+from partbox.worker.context import Context
+from partbox.worker.delivering.dispatcher import Dispatcher
+from partbox.worker.state.partition import Lane
+
+LONG = 10.0  # seconds
+MOST = 10  # handlers that are named; the others are counted
+RUNS_APART = 1.0  # seconds between two notes at least: handlers that all take a little longer come and go all the time
+SENT_APART = 2.0
+CUT = 100  # characters of a name
+
+Run = tuple[float, Lane, DeliveredEvent]  # since when, by the monotonic clock
+
+
+class Note:
+    """One thing of one process, noted when it has changed, and not again within `apart` seconds."""
+
+    text: str
+    """The log line when that fails."""
+
+    def __init__(self, context: Context, apart: float) -> None:
+        self._context = context
+        self._apart = apart
+        self._me: UUID | None = None
+        self._ever = False  # something was noted under this identity
+        self._noted: tuple[Any, ...] | None = ()  # what the row says; None: nobody knows
+        self._noted_at = 0.0
+
+    def restart(self, me: UUID | None) -> None:
+        """A session begins: what was noted before may be lost. The row of a new identity says nothing yet."""
+        self._ever = self._ever and me == self._me
+        self._me, self._noted = me, None if self._ever else ()
+
+    def look(self, conn: Connection[Any]) -> None:
+        """Note it, if it has changed."""
+        now = time.monotonic()
+        if self._me is None or now < self._noted_at + self._apart or (found := self._found(now)) == self._noted:
+            return
+        self._noted_at = now
+        try:
+            self._write(conn, self._me, found, now)
+        except Error as error:
+            if conn.closed:
+                raise
+            self._context.log("not_noted", self.text, error)
+        else:
+            self._noted, self._ever = found, True
+
+    @abstractmethod
+    def _found(self, now: float) -> tuple[Any, ...]: ...
+    @abstractmethod
+    def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None: ...
+
+
+class SinkNotes(Note):
+    """What the sinks have sent."""
+
+    text = "what the sinks have sent could not be noted, which is tried again: %s"
+
+    def __init__(self, context: Context, observer: TrafficObserver) -> None:
+        super().__init__(context, SENT_APART)
+        self._observer = observer
+
+    def _found(self, now: float) -> tuple[Any, ...]:
+        return tuple(self._observer.totals())
+
+    def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
+        traffic.note(conn, self._context.schema, me, list(found))
+
+
+class LongRuns(Note):
+    """The handlers that have run for long, the longest first."""
+
+    text = "which handlers run for long could not be noted, which is tried again: %s"
+
+    def __init__(self, context: Context, dispatcher: Dispatcher) -> None:
+        super().__init__(context, RUNS_APART)
+        self._dispatcher = dispatcher
+
+    def _found(self, now: float) -> tuple[Any, ...]:
+        found: list[Run] = []
+        for lane in self._dispatcher.handling():
+            event = lane.current  # before its start: that of another event is later
+            if event is not None and now - lane.started > LONG:
+                found.append((lane.started, lane, event))
+        return tuple(sorted(found, key=lambda run: run[0]))
+
+    def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
+        named = [self._named(run, now) for run in found[:MOST]]
+        running.note(conn, self._context.schema, me, named, len(found) - len(named))
+
+    def _named(self, run: Run, now: float) -> Running:
+        since, lane, event = run
+        handler = self._context.routes[event.route].handler
+        return Running(
+            handler=printable_line(handler.name, CUT),
+            event_type=_cut(event.event_type),
+            aggregate_type=_cut(event.aggregate_type),
+            aggregate_id=None if event.aggregate_id is None else _cut(event.aggregate_id),
+            record_id=event.id,
+            seconds=now - since,
+            partition=lane.partition.number,
+            timeout=handler.timeout,
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CUT else f"{text[: CUT - 1]}…"

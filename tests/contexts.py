@@ -1,0 +1,19 @@
+"""What the parts of a worker share, for tests that make one of them by itself."""
+
+from typing import Any
+
+from partbox.handlers import Handlers
+from partbox.observe import Observers
+from partbox.settings import load
+from partbox.worker.context import Context
+from partbox.worker.delivering.endpoint import Endpoint
+
+
+def context(
+    dsn: str = "postgresql://nowhere", handlers: Handlers | None = None, *, concurrency: int = 1, **settings: Any
+) -> Context:
+    """The context of a worker of `default` with these settings."""
+    loaded = load(**{"dsn": dsn} | settings)
+    routes = (handlers or Handlers()).routes("default", loaded)
+    endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
+    return Context(loaded, lambda: dsn, endpoints, concurrency=concurrency)
