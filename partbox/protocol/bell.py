@@ -153,9 +153,6 @@ class Doze:
         self._drawn, self._changed_at = drawn, now
         return now - self._busy_from >= STILL
 
-    def _down(self, now: float) -> State:
-        return State.NAPPING if now >= self._up_from + HEARD else State.ARMED
-
     def armed(self, now: float, *, was_up: bool) -> None:
         """The flag is up from `now` at least, the time before it was sent, for as long as the last look asked for.
 
@@ -169,7 +166,7 @@ class Doze:
         if not self._up:
             self._up, self._up_from = True, now
         self._until = until
-        self.state = self._down(now)
+        self.state = State.NAPPING if now >= self._up_from + HEARD else State.ARMED
 
     def lowered(self) -> None:
         """The flag is down: by me, or by who called `back`."""

@@ -53,10 +53,9 @@ def sightings(
 
 
 def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pause: float) -> SeenHeartbeat:
-    unchanged = seen is not None and seen.heartbeat_at == instance.heartbeat_at
-    return (
-        seen if seen and unchanged and not breaks(pause, instance.lease) else SeenHeartbeat(instance.heartbeat_at, now)
-    )
+    if seen and seen.heartbeat_at == instance.heartbeat_at and not breaks(pause, instance.lease):
+        return seen
+    return SeenHeartbeat(instance.heartbeat_at, now)
 
 
 def burials(

@@ -82,7 +82,6 @@ class Chain:
         return 0.0 if head.state in AT_ONCE else head.due
 
     def before(self, record_id: int) -> Iterator[ParkedRow]:
-        """The rows before this id."""
         return takewhile(lambda row: row.id < record_id, self.rows)
 
     def in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:

@@ -100,7 +100,10 @@ class Progress:
             self.late[-1].cut = not last
         elif ids or not last:
             self.late.append(LatePage(self.page, page, ids, self.read_new, not last))
-            self._merge()
+            if len(self.late) > MOST_LATE_PAGES:
+                newest, older = self.late.pop(), self.late.pop()
+                late = older.unfinished | newest.unfinished
+                self.late.append(LatePage(older.before, newest.page, late, older.read_before, newest.cut))
         if last:
             self.page = page
 
@@ -243,10 +246,3 @@ class Progress:
             if late.cut or any(id <= last_id and id not in finished for id in late.unfinished):
                 return late.before, late.read_before
         return self.page, self.read_new
-
-    def _merge(self) -> None:
-        if len(self.late) > MOST_LATE_PAGES:
-            newest, older = self.late.pop(), self.late.pop()
-            self.late.append(
-                LatePage(older.before, newest.page, older.unfinished | newest.unfinished, older.read_before, newest.cut)
-            )

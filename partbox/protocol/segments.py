@@ -86,7 +86,6 @@ def fitting(segments: Sequence[Segment], retain_size: int | None) -> float | Non
 
 
 def net(segments: Iterable[Segment]) -> Segment | None:
-    """The default segment."""
     return next((each for each in segments if each.upper is None), None)
 
 
@@ -108,19 +107,15 @@ def wanted(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: in
     both the newest id and all that the default one holds; what is drawn until then goes there. While it is large, all
     that the retention needs are made at once: every search of it proves them all.
     """
-    missing = _missing(segments, drawn, ids_a_second, ids)
+    there = [each for each in segments if each.lower is not None and each.lower > drawn]
+    lacking = ids_a_second * LASTING - sum((each.upper or 0) - (each.lower or 0) for each in there)
+    missing = max(AHEAD - len(there), min(MOST_AHEAD - len(there), ceil(lacking / ids)))
     if missing <= 0:
         return []
     if large_net(segments):
         missing += LIVE
     start = _start(segments, drawn, ids_a_second)
     return [Range(start + ids * number, start + ids * (number + 1)) for number in range(missing)]
-
-
-def _missing(segments: Sequence[Segment], drawn: int, ids_a_second: float, ids: int) -> int:
-    there = [each for each in segments if each.lower is not None and each.lower > drawn]
-    lacking = ids_a_second * LASTING - sum((each.upper or 0) - (each.lower or 0) for each in there)
-    return max(AHEAD - len(there), min(MOST_AHEAD - len(there), ceil(lacking / ids)))
 
 
 def _start(segments: Sequence[Segment], drawn: int, ids_a_second: float) -> int:

@@ -19,9 +19,12 @@ is new, with or without a backlog.
 """
 
 from collections.abc import Iterable, Mapping, Set
+from operator import attrgetter
 from typing import NamedTuple
 
 from partbox.protocol.cursor import Ask
+
+_last_id = attrgetter("last_id")
 
 LEAST = 64  # partitions: of fewer than a quarter, most of the records that a scan passes are not wanted
 STRETCH = 4  # times the ids that the records should need if all partitions get the same number
@@ -91,7 +94,3 @@ def brief(asks: Iterable[Ask], hi: int) -> Sweep | None:
     if hi - start > len(roomy) or any(hi - ask.last_id > ask.room for ask in roomy):
         return None
     return Sweep(start, hi, hi - start + 1, {ask.partition: ask.last_id for ask in roomy})
-
-
-def _last_id(ask: Ask) -> int:
-    return ask.last_id

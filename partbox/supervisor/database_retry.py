@@ -54,7 +54,11 @@ class DatabaseRetry:
         self.trying = True
         try:
             self.join()
-            self._over()
+            if self._said is not None:
+                text = "the database is usable after %.1f s: its events are delivered from now on"
+                seconds = time.monotonic() - self._since
+                log_event(log, "database_joined", text, seconds, subscription=self._subscription, seconds=seconds)
+            self._said = None
         except (Error, PartboxError) as error:
             self._refused(error)
         finally:
@@ -87,13 +91,6 @@ class DatabaseRetry:
         text = "%s: its events wait, those of the other databases do not; it is tried again, at last every %g s: %s"
         name = "database_away" if isinstance(error, OperationalError) else "database_unfit"
         log_event(log, name, text, _what(error), LONGEST_PAUSE, error, subscription=self._subscription)
-
-    def _over(self) -> None:
-        if self._said is not None:
-            text = "the database is usable after %.1f s: its events are delivered from now on"
-            seconds = time.monotonic() - self._since
-            log_event(log, "database_joined", text, seconds, subscription=self._subscription, seconds=seconds)
-        self._said = None
 
     def _pause(self) -> float:
         self._failures += 1

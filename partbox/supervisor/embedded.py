@@ -5,6 +5,7 @@ running too long, and a crash takes the application down. While it neither reads
 reaches the database, its lease is left to end, and it joins again when it reads.
 """
 
+import asyncio
 import logging
 import os
 import threading
@@ -199,12 +200,8 @@ class EmbeddedWorker:
         self.stop()
 
     async def __aenter__(self) -> "EmbeddedWorker":
-        import asyncio
-
         await asyncio.to_thread(self.start)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        import asyncio
-
         await asyncio.to_thread(self.stop)

@@ -63,7 +63,8 @@ def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Signa
         if any(supervisor.failure for supervisor in supervisors):
             _stop(supervisors)
         elif all(supervisor.never_joined for supervisor in supervisors):
-            raise _none(supervisors)
+            why = "; ".join(f"{each.database}: {' '.join(str(each.never_joined).split())}" for each in supervisors)
+            raise PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
         elif until_empty:
             unusable = _unusable(supervisors)
             empty = 0 if unusable is None else empty + 1
@@ -79,11 +80,6 @@ def _stop(supervisors: Sequence[Supervisor]) -> None:
         supervisor.stop()
 
 
-def _none(supervisors: Sequence[Supervisor]) -> PartboxError:
-    why = "; ".join(f"{each.database}: {' '.join(str(each.never_joined).split())}" for each in supervisors)
-    return PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
-
-
 def _unusable(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]] | None:
     """None until everything deliverable is delivered; then the nodes whose databases cannot be worked for, and why."""
     unusable = []
@@ -91,14 +87,11 @@ def _unusable(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]]
         hindrance = each.hindrance
         if hindrance is not None:
             unusable.append((each, hindrance))
-        elif not (each.joined and _empty(each)):
-            return None
+            continue
+        with about(each.database):
+            if not (each.joined and each.empty()):
+                return None
     return unusable
-
-
-def _empty(supervisor: Supervisor) -> bool:
-    with about(supervisor.database):
-        return supervisor.empty()
 
 
 def _log_end(unusable: Sequence[tuple[Supervisor, str]]) -> None:

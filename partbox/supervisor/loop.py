@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 
 from multiprocess import connection
@@ -120,29 +121,23 @@ class WakePipe:
         os.close(writer)
 
 
+@dataclass(eq=False)
 class NodeLoop:
     """`run` is for the node's thread; any thread may read `failure` and `pulse`."""
 
-    def __init__(
-        self,
-        job: Job,
-        workers: Workers,
-        membership: Membership,
-        database: DatabaseRetry,
-        shutdown: Shutdown,
-        wake: WakePipe,
-    ) -> None:
-        self._job = job
-        self._log = partial(log_event, log, subscription=job.subscription)
-        self._workers = workers
-        self._membership = membership
-        self._database = database
-        self._shutdown = shutdown
-        self._wake = wake
-        self._tick_at = 0.0
-        self._steadiness = Steadiness(job.settings.lease)
+    _job: Job
+    _workers: Workers
+    _membership: Membership
+    _database: DatabaseRetry
+    _shutdown: Shutdown
+    _wake: WakePipe
+    _tick_at: float = 0.0
+    failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self._log = partial(log_event, log, subscription=self._job.subscription)
+        self._steadiness = Steadiness(self._job.settings.lease)
         self.pulse = LoopHeartbeat()
-        self.failure: BaseException | None = None
 
     def run(self) -> None:
         """Turn until a shutdown is asked for and no process is left; an error that ends it is logged and kept."""
@@ -170,16 +165,12 @@ class NodeLoop:
             self._tick_at = self._database.next_at
         elif now >= self._tick_at:
             self._tick(now)
-        self._wait(max(0.0, self._tick_at - time.monotonic()))
+        pause = min(max(0.0, self._tick_at - time.monotonic()), STARTING if self._workers.starting else WATCH)
+        if self._wake.wait(self._workers.sentinels, pause) or self._workers.arriving:
+            self._tick_at = 0.0
 
     def _drain(self) -> None:
         if self._workers.drain():
-            self._tick_at = 0.0
-
-    def _wait(self, timeout: float) -> None:
-        starting = self._workers.starting
-        woken = self._wake.wait(self._workers.sentinels, min(timeout, STARTING if starting else WATCH))
-        if woken or self._workers.arriving:
             self._tick_at = 0.0
 
     def _join(self, now: float) -> None:

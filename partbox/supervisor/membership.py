@@ -24,7 +24,7 @@ from psycopg import Connection, Error
 
 from partbox.db.connect import check, connect
 from partbox.db.delivery import instances, proof
-from partbox.db.delivery.instances import Renewal, Watch
+from partbox.db.delivery.instances import Renewal
 from partbox.db.schema import migrate
 from partbox.errors import SchemaError
 from partbox.observe import Observers
@@ -231,21 +231,17 @@ class Membership:
             process.slot.instance = by_pid[process.pid]
 
     def _attend(self, conn: Connection[Any]) -> float:
-        """Look at the others if it is time; seconds until the next lease may be over, or the next heartbeat is due."""
+        """Look at the others if it is time, and bury those whose lease is over; seconds until the next lease may be
+        over, or the next heartbeat is due."""
         watch = self._peers.observe(conn)
         if watch is None:
             return self._between_beats()
-        due = self._bury_expired(conn, watch)
-        self._planner.attend(conn, watch)
-        return due
-
-    def _bury_expired(self, conn: Connection[Any], watch: Watch) -> float:
-        """Bury the instances whose lease is over; seconds until the next one's may be."""
         now = time.monotonic()
         steady_since = now if self._steady_since is None else self._steady_since
         decided = burials(watch.late, self._peers.seen, now, steady_since)
         if decided.due or watch.orphaned:
             self._bury(conn, decided.due, known_dead=False)
+        self._planner.attend(conn, watch)
         return self._between_beats() if decided.next_in is None else decided.next_in
 
     def _between_beats(self) -> float:

@@ -44,7 +44,7 @@ def served(where: str | None, supervisors: Sequence[Supervisor], pages: Pages | 
     first = supervisors[0]
     with ExitStack() as stack:
         glances = [_glance(supervisor, stack) for supervisor in supervisors]
-        watched = _watched(supervisors, glances)
+        watched = [_watch(*each) for each in zip(supervisors, glances, strict=True)]
         more = _pages(supervisors, pages, wanted, glances, watched) if pages is not None else ()
         probes = routes(first.settings.metrics_prefix, watched, names(wanted.host, first.settings.http_names))
         app = Starlette(routes=[*probes, *more])
@@ -78,10 +78,6 @@ def _glance(supervisor: Supervisor, stack: ExitStack) -> CachedOverview:
     glance.list_partitions(supervisor.subscription)
     stack.callback(glance.close)
     return glance
-
-
-def _watched(supervisors: Sequence[Supervisor], glances: Sequence[CachedOverview]) -> list[MonitoredSupervisor]:
-    return [_watch(*each) for each in zip(supervisors, glances, strict=True)]
 
 
 def _watch(supervisor: Supervisor, glance: CachedOverview) -> MonitoredSupervisor:

@@ -77,7 +77,6 @@ class Supervisor:
 
     @property
     def children(self) -> list[WorkerHandle]:
-        """The processes that run now."""
         return self._workers.listed()
 
     @property
@@ -129,7 +128,9 @@ class Supervisor:
 
         With one of several databases that is left to the thread, and nothing is raised.
         """
-        self._check_handlers()
+        if self._handlers.lack(self.subscription, self.settings) is not None:  # there are none here: as the workers do
+            handlers, _ = self._job.load()
+            handlers.require(self.subscription, self.settings)
         if not self.database:
             self._database.join()
         self._thread.start()
@@ -160,12 +161,6 @@ class Supervisor:
     def empty(self) -> bool:
         """True if everything is delivered that is due; False while the database cannot be reached."""
         return self._membership.empty()
-
-    def _check_handlers(self) -> None:
-        """Require handlers; if there are none here, load them as the worker processes will."""
-        if self._handlers.lack(self.subscription, self.settings) is not None:
-            handlers, _ = self._job.load()
-            handlers.require(self.subscription, self.settings)
 
     def _enter(self) -> None:
         """Begin to work for the database; raises if it cannot be."""

@@ -10,7 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from operator import or_
 
 from partbox.observe.health.health import deadly, hindering
 from partbox.observe.health.vitals import SupervisorVitals
@@ -81,33 +82,28 @@ class Service:
             said["STATUS"] = text
         if to.watchdog is not None and now >= self._alive_at:
             said |= {"WATCHDOG": "1"} if all(lives(its, to.watchdog / ALIVE) for _, its in nodes) else {}
-        if said and to.post(**said):
-            self._sent(said, now, (to.watchdog or 0.0) / ALIVE)
-
-    def _sent(self, said: dict[str, str], now: float, pause: float) -> None:
+        if not said or not to.post(**said):
+            return
         self._once |= said.keys() & {READY, STOPPING}
         if "STATUS" in said:
-            self._status, self._status_at = said["STATUS"], now + PAUSE
+            self._status, self._status_at = text, now + PAUSE
         if "WATCHDOG" in said:
-            self._alive_at = now + pause
+            self._alive_at = now + (to.watchdog or 0.0) / ALIVE
 
 
 @contextmanager
 def service(supervisors: Sequence[Supervisor]) -> Iterator[Service]:
     """The service that this process is, if its main thread runs them; else the application is it, and speaks itself."""
     given = taken(os.environ) if threading.current_thread() is threading.main_thread() else None
-    try:
+    with nullcontext() if given is None else closing(given):
         yield Service(supervisors, given)
-    finally:
-        if given is not None:
-            given.close()
 
 
 def unneeded(why: str) -> None:
     """Report ready although there is nothing to do: a service that ends before it is ready counts as failed."""
     if (given := taken(os.environ)) is not None:
-        given.post(READY="1", STATUS=why)
-        given.close()
+        with closing(given):
+            given.post(READY="1", STATUS=why)
 
 
 def states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
@@ -121,12 +117,8 @@ def states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
 def works(vitals: Sequence[SupervisorVitals]) -> bool:
     """True if a process of each database has a lease; one of several that cannot be worked for is excused."""
     leases = [any(process.ready and process.trusted for process in its.processes) for its in vitals]
-    stopping = any(its.stopping for its in vitals)
-    return any(leases) and not stopping and all(map(_excused, leases, vitals))
-
-
-def _excused(lease: bool, vitals: SupervisorVitals) -> bool:
-    return lease or vitals.hindrance is not None
+    excused = [its.hindrance is not None for its in vitals]
+    return any(leases) and not any(its.stopping for its in vitals) and all(map(or_, leases, excused))
 
 
 def lives(vitals: SupervisorVitals, within: float) -> bool:

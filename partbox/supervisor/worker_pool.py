@@ -52,7 +52,6 @@ class Workers:
         self.wanted = wanted
 
     def listed(self) -> list[WorkerHandle]:
-        """The processes that run now."""
         with self._lock:
             return list(self._handles.values())
 
@@ -105,18 +104,16 @@ class Workers:
         free = [index for index in range(MOST) if index not in self._handles]
         try:
             for index in free[:count]:
-                self._add(WorkerHandle(self._context, self._job, self._memory, index))
+                handle = WorkerHandle(self._context, self._job, self._memory, index)
+                with self._lock:
+                    self._handles[index] = handle
+                if self._meters is not None and handle.meter is not None:
+                    self._meters.join(handle.meter)
         except OSError as error:
             pause = self.backoff.pause()
             self._spawn_at = now + pause
             text = "cannot start a process, which is retried in %.1f s; meanwhile %d run: %s"
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
-
-    def _add(self, handle: WorkerHandle) -> None:
-        with self._lock:
-            self._handles[handle.index] = handle
-        if self._meters is not None and handle.meter is not None:
-            self._meters.join(handle.meter)
 
     def watch(self, steady: float = 0.0) -> None:
         """Vouch for those that work; kill those that show no life for too long, or do nothing though this node has

@@ -217,7 +217,7 @@ class Drain:
         assert self._transactor is not None
         before = len(self._notes.outcomes)
         ended = self._transactor.once()
-        if self._poller.broken:  # its transaction has failed: what was read is read again
+        if self._poller.broken.is_set():  # its transaction has failed: what was read is read again
             self._open()
             self._begin()
         return ended and len(self._notes.outcomes) > before

@@ -12,12 +12,13 @@ not ours any more (`owning.ownership`). No step comes back to an earlier one but
 fetched when its time has come (`reading.parked_reader`), and goes into its lane like a new one.
 
 **Threads.** The *poller* has all connections but one, and reads, claims and fetches; on a backlog it has one thread
-more for a moment, which waits for the next page while the poller hands over the last (`reading.full_reader.meanwhile`). The
+more for a moment, which waits for the next page while the poller hands over the last (`reading.full_reader`). The
 *saver* borrows one of them, and saves. The *listener* makes the other one, anew when it is lost; on it the poller hears
 who publishes while it waits (`waking`, `state.alarm`). *Runners* run sync handlers; there are as many as
 `concurrency` says, made when they are needed. An *event loop* in a thread of its own runs async handlers and lists for
 them, and one more thread, the *transactor*, the transactional handlers, with a connection that it borrows too
-(`transactions`). Who tells whom what goes through `signals`; `worker` says who listens, and makes all parts.
+(`transactions`). `worker` makes all parts, gives them what they share (`context`), and says who listens to whom
+(`signals`).
 
 **The lock.** `state.holdings.Holdings.lock` guards all that is in memory: partitions, lanes, parked rows, the
 dispatcher's queues. It is held for moments, never while a handler runs or a statement is on its way. "Lock held" in a

@@ -50,7 +50,6 @@ class Note:
         self._me, self._noted = me, None if self._ever else ()
 
     def look(self, conn: Connection[Any]) -> None:
-        """Note it, if it has changed."""
         now = time.monotonic()
         if self._me is None or now < self._noted_at + self._apart or (found := self._found(now)) == self._noted:
             return

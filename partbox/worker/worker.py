@@ -62,7 +62,7 @@ class Worker:
         isolates: bool,
         observers: Observers | None = None,
     ) -> None:
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None  # that ended the worker, if it ended by itself
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
@@ -105,14 +105,12 @@ class Worker:
         )
 
     def _transactor(self) -> Transactor | None:
-        """The thread of transactional handlers, if there are any."""
         if not any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in self._context.routes.all()):
             return None
         parts = (self._context, self._runner, self._settlement, self.dispatcher)
         return Transactor(Surroundings(*parts, Waiting(), Blame()))
 
     def _listen(self, parts: Parts) -> None:
-        """Connect signals and listeners."""
         signals, transactor = self._context.signals, parts.transactor
         signals.failed = self._fail
         signals.claimed = parts.reader.claimed
@@ -122,11 +120,6 @@ class Worker:
         if transactor is not None:
             signals.saved = transactor.wake
             signals.transactional = transactor.wait
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error that ended the worker, if it ended by itself."""
-        return self._failure
 
     def start(self) -> None:
         context = self._context
@@ -186,7 +179,7 @@ class Worker:
         """A thread has ended that must not: the worker is of no use any more, and says so."""
         trace = None if isinstance(error, SchemaError) else error
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
-        self._failure = error
+        self.failure = error
 
     def _owned(self) -> set[Partition]:
         with self.holdings.lock:
@@ -194,8 +187,10 @@ class Worker:
 
 
 def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:
-    """The endpoints of the events of each type."""
-    routes = handlers.routes(subscription, settings, _missed(handlers, subscription, settings)).map(
+    missed = None
+    if subscription == "default":  # others mostly want few types
+        missed = Unroutable(subscription, handlers.table(subscription), str(settings.on_unroutable))
+    routes = handlers.routes(subscription, settings, missed).map(
         lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
     )
     for each in routes.registered():
@@ -212,10 +207,3 @@ def _longest(routes: Routes[Endpoint], settings: Settings) -> float:
     timed = routes.all() if callable(settings.on_unroutable) else routes.registered()
     timeouts = [endpoint.handler.timeout for endpoint in timed] or [settings.handler_timeout]
     return 0.0 if None in timeouts else max(timeout for timeout in timeouts if timeout)
-
-
-def _missed(handlers: Handlers, subscription: str, settings: Settings) -> Unroutable | None:
-    """The handler of events without one: in `default` alone, for other subscriptions mostly want few types."""
-    if subscription != "default":
-        return None
-    return Unroutable(subscription, handlers.table(subscription), str(settings.on_unroutable))

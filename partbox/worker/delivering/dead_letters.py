@@ -37,7 +37,8 @@ class DeadLetters:
         event = lane.queue.popleft()
         failed: BaseException | None = None
         try:
-            self._tell(event, lane.error)
+            if self._hook is not None:
+                call(self._hook, event, lane.error)
         except BaseException as error:  # also SystemExit: a hook does not end the process
             failed = error
         if self._holdings.forked:
@@ -49,10 +50,6 @@ class DeadLetters:
             if not lane.partition.lost and lane.partition.life == lane.life:
                 lane.partition.parked.letter(event, None if failed is None else RETRY)
                 self._holdings.touch(lane.partition)
-
-    def _tell(self, event: DeliveredEvent, error: str | None) -> None:
-        if self._hook is not None:
-            call(self._hook, event, error)
 
 
 def both(hook: Hook | None, sink: Hook) -> Hook:

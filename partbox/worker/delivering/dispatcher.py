@@ -114,23 +114,15 @@ class Dispatcher:
         with self._lock:
             return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
 
-    def handlers(self) -> int:
-        """The number of handlers that run now; one that has a list counts once."""
-        return len(self.handling())
-
     def begin(self, lane: Lane) -> None:
-        """The lane runs, but not by a runner. Lock held."""
+        """The lane runs, but not by a runner: its events are transactional. Lock held."""
         self._begin([lane])
 
-    def end(self, lane: Lane) -> None:
-        """It does not run any more. Lock held."""
+    def end_serial(self, lane: Lane) -> None:
+        """It does not run any more; a transactional event that is next goes where it came from. Lock held."""
+        self._serial.add(lane)
         self._end([lane])
         self._notify()
-
-    def end_serial(self, lane: Lane) -> None:
-        """The same for a lane of transactional events, the next of which goes where it came from. Lock held."""
-        self._serial.add(lane)
-        self.end(lane)
 
     def _summon(self, runners: int) -> None:
         for _ in range(runners):
@@ -138,7 +130,9 @@ class Dispatcher:
                 continue
             if len(self._threads) == self._concurrency:
                 return
-            self._start_runner()
+            thread = threading.Thread(target=self._run, name=f"partbox-handler-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _notify(self) -> bool:
         if not self._idle:
@@ -146,11 +140,6 @@ class Dispatcher:
         self._idle -= 1
         self._work.notify()
         return True
-
-    def _start_runner(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"partbox-handler-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
 
     # Runners.
 
@@ -182,7 +171,6 @@ class Dispatcher:
         return ended
 
     def _new_walk(self, began: float, tally: Tally | None) -> Walk:
-        """A turn of whoever walks lanes."""
         return self._runner.begin(began, tally)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:

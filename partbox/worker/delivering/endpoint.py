@@ -5,6 +5,7 @@
 
 import logging
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +26,6 @@ from partbox.protocol.circuit import PROBE_LOST, Circuit
 from partbox.protocol.outage import says_away
 from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.text.wording import counted
-from partbox.worker.delivering.orm_writes import within_its_transaction
 from partbox.worker.delivering.traceback import trace_of
 from partbox.worker.state.key import key_of
 
@@ -167,8 +167,10 @@ class Endpoint:
         """The verdict without regard to the circuit, and what `on_error` advised."""
         advice = self._advice(event, error)
         verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
-        if verdict is not None and verdict.fault is not None:
-            self._tell_policy(event, verdict.fault)
+        if verdict is not None and (fault := verdict.fault) is not None:
+            text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"
+            name, said = self.handler.name, (LAST_RESORT, type(fault).__name__, fault)
+            log_event(log, "retry_policy_failed", text, name, *said, about=event, trace=fault, handler=name)
         return verdict, advice
 
     def _advice(self, event: DeliveredEvent, error: BaseException) -> Advice:
@@ -237,13 +239,6 @@ class Endpoint:
         self._observers.circuit(self.handler.name, False)
         self._tell_circuit("circuit_closed", text)
 
-    def _tell_policy(self, event: DeliveredEvent, fault: BaseException) -> None:
-        text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"
-        name, kind = self.handler.name, type(fault).__name__
-        log_event(
-            log, "retry_policy_failed", text, name, LAST_RESORT, kind, fault, about=event, trace=fault, handler=name
-        )
-
     def _tell_circuit(self, name: str, text: str, *arguments: object) -> None:
         handler = self.handler
         log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
@@ -252,6 +247,20 @@ class Endpoint:
         if self._circuit.is_open and started is not None:
             with self._lock:
                 self._circuit.undecided(started)
+
+
+def within_its_transaction(call: Call) -> Call:
+    """The call of a transactional handler; what Django would write on another connection is its error."""
+
+    def guarded(event: Any, conn: Any) -> Any:
+        if "django.db" not in sys.modules:  # asked each time: a handler's module may import it late
+            return call(event, conn)
+        from partbox.publish.integrations.django import refused
+
+        with refused(conn):
+            return call(event, conn)
+
+    return guarded
 
 
 def _watched(call: Call, handler: Handler, observers: Observers) -> Call:

@@ -201,7 +201,6 @@ class LaneRunner:
 
 
 def _first(lane: Lane) -> DeliveredEvent | None:
-    """The event at the head of the lane."""
     try:
         return lane.event(lane.queue[0])
     except IndexError:  # cleared meanwhile

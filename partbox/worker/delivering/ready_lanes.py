@@ -26,7 +26,6 @@ class ReadyLanes:
         return bool(self.fresh or self.due)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """These have something to do."""
         (self.due if due else self.fresh).extend(lanes)
 
     def take(self) -> list[Lane]:

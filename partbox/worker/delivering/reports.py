@@ -58,7 +58,6 @@ class Reports:
         self._observers.parked(event, handler, verdict, error, seconds)
 
     def _name(self, event: DeliveredEvent) -> str:
-        """Its handler's."""
         return self._routes[event.route].handler.name
 
 

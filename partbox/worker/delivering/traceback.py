@@ -8,7 +8,6 @@ import linecache
 import os
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from traceback import StackSummary
 from types import TracebackType
@@ -97,7 +96,6 @@ def _before(error: BaseException) -> Iterator[Link]:
 
 
 def _text(error: BaseException, frames: TracebackType | None, limit: int) -> str:
-    """The frames and the error's message."""
     said = f"{_said(error, min(SAID, limit // 4))}\n"
     if frames is None:
         return said
@@ -114,11 +112,9 @@ def _said(error: BaseException, most: int) -> str:
 
 
 def _walk(frames: TracebackType | None) -> Iterator[TracebackType]:
-    return islice(_all(frames), WALKED)
-
-
-def _all(frames: TracebackType | None) -> Iterator[TracebackType]:
-    while frames is not None:
+    for _ in range(WALKED):
+        if frames is None:
+            return
         yield frames
         frames = frames.tb_next
 

@@ -26,8 +26,12 @@ class Unroutable:
         self._lock = threading.Lock()
 
     def __call__(self, event: DeliveredEvent) -> None:
-        if len(self._seen) < MOST and event.event_type[:KEPT] not in self._seen and self._is_first(event):
-            self._warn(event)
+        if len(self._seen) >= MOST or event.event_type[:KEPT] in self._seen or not self._is_first(event):
+            return
+        last = "; further types are not named" if len(self._seen) >= MOST else ""
+        text = "no handler takes %r of aggregate type %r in subscription %r: on_unroutable is %r; handlers take %s%s"
+        given = event.event_type, event.aggregate_type, self._subscription, self._becomes, self._named(), last
+        log_event(log, "unroutable", text, *given, about=event)
 
     def _is_first(self, event: DeliveredEvent) -> bool:
         with self._lock:
@@ -36,18 +40,9 @@ class Unroutable:
                 self._seen.add(event.event_type[:KEPT])
             return len(self._seen) > known
 
-    def _warn(self, event: DeliveredEvent) -> None:
-        last = "; further types are not named" if len(self._seen) >= MOST else ""
-        text = "no handler takes %r of aggregate type %r in subscription %r: on_unroutable is %r; handlers take %s%s"
-        given = event.event_type, event.aggregate_type, self._subscription, self._becomes, self._named(), last
-        log_event(log, "unroutable", text, *given, about=event)
-
     def _named(self) -> str:
         """The registered types, with the aggregate type where only one is taken."""
-        pairs = [f"{row.event_type!r}{_only(row.aggregate_type)}" for row in self._registered[:NAMED]]
+        named = [(row.event_type, row.aggregate_type) for row in self._registered[:NAMED]]
+        pairs = [f"{event!r}" if only is None else f"{event!r} of {only!r}" for event, only in named]
         more = len(self._registered) - len(pairs)
         return (", ".join(pairs) or "nothing") + (f" and {more} more" if more else "")
-
-
-def _only(aggregate_type: str | None) -> str:
-    return "" if aggregate_type is None else f" of {aggregate_type!r}"

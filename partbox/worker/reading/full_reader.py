@@ -140,11 +140,7 @@ class FullReader:
         return Request(partitions, rooms, left, asks, shared, lo, hi, cap, swept, alone)
 
     def read_on(
-        self,
-        conn: Connection[Any],
-        horizon: Horizon,
-        request: Request,
-        goes_on: Callable[[], bool] = lambda: False,
+        self, conn: Connection[Any], horizon: Horizon, request: Request, goes_on: Callable[[], bool] = lambda: False
     ) -> bool:
         """Poll, and poll on while that brings much and nothing else is to be done; true if anything came."""
         (polled, asked_at), came = self._fetch(conn, request), False

@@ -166,15 +166,7 @@ class Intake:
                 self._holdings.touch(partition)
 
     def _move(
-        self,
-        partition: Partition,
-        ask: Ask,
-        page: Page,
-        floor: int,
-        share: Share,
-        brought: Brought,
-        *,
-        together: bool,
+        self, partition: Partition, ask: Ask, page: Page, floor: int, share: Share, brought: Brought, *, together: bool
     ) -> Arrived:
         rows, ids = _in_order(share)
         late = bisect_right(ids, ask.last_id)
@@ -238,17 +230,14 @@ class Intake:
         )
         delayed = brought.delayed and any(map(_available_at, rows))
         if plain and self._dispatcher.lone and partition.lined_up and not delayed:
-            self._line_up(partition, rows)
+            # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order.
+            line = partition.line
+            line.claim = self._claim(partition)
+            line.queue.extend(rows)
+            if not line.active:
+                self._dispatcher.ready([line])
         else:
             self._sort(partition, rows, last_late, brought.clock, plain=plain, large=large)
-
-    def _line_up(self, partition: Partition, rows: list[Row]) -> None:
-        """Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order."""
-        line = partition.line
-        line.claim = self._claim(partition)
-        line.queue.extend(rows)
-        if not line.active:
-            self._dispatcher.ready([line])
 
     def _sort(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool

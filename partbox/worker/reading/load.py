@@ -24,19 +24,17 @@ class LoadReport:
         self._braked: set[int] = set()
 
     def tell(self) -> None:
-        """Report the load as it is now."""
         self._tell_brake()
         if self._context.observers.hears("loaded"):
             self._context.observers.loaded(self.measure())
 
     def measure(self) -> Load:
-        """The load as it is now."""
         with self._holdings.lock:
             held = [partition for partition in self._holdings.partitions.values() if not partition.lost]
             records = sum(partition.progress.unsaved() for partition in held)
             lanes = sum(partition.queues() for partition in held)
             bound = self._room.bound(held)
-        return Load(records, bound, lanes, self._dispatcher.handlers(), len(held))
+        return Load(records, bound, lanes, len(self._dispatcher.handling()), len(held))
 
     def _tell_brake(self) -> None:
         most = self._context.settings.max_parked

@@ -75,7 +75,7 @@ class Poller:
         self._settings = context.settings
         self._sessions = sessions
         self._wake = context.holdings.look
-        self._broken = threading.Event()
+        self.broken = threading.Event()  # what was read is not to be trusted: a session is to begin anew
         self._ended = threading.Event()
         self._ticked_at = self._tick_at = 0.0
         self._awaits_since: float | None = None
@@ -106,7 +106,7 @@ class Poller:
 
     def break_off(self) -> None:
         """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""
-        self._broken.set()
+        self.broken.set()
         self._holdings.call()
 
     def _run(self) -> None:
@@ -117,17 +117,15 @@ class Poller:
             self._context.signals.failed(error)
 
     def _try_session(self) -> None:
-        self._reconnect_in = RECONNECT[0]
-        while not self._ended.is_set():
-            try:
-                self._session()
-            except (Error, PassingSchemaError) as error:
-                if isinstance(error, PassingSchemaError) and not self._began:
-                    raise
-                tell_lost(error, self._subscription, "poller")
-                self._parts.pace.listener.hear()
-                self._ended.wait(self._reconnect_in)
-                self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
+        try:
+            self._session()
+        except (Error, PassingSchemaError) as error:
+            if isinstance(error, PassingSchemaError) and not self._began:
+                raise
+            tell_lost(error, self._subscription, "poller")
+            self._parts.pace.listener.hear()
+            self._ended.wait(self._reconnect_in)
+            self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
 
     def _session(self) -> None:
         """From connecting to the loss of either connection."""
@@ -137,7 +135,7 @@ class Poller:
             try:
                 self.begin(session)
                 self._began = True
-                while not self._ended.is_set() and not self._broken.is_set():
+                while not self._ended.is_set() and not self.broken.is_set():
                     self._try_step(session)
             finally:
                 self._hold_still()
@@ -145,24 +143,21 @@ class Poller:
     def begin(self, session: Session, *, checked: bool = False) -> None:
         """Begin a session on these connections: nothing is known of the log yet.
 
-        SchemaError if it cannot be read, unless an earlier session has `checked` the same.
+        SchemaError unless this is our schema, in its own cluster, and all of it can be read; unless an earlier session
+        has `checked` the same.
         """
+        schema = self._settings.schema_name
         if not checked:
-            self._check(session.reading)
-        session.live(self._settings.schema_name)
+            with proof.unfiltered(session.reading):
+                migrate.check(session.reading, schema)
+                check(session.reading, schema)
+            proof.intact(session.reading, schema, self._subscription)
+        session.live(schema)
         lean(session.reading)
         self._parts.pace.begin(session.reading)
-        self._broken.clear()
+        self.broken.clear()
         self._reader.forget()
         self._take_up(session)
-
-    def _check(self, conn: Connection[Any]) -> None:
-        """SchemaError or psycopg.Error unless this is our schema, in its own cluster, and all of it can be read."""
-        schema = self._settings.schema_name
-        with proof.unfiltered(conn):
-            migrate.check(conn, schema)
-            check(conn, schema)
-        proof.intact(conn, schema, self._subscription)
 
     def _take_up(self, session: Session) -> None:
         self._hold_still()
@@ -226,11 +221,6 @@ class Poller:
             if self._holdings.charges.keyless or (wakeup is not None and wakeup <= now):
                 return False
         return not (self.ownership.outdated or self.ownership.replanned)
-
-    @property
-    def broken(self) -> bool:
-        """True if what was read is not to be trusted: a session is to begin anew."""
-        return self._broken.is_set()
 
     def tick_next(self) -> None:
         """The next look is a tick too: what was assigned is claimed, and what is due is found."""

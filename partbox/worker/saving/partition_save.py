@@ -49,7 +49,11 @@ def gather(partition: Partition) -> PartitionSave:
             partition.parked.uncharge(event)
     if release:
         partition.settle_remembered()
-        _hand_back(partition)
+        # Everything read, unfinished and at or below the last id that the release saves is handed over `ready`.
+        last_id, waiting = partition.progress.released().last_id, partition.waiting()
+        for id in partition.progress.unfinished():
+            if id <= last_id and id in waiting:
+                partition.parked.park(waiting[id], READY)
     progress, before = partition.progress, partition.last_save
     target = progress.released() if release else progress.target()
     parks, done_ids = partition.parked.take_unsaved()
@@ -84,17 +88,7 @@ def committed(holdings: Holdings, saves: Sequence[PartitionSave]) -> None:
 
 
 def tell_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
-    """Tell that these were saved."""
     if observers.hears("saved"):
         parks = (pending.park for save in saves for pending in save.parks)
         states = Counter(park.state for park in parks if not park.letter)  # those that a hook had were dead before
         observers.saved(len(saves), states, seconds)
-
-
-def _hand_back(partition: Partition) -> None:
-    """Everything read, unfinished and at or below the last id that the release saves is handed over `ready`."""
-    last_id = partition.progress.released().last_id
-    waiting = partition.waiting()
-    for id in partition.progress.unfinished():
-        if id <= last_id and id in waiting:
-            partition.parked.park(waiting[id], READY)

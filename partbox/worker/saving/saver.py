@@ -13,7 +13,6 @@ took: nobody handles their events meanwhile.
 
 import threading
 import time
-from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import Any
 from uuid import UUID
@@ -174,7 +173,9 @@ class Saver:
         total = 0.0
         while waiting:
             self._unsent = waiting
-            saves = waiting[: _most(waiting)]
+            # One call takes the first, and as many more as it may write the rows of.
+            rows = accumulate(len(save.parks) + len(save.done_ids) for save in waiting)
+            saves = waiting[: max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))]
             mine, took = cursors.save(conn, self._context.schema, self._context.subscription, me, *sent(saves))
             total += took
             lost = [save.partition for save in saves if save.partition.number not in mine]
@@ -223,9 +224,3 @@ class Saver:
             for partition in self._holdings.partitions.values():
                 if partition.last_save.at < now - IDLE_ADVANCE and not partition.stopping:
                     self._holdings.touch(partition)
-
-
-def _most(saves: Sequence[PartitionSave]) -> int:
-    """The number of these that one call takes: the first, and as many more as it may write the rows of."""
-    rows = accumulate(len(save.parks) + len(save.done_ids) for save in saves)
-    return max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))

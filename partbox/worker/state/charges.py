@@ -62,7 +62,8 @@ class Charges:
     def admit(self, partition: Partition, key: Key | None, row: ParkedRow) -> bool:
         """May this suspect be charged and run now? If not it waits, and `turns` tells when."""
         self._prune()
-        if self._turn_of(row):
+        free = not self._accused and not any(self.keyless.values()) and self._room() > 0
+        if not self._noted if row.accused else free:
             row.charged = True
             self._noted.append(_Charged(row, partition, partition.life, row.accused))
             return True
@@ -89,11 +90,6 @@ class Charges:
             return set()
         taken, self.keyless = set(self.keyless), {}
         return taken
-
-    def _turn_of(self, row: ParkedRow) -> bool:
-        if row.accused:
-            return not self._noted
-        return not self._accused and not any(self.keyless.values()) and self._room() > 0
 
     def _room(self) -> int:
         """For so many more that are not accused."""

@@ -14,7 +14,6 @@ Key = tuple[str, str] | tuple[None, int]
 
 
 def key_of(event: DeliveredEvent) -> Key:
-    """The aggregate key of an event."""
     aggregate_id = event.aggregate_id
     return (None, event.id) if aggregate_id is None else keyed(event.aggregate_type, aggregate_id)
 

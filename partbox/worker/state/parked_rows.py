@@ -83,7 +83,6 @@ class ParkedRows:
         return self.version >= 0
 
     def blocking(self) -> Iterator[ParkedRow]:
-        """The rows that block a key."""
         return (row for chain in self.chains.values() for row in chain)
 
     def in_memory(self) -> set[int]:
@@ -285,13 +284,7 @@ class ParkedRows:
                 del self.chains[key]
 
     def _send(
-        self,
-        event: DeliveredEvent,
-        row: ParkedRow,
-        key: Key,
-        delay: float | None,
-        new: bool,
-        verdict: Verdict | None,
+        self, event: DeliveredEvent, row: ParkedRow, key: Key, delay: float | None, new: bool, verdict: Verdict | None
     ) -> None:
         error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
         before = self.pending.get(row.id)  # not sent yet: the two become one

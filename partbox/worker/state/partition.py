@@ -263,7 +263,6 @@ class Partition:
         return not self._lanes
 
     def lane(self, key: Key) -> Lane:
-        """The lane of this key."""
         found = self.lanes.get(key)
         if found is None:
             found = self._lanes[key] = Lane(self, key)

@@ -71,7 +71,6 @@ class Transaction:
 
     @property
     def pairs(self) -> list[Pair]:
-        """The events that it has run."""
         return [run.event.identity for run in self.runs]
 
     def pick(self) -> bool:

@@ -25,7 +25,6 @@ class _Queue:
             self.new[head.id] = lane
 
     def first(self) -> int | None:
-        """The lowest id."""
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def take(self, partition: Partition, taken: Container[int]) -> Lane | None:

@@ -35,7 +35,7 @@ class Listener:
         self._settings = context.settings
         self._word: str | None = None  # that is to be said
         self._proof = ""  # that is to be heard
-        self._hears = False
+        self.hears = False  # a ring would be heard, as far as one can know
         self._called = False
         self._told = False  # that the connection is lost
         self._ended = threading.Event()
@@ -44,11 +44,6 @@ class Listener:
         self._error: Exception | None = None  # that ended it
         self._read: WatchedConnection | None = None  # the poller's: whose socket its alarm knows
         self._thread: threading.Thread | None = None
-
-    @property
-    def hears(self) -> bool:
-        """True if a ring would be heard, as far as one can know."""
-        return self._hears
 
     def start(self) -> None:
         """Begin to listen; again: nothing."""
@@ -100,7 +95,7 @@ class Listener:
     def heard(self, payload: str) -> None:
         """A notification has come."""
         if payload == self._proof:
-            self._hears, self._told = True, False
+            self.hears, self._told = True, False
             wakes = True
         elif payload == BACK:
             wakes = self._called = True
@@ -119,7 +114,7 @@ class Listener:
                 with self._connect() as conn:
                     self._listen(conn)
             except Exception as error:  # whatever it is, it costs no more than latency
-                pause = AGAIN[0] if self._hears else min(AGAIN[1], pause * 2)
+                pause = AGAIN[0] if self.hears else min(AGAIN[1], pause * 2)
                 self._lost(error)
             self._ended.wait(pause)
 
@@ -146,7 +141,7 @@ class Listener:
 
     def _lost(self, error: Exception) -> None:
         self._proof = ""
-        self._hears, self._word = False, None
+        self.hears, self._word = False, None
         self._holdings.call()
         if not self._told and not self._ended.is_set():
             self._told = True

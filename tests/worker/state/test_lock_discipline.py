@@ -48,7 +48,7 @@ FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
     "to forget": lambda rig: rig.partition.reset(0.0),
     "to begin": lambda rig: rig.dispatcher.begin(rig.lane),
     "to look at what runs": lambda rig: rig.dispatcher.unstick({rig.partition}, 0.0),
-    "to end": lambda rig: rig.dispatcher.end(rig.lane),  # of a lane that has begun
+    "to end": lambda rig: rig.dispatcher.end_serial(rig.lane),  # of a lane that has begun
 }
 
 
