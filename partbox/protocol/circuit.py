@@ -17,6 +17,7 @@ Times are monotonic seconds. Nothing here locks: the caller does, except that `t
 """
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 KEYS = 10  # different aggregate keys
 FIRST_PROBE = 1.0  # seconds from the opening to the first probe
@@ -25,6 +26,7 @@ PROBE_LOST = 30.0  # seconds after which a silent probe is given up
 SOON = 0.05  # seconds: the least wait, where a probe is due already
 
 
+@dataclass(slots=True)
 class Circuit:
     """The circuit breaker of one handler in one process.
 
@@ -32,16 +34,14 @@ class Circuit:
     nothing to ask and no success to report. `probe_lost`: seconds to wait for a probe, such as the handler's timeout.
     """
 
-    __slots__ = ("_failing", "_next_probe", "_others", "_pause", "_probe_lost", "_probing_since", "is_open", "troubled")
-
-    def __init__(self, probe_lost: float = PROBE_LOST) -> None:
-        self._probe_lost = probe_lost
-        self._failing: set[Hashable] = set()
-        self._others: set[Hashable] = set()  # keys of probes with other errors, since the last failure of a probe
-        self._probing_since: float | None = None
-        self._next_probe = 0.0
-        self._pause = FIRST_PROBE
-        self.is_open = self.troubled = False
+    probe_lost: float = PROBE_LOST
+    is_open: bool = False
+    troubled: bool = False
+    _failing: set[Hashable] = field(default_factory=set)
+    _others: set[Hashable] = field(default_factory=set)  # keys of probes with other errors, since the last that failed
+    _probing_since: float | None = None
+    _next_probe: float = 0.0
+    _pause: float = FIRST_PROBE
 
     def failed(self, key: Hashable, now: float, *, unavailable: bool, started: float | None = None) -> bool:
         """Note a failure (see above) on an aggregate key; True if it opened the circuit.
@@ -112,7 +112,7 @@ class Circuit:
         """The earliest start of the next probe; after the one in flight is given up, if there is one."""
         if self._probing_since is None:
             return self._next_probe
-        return self._probing_since + self._probe_lost
+        return self._probing_since + self.probe_lost
 
     def _is_probe(self, started: float | None) -> bool:
         return self._probing_since is not None and (started is None or started >= self._probing_since)

@@ -12,6 +12,7 @@ a lease must be over by that clock too.
 
 import random
 import time
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -28,17 +29,17 @@ RARELY = 4  # leases
 TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
 
 
+@dataclass(eq=False)
 class PeerMonitor:
     """`seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged. `nodes`: how
     many there were at the last look."""
 
-    def __init__(self, settings: Settings, subscription: str) -> None:
-        self._settings = settings
-        self._subscription = subscription
-        self._before: tuple[datetime, float] | None = None  # the server's clock and mine at the last look
-        self._next_at = 0.0
-        self.seen: dict[UUID, SeenHeartbeat] = {}
-        self.nodes = 1
+    _settings: Settings
+    _subscription: str
+    _before: tuple[datetime, float] | None = None  # the server's clock and mine at the last look
+    _next_at: float = 0.0
+    seen: dict[UUID, SeenHeartbeat] = field(default_factory=dict)
+    nodes: int = 1
 
     def hurry(self) -> None:
         """Look at the next heartbeat: something changes."""

@@ -31,7 +31,7 @@ from partbox.worker.reading.load import LoadReport
 from partbox.worker.reading.log_reader import LogReader
 from partbox.worker.reading.parked_reader import ParkedReader
 from partbox.worker.reading.payloads import Payloads
-from partbox.worker.reading.poller import Parts, Poller
+from partbox.worker.reading.poller import Poller
 from partbox.worker.saving.saver import Saver
 from partbox.worker.session import SessionFactory
 from partbox.worker.state.partition import Partition
@@ -74,24 +74,23 @@ class Worker:
         self._runner = LaneRunner(self.holdings, routes, slot, self._settlement)
         self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement, handlers.dead_letter)
         self.timeouts = Timeouts(self.holdings, routes, self._settlement, self.dispatcher, isolates=isolates)
-        parts = self._parts(codecs, traffic, letters=handlers.dead_letter is not None)
-        self.load = parts.load
         self._sessions = SessionFactory(self._context)
-        self.poller = Poller(self._context, parts, self._sessions)
-        self._listen(parts)
+        self.poller = self._poller(codecs, traffic, letters=handlers.dead_letter is not None)
+        self._listen()
         slot[TIMEOUT] = _longest(routes, settings)
         tell_forked(self._disown)
 
     def _disown(self) -> None:
         self.dispatcher.disown()
 
-    def _parts(self, codecs: Codecs, traffic: TrafficObserver, *, letters: bool) -> Parts:
-        """All that the poller's thread moves."""
+    def _poller(self, codecs: Codecs, traffic: TrafficObserver, *, letters: bool) -> Poller:
         context = self._context
         payloads = Payloads(context)
         intake = Intake(context, self.dispatcher, codecs, self._settlement.reports)
         reader = LogReader(context, self.dispatcher, intake, payloads)
-        return Parts(
+        return Poller(
+            context,
+            self._sessions,
             ownership=Ownership(context, letters=letters),
             intake=intake,
             reader=reader,
@@ -110,13 +109,13 @@ class Worker:
         parts = (self._context, self._runner, self._settlement, self.dispatcher)
         return Transactor(Surroundings(*parts, Waiting(), Blame()))
 
-    def _listen(self, parts: Parts) -> None:
-        signals, transactor = self._context.signals, parts.transactor
+    def _listen(self) -> None:
+        signals, poller, transactor = self._context.signals, self.poller, self.poller.transactor
         signals.failed = self._fail
-        signals.claimed = parts.reader.claimed
-        signals.reloaded = parts.intake.hold_behind
-        signals.lost = parts.ownership.refused
-        signals.broken = self.poller.break_off
+        signals.claimed = poller.reader.claimed
+        signals.reloaded = poller.intake.hold_behind
+        signals.lost = poller.ownership.refused
+        signals.broken = poller.break_off
         if transactor is not None:
             signals.saved = transactor.wake
             signals.transactional = transactor.wait

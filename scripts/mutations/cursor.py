@@ -208,7 +208,7 @@ MUTATIONS = (
         "fences-kept-over-a-lost-connection",
         "A server that lost a tail gives ids out again: a fence of before says too much of who draws an xid after it.",
         "partbox/worker/reading/poller.py",
-        "        self._reader.forget()\n",
+        "        self.reader.forget()\n",
         "",
         (f"{LOST_TAIL}::test_a_fence_of_a_lost_tail_bounds_nothing_after_it",),
     ),

@@ -1,5 +1,6 @@
 """Runs one lane: hands its events to their handlers, one after the other."""
 
+from dataclasses import dataclass
 from time import monotonic, time
 
 from partbox.events import DeliveredEvent
@@ -19,16 +20,14 @@ TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved
 Step = tuple[Endpoint, DeliveredEvent]
 
 
+@dataclass(slots=True, eq=False)
 class Walk:
     """A runner's turn over the lanes that it took. `ends`: monotonic seconds; `looked_at`: the last look at the lease
     (Unix seconds); `tally` counts what is delivered, None where nobody wants to know."""
 
-    __slots__ = ("ends", "looked_at", "tally")
-
-    def __init__(self, began: float, looked_at: float, tally: Tally | None) -> None:
-        self.ends = began + LANE_TURN
-        self.looked_at = looked_at
-        self.tally = tally
+    ends: float
+    looked_at: float
+    tally: Tally | None
 
 
 class LaneRunner:
@@ -45,7 +44,7 @@ class LaneRunner:
         """A walk that begins now (monotonic seconds)."""
         if tally is not None:
             tally.begin(began)
-        return Walk(began, self._trusted_at, tally)
+        return Walk(began + LANE_TURN, self._trusted_at, tally)
 
     # Over 40 lines: `step`, call and `Settlement.end` in one loop. This is all that most events go through, where one
     # more call for each of them shows.

@@ -7,6 +7,7 @@ seconds, and before its thread waits for something to do: telling costs as much 
 
 import time
 from collections import defaultdict
+from dataclasses import dataclass, field
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import CREATED_AT, microseconds
@@ -16,35 +17,22 @@ from partbox.worker.delivering.endpoint import Endpoint
 TELL_EVERY = 0.02  # seconds
 
 
+@dataclass(slots=True, eq=False)
 class Tally:
     """`oldest` is the first event of all, which whoever walks a lane sets; `last` and `started` the last one that a
     handler got and when (monotonic seconds)."""
 
-    __slots__ = (
-        "_began",
-        "_newest",
-        "_other",
-        "_quick",
-        "_spent",
-        "_tells_at",
-        "_timed",
-        "last",
-        "oldest",
-        "started",
-        "timed",
-    )
-
-    def __init__(self) -> None:
-        self.oldest: DeliveredEvent | None = None
-        self.last: tuple[Endpoint, DeliveredEvent] | None = None
-        self.started = 0.0
-        self.timed: DeliveredEvent | None = None  # the last one whose time is known
-        self._newest: DeliveredEvent | None = None
-        self._quick: defaultdict[Endpoint, int] = defaultdict(int)
-        self._timed: defaultdict[Endpoint, list[float]] = defaultdict(list)
-        self._other = 0.0  # seconds that handlers ran without success
-        self._spent = 0.0  # seconds of the turns before the present one
-        self._began = self._tells_at = 0.0
+    oldest: DeliveredEvent | None = None
+    last: tuple[Endpoint, DeliveredEvent] | None = None
+    started: float = 0.0
+    timed: DeliveredEvent | None = None  # the last one whose time is known
+    _newest: DeliveredEvent | None = None
+    _quick: defaultdict[Endpoint, int] = field(default_factory=lambda: defaultdict(int))
+    _timed: defaultdict[Endpoint, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _other: float = 0.0  # seconds that handlers ran without success
+    _spent: float = 0.0  # seconds of the turns before the present one
+    _began: float = 0.0
+    _tells_at: float = 0.0
 
     def begin(self, began: float) -> None:
         """A turn begins (monotonic seconds)."""

@@ -7,6 +7,7 @@ replaces it. Embedded in an application, which must not end, it is only said.
 
 import logging
 import time
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 
 from partbox.events import DeliveredEvent
@@ -26,28 +27,21 @@ RESISTS = 5.0  # seconds that an async handler may take to end once it is cancel
 APART = 0.02  # seconds between two looks: the poller steps up to a thousand times a second
 
 
+@dataclass(eq=False)
 class Timeouts:
     """The handlers of one process. The poller's thread looks, between its steps."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        routes: Routes[Endpoint],
-        settlement: Settlement,
-        dispatcher: Dispatcher,
-        *,
-        isolates: bool,
-    ) -> None:
-        self._holdings = holdings
-        self._routes = routes
-        self._settlement = settlement
-        self._dispatcher = dispatcher
-        self._isolates = isolates
-        self._slow: dict[Lane, DeliveredEvent] = {}  # of these it was said that they run for long,
-        self._said: dict[Lane, DeliveredEvent] = {}  # of these, that they are over their time
-        self._given_up: set[Lane] = set()
-        self.stuck: set[Partition] = set()  # with handlers that were given up
-        self._looked_at = 0.0
+    _holdings: Holdings
+    _routes: Routes[Endpoint]
+    _settlement: Settlement
+    _dispatcher: Dispatcher
+    _: KW_ONLY
+    isolates: bool
+    stuck: set[Partition] = field(default_factory=set)  # with handlers that were given up
+    _slow: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already warned as slow
+    _said: dict[Lane, DeliveredEvent] = field(default_factory=dict)  # already logged as over their time
+    _given_up: set[Lane] = field(default_factory=set)
+    _looked_at: float = 0.0
 
     def look(self) -> None:
         """One look, if the last was not a moment ago."""
@@ -91,10 +85,10 @@ class Timeouts:
             )
 
     def _overdue(self, lane: Lane, event: DeliveredEvent, endpoint: Endpoint, timeout: float, ran: float) -> None:
-        what = ": this process ends and is replaced" if self._isolates else "; nothing can end it here"
+        what = ": this process ends and is replaced" if self.isolates else "; nothing can end it here"
         text, name = "the handler of %s is over its timeout of %g s%s", endpoint.handler.name
         log_event(log, "overdue", text, event, timeout, what, about=event, handler=name, seconds=round(ran, 1))
-        if not self._isolates:
+        if not self.isolates:
             return
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
         verdict = endpoint.overdue(event, error)

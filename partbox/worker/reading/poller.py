@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import Connection, Error
@@ -43,10 +43,12 @@ RETRY = 0.1
 RECONNECT = (0.1, 2.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts that the poller's thread moves, and those that it starts and ends."""
+@dataclass(eq=False)
+class Poller:  # with all parts that its thread moves, and what it remembers from one step to the next
+    """Reads the partitions of one process until it is ended."""
 
+    context: Context
+    sessions: SessionFactory
     ownership: Ownership
     intake: Intake
     reader: LogReader
@@ -57,30 +59,18 @@ class Parts:
     pace: Pacer
     saver: Saver
     transactor: Transactor | None
+    broken: threading.Event = field(default_factory=threading.Event)
+    """Set: what was read is not to be trusted, a session is to begin anew."""
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _began: bool = False  # a session has begun once
+    _reconnect_in: float = RECONNECT[0]
+    _ticked_at: float = 0.0
+    _tick_at: float = 0.0
+    _awaits_since: float | None = None
 
-
-class Poller:
-    """Reads the partitions of one process until it is ended."""
-
-    def __init__(self, context: Context, parts: Parts, sessions: SessionFactory) -> None:
-        self._context = context
-        self._holdings = context.holdings
-        self._parts = parts
-        self.ownership = parts.ownership
-        self.saver = parts.saver
-        self.transactor = parts.transactor
-        self._reader = parts.reader
-        self._subscription = context.subscription
-        self._slot = context.slot
-        self._settings = context.settings
-        self._sessions = sessions
-        self._wake = context.holdings.look
-        self.broken = threading.Event()  # what was read is not to be trusted: a session is to begin anew
-        self._ended = threading.Event()
-        self._ticked_at = self._tick_at = 0.0
-        self._awaits_since: float | None = None
-        self._reconnect_in = RECONNECT[0]
-        self._began = False  # a session has begun once
+    def __post_init__(self) -> None:
+        self._holdings = self.context.holdings
+        self._slot = self.context.slot
         self._thread = threading.Thread(target=self._run, name="partbox-poller", daemon=True)
 
     def start(self) -> None:
@@ -91,7 +81,7 @@ class Poller:
 
     def wake(self) -> None:
         """Look at once."""
-        self._parts.pace.hurry()
+        self.pace.hurry()
         self._holdings.call()
 
     def end(self) -> bool:
@@ -100,7 +90,7 @@ class Poller:
         self._holdings.call()
         quiet = self.transactor is None or self.transactor.stop(1.0)
         self._thread.join()
-        self._parts.pace.stop()
+        self.pace.stop()
         self.saver.stop()
         return quiet
 
@@ -114,7 +104,7 @@ class Poller:
             while not self._ended.is_set():
                 self._try_session()
         except BaseException as error:
-            self._context.signals.failed(error)
+            self.context.signals.failed(error)
 
     def _try_session(self) -> None:
         try:
@@ -122,8 +112,8 @@ class Poller:
         except (Error, PassingSchemaError) as error:
             if isinstance(error, PassingSchemaError) and not self._began:
                 raise
-            tell_lost(error, self._subscription, "poller")
-            self._parts.pace.listener.hear()
+            tell_lost(error, self.context.subscription, "poller")
+            self.pace.listener.hear()
             self._ended.wait(self._reconnect_in)
             self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
 
@@ -131,7 +121,7 @@ class Poller:
         """From connecting to the loss of either connection."""
         with ExitStack() as connections:
             close_effects = None if self.transactor is None else self.transactor.close
-            session = self._sessions.open(connections, close_effects)
+            session = self.sessions.open(connections, close_effects)
             try:
                 self.begin(session)
                 self._began = True
@@ -146,26 +136,26 @@ class Poller:
         SchemaError unless this is our schema, in its own cluster, and all of it can be read; unless an earlier session
         has `checked` the same.
         """
-        schema = self._settings.schema_name
+        schema = self.context.schema
         if not checked:
             with proof.unfiltered(session.reading):
                 migrate.check(session.reading, schema)
                 check(session.reading, schema)
-            proof.intact(session.reading, schema, self._subscription)
+            proof.intact(session.reading, schema, self.context.subscription)
         session.live(schema)
         lean(session.reading)
-        self._parts.pace.begin(session.reading)
+        self.pace.begin(session.reading)
         self.broken.clear()
-        self._reader.forget()
+        self.reader.forget()
         self._take_up(session)
 
     def _take_up(self, session: Session) -> None:
         self._hold_still()
         conn = session.reading
-        self._parts.intake.wanted = subscriptions.filters(conn, self._settings.schema_name, self._subscription)
+        self.intake.wanted = subscriptions.filters(conn, self.context.schema, self.context.subscription)
         self.ownership.take_up(conn)
-        self._reader.rearrange()
-        for note in self._parts.notes:
+        self.reader.rearrange()
+        for note in self.notes:
             note.restart(self.ownership.me)
         self.saver.connected(session.saving, self.ownership.me)
         if self.transactor is not None and session.effects is not None:
@@ -186,8 +176,8 @@ class Poller:
         except Error as error:
             if session.reading.closed or proof.ends_session(error):
                 raise
-            self._context.log("loop_error", "reading failed and is tried again: %s", error, loop="poller")
-            self._parts.pace.listener.hear()
+            self.context.log("loop_error", "reading failed and is tried again: %s", error, loop="poller")
+            self.pace.listener.hear()
             self._ended.wait(RETRY)
 
     def look(self, session: Session) -> bool:
@@ -196,20 +186,20 @@ class Poller:
         if self._holdings.forked:  # by an observer, or what gives the DSN
             leave(None)
         self._slot[POLL_TICK] = boottime()
-        self._parts.timeouts.look()
+        self.timeouts.look()
         self._holdings.called = False
-        self._wake.clear()
+        self._holdings.look.clear()
         if self.ownership.outdated:
             self._take_up(session)
         if self._slot[STOPPING]:
             self.ownership.drain_all()
             self.ownership.leave(conn)
-            self._reader.rearrange()
+            self.reader.rearrange()
         due = self._due_in(conn)
-        if due and self._parts.parked.run_due(conn, self.ownership.me, due):
+        if due and self.parked.run_due(conn, self.ownership.me, due):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
-        self._parts.parked.run_blocked(conn, self.ownership.me)
-        return self._reader.read(conn, self._goes_on)
+        self.parked.run_blocked(conn, self.ownership.me)
+        return self.reader.read(conn, self._goes_on)
 
     def _goes_on(self) -> bool:
         """True while nothing but reading on needs the connection."""
@@ -232,19 +222,19 @@ class Poller:
         if now >= self._tick_at or self.ownership.replanned:
             most = self._longest()
             self._ticked_at, self._tick_at = now, now + most
-            tick = self.ownership.tick(conn, self._reader.listed())
+            tick = self.ownership.tick(conn, self.reader.listed())
             if tick.look is not None:
-                self._reader.looked(tick.look)
+                self.reader.looked(tick.look)
             if not tick.is_calm:
-                self._reader.rearrange()
+                self.reader.rearrange()
             self._awaits_since = (self._awaits_since or now) if tick.awaits else None
             awaited = None if self._awaits_since is None else now - self._awaits_since
             self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
             with self._holdings.lock:
                 self._holdings.take_turns()
-            for note in self._parts.notes:
+            for note in self.notes:
                 note.look(conn)
-            self._parts.load.tell()
+            self.load.tell()
             return tick.due
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
@@ -252,24 +242,24 @@ class Poller:
     def _longest(self) -> float:
         """Seconds between two looks at most that nobody has called for."""
         owned = len(self._holdings.partitions)
-        calm = owned < FEW and self._parts.pace.listener.hears
+        calm = owned < FEW and self.pace.listener.hears
         if calm:
             with self._holdings.lock:
                 calm = self._holdings.is_quiet()
-        return longest_tick(owned, self._settings.lease, calm=calm)
+        return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
         most = self._longest()
         self._tick_at = min(self._tick_at, self._ticked_at + most)  # less than at the last tick, if something has come
-        pause = self._parts.pace.pause(conn, brought, self._reader.seen, nap=most)
+        pause = self.pace.pause(conn, brought, self.reader.seen, nap=most)
         if not pause:
             return
         now = time.monotonic()
-        if self._reader.waits_for_saves:
+        if self.reader.waits_for_saves:
             pause = LOOK_AGAIN  # a save wakes it
         elif not self._holdings.partitions:
             pause = min(pause, OWNING_NOTHING)
         with self._holdings.lock:
-            wakeup = None if self._reader.room.starved else self._holdings.next_wakeup()
+            wakeup = None if self.reader.room.starved else self._holdings.next_wakeup()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
-        self._wake.wait(max(0.0005, until - now))
+        self._holdings.look.wait(max(0.0005, until - now))

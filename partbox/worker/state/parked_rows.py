@@ -5,7 +5,7 @@ becomes of either goes with the next save.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from partbox.db.delivery.parked import Park, Stored
@@ -24,17 +24,15 @@ FAR = "9999-12-30T00:00:00+00:00"
 NEVER_SAID = "it had failed in the table that it was imported from, before this subscription came to it"
 
 
+@dataclass(slots=True)
 class Weight:
     """The bytes that a partition holds in memory beside its small new records: large ones, and parked ones that run.
 
     Sizes by record id, from when a record is read until it is finished, parked, or has stood in the way too long.
     """
 
-    __slots__ = ("bytes", "sizes")
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.sizes: dict[int, int] = {}
+    bytes: int = 0
+    sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, record_id: int, size: int) -> None:
         self.bytes += size - self.sizes.get(record_id, 0)

@@ -1,6 +1,7 @@
 """A lost connection: what was done and not saved, or ran, is found again and not started a second time."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress
@@ -13,21 +14,21 @@ then. It is a matter of a few polls, unless it may not read: its window is full,
 Pair = tuple[int, bytes]
 
 
+@dataclass(slots=True)
 class Resumption:
     """The memory of one partition across its lives, by (id, event id). Lock held, but to look into `remembered`.
 
     Kept until it is read again, or cannot come again: then the save of it had been committed after all.
     """
 
-    __slots__ = ("_parked_ids", "_read_to", "_reset_at", "_unsure", "done_to", "remembered")
-
-    def __init__(self) -> None:
-        self.remembered: set[Pair] = set()
-        self._unsure: set[Pair] = set()  # of them: what is not read again, if the save of it was committed after all
-        self.done_to = 0  # what of the remembered is read up to here need not be handed over to be found done
-        self._reset_at: float | None = None
-        self._read_to = 0  # what was done or ran when the connection was lost is found by reading up to here
-        self._parked_ids: set[int] = set()  # of parked records that were done or in memory then
+    remembered: set[Pair] = field(default_factory=set)
+    _unsure: set[Pair] = field(
+        default_factory=set
+    )  # of them: not read again, if the save of it was committed after all
+    done_to: int = 0  # what of the remembered is read up to here need not be handed over to be found done
+    _reset_at: float | None = None
+    _read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
+    _parked_ids: set[int] = field(default_factory=set)  # of parked records that were done or in memory then
 
     def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
         """The connection was lost when this had been done, and the log was read up to `read_to`."""

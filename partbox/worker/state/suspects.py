@@ -1,22 +1,22 @@
 """The records of one partition that may have killed the process that had it before."""
 
+from dataclasses import dataclass, field
+
 from partbox.db.delivery.parked import Stored
 from partbox.protocol.parking import ParkedRow
 
 
+@dataclass(slots=True)
 class Suspects:
     """After a death, new records up to the last id that the dead process had read, no more than its window held.
 
     Only those of the first uncut page: what comes later it cannot have had. Lock held.
     """
 
-    __slots__ = ("_accused", "_first_life", "_until", "left")
-
-    def __init__(self) -> None:
-        self._accused: set[int] = set()  # charged by an owner that died, and not yet by this one
-        self._first_life = True
-        self._until = 0
-        self.left = 0
+    _accused: set[int] = field(default_factory=set)  # charged by an owner that died, and not yet by this one
+    _first_life: bool = True
+    _until: int = 0
+    left: int = 0
 
     def begin(self, until: int | None, window: int) -> None:
         """The partition is read from its saved cursor; `until` is None where no process has died with it."""

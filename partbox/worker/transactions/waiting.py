@@ -1,6 +1,7 @@
 """The lanes that wait with a transactional event, and which of them may run next."""
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from partbox.worker.state.partition import Lane, Partition
 
@@ -8,14 +9,12 @@ Taken = Mapping[Partition, Container[int]]
 """The new records of each partition that are in the transaction in hand, or parked by it."""
 
 
+@dataclass(slots=True)
 class _Queue:
     """The lanes of one partition: by the id of a new record at their head, or with a parked one."""
 
-    __slots__ = ("new", "parked")
-
-    def __init__(self) -> None:
-        self.new: dict[int, Lane] = {}
-        self.parked: dict[Lane, None] = {}
+    new: dict[int, Lane] = field(default_factory=dict)
+    parked: dict[Lane, None] = field(default_factory=dict)
 
     def add(self, lane: Lane) -> None:
         head = lane.queue[0]

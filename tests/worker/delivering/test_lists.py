@@ -175,7 +175,7 @@ def test_a_list_counts_as_one_handler(desk):
     with desk.outbox.worker(concurrency=2) as worker:
         for number in range(2):
             desk.publish(f"first{number}", number, event_type="First")
-        load = worker._worker.load.measure
+        load = worker._worker.poller.load.measure
         desk.eventually(lambda: load().running == 2)
         for number in range(20):
             desk.publish(f"k{number}", number)
