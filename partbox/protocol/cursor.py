@@ -108,8 +108,14 @@ class Cursor:
         if start + STRETCH < self.last_id:
             return self._piece(asked.base, page, late, start + STRETCH)
         if self.until is not None:
-            return self._through(late)
-        return self._whole(page, asked.room, together, late, new)
+            page = self.until
+            self.base, self.until, self.after, self.full = page, None, None, True
+            return Reading(page, late, [], 0, last=True, piece=True)
+        self.fresh = False
+        self.base = None if together else page
+        self.full = len(new) >= asked.room
+        self.caught_up = together and page.whole and not self.full
+        return self._moved(page, late, new)
 
     def take_quick(self, page: Page, ids: list[int]) -> Reading:
         """Move to the page of a quick poll, of which these came, in order. It must be caught up."""
@@ -125,19 +131,6 @@ class Cursor:
             self.until, self.base, self.caught_up = page, base, False
         self.after, self.full = end, True
         return Reading(self.until, late, [], 0, last=False, piece=True)
-
-    def _through(self, late: list[int]) -> Reading:
-        page = self.until
-        assert page is not None
-        self.base, self.until, self.after, self.full = page, None, None, True
-        return Reading(page, late, [], 0, last=True, piece=True)
-
-    def _whole(self, page: Page, room: int, together: bool, late: list[int], new: list[int]) -> Reading:
-        self.fresh = False
-        self.base = None if together else page
-        self.full = len(new) >= room
-        self.caught_up = together and page.whole and not self.full
-        return self._moved(page, late, new)
 
     def _moved(self, page: Page, late: list[int], new: list[int]) -> Reading:
         self.last_id = new[-1] if new else self.last_id

@@ -34,7 +34,7 @@ GRAMMAR = 'use "off", or exception classes or their names, such as "OSError,http
 Errors = tuple[type[BaseException], ...]
 
 # The attributes that Python itself keeps: an application's error may answer anything to whoever asks it, or raise.
-_cause, _context, _without_context, _members = (
+cause_of, context_of, hides_context, members_of = (
     vars(BaseException)["__cause__"].__get__,
     vars(BaseException)["__context__"].__get__,
     vars(BaseException)["__suppress_context__"].__get__,
@@ -85,11 +85,11 @@ def says_away(error: BaseException, errors: Errors) -> bool:
             return False
         kind = type(asked)  # not its __class__, which may say anything
         if issubclass(kind, BaseExceptionGroup):
-            return all(says_away(each, errors) for each in _members(asked))
+            return all(says_away(each, errors) for each in members_of(asked))
         if issubclass(kind, DownstreamUnavailable) or _counts(kind, errors):
             return True
-        wrapped = None if _without_context(asked) or _home(kind) == "builtins" else _context(asked)
-        cause = _cause(asked)
+        wrapped = None if hides_context(asked) or _home(kind) == "builtins" else context_of(asked)
+        cause = cause_of(asked)
         asked = wrapped if cause is None else cause
     return False
 

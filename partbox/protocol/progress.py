@@ -89,8 +89,12 @@ class Progress:
         self.take_piece(page, late, last=True)
         self._unread.extend(new)
         self.read_new += len(new)
-        if raised:
-            self._raise(raised)
+        # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
+        if raised and self._raises and self._unread and self._unread[-1] == self._raises[-1]:
+            self._unread[-1] = self._raises[-1] = raised
+        elif raised:
+            self._unread.append(raised)
+            self._raises.append(raised)
 
     def take_piece(self, page: Page, late: Iterable[int], last: bool) -> None:
         """A piece of a cut page came; all pieces belong to the page of the first one."""
@@ -204,14 +208,6 @@ class Progress:
         give_back(finished)
         self._passed_late = [id for id in self._passed_late if id > target.last_id]
         self._forgotten += before - self.count_finished()
-
-    def _raise(self, last_id: int) -> None:
-        # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
-        if self._raises and self._unread and self._unread[-1] == self._raises[-1]:
-            self._unread[-1] = self._raises[-1] = last_id
-        else:
-            self._unread.append(last_id)
-            self._raises.append(last_id)
 
     def _pass(self) -> None:
         unread, raises, finished = self._unread, self._raises, self._finished

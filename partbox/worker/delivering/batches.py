@@ -191,7 +191,7 @@ class Batches:
         verdicts: list[Verdict | None] = []
         judged: dict[Lane, Verdict | None] = {}
         for member in members:
-            lane, event, _ = member
+            lane, event, life = member
             if lane not in judged:
                 judged[lane] = self._judge(member, result, endpoint, share, counts=not judged)
                 verdicts.append(judged[lane])
@@ -199,20 +199,16 @@ class Batches:
                 verdict = judged[lane]
                 blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
                 verdicts.append(Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
-                self._end(member, verdicts[-1])
+                self._settlement.settle(lane, event, verdicts[-1], life=life)
         return verdicts
 
     def _judge(
         self, member: Member, result: object, endpoint: Endpoint, share: float | None, *, counts: bool = True
     ) -> Verdict | None:
-        lane, event, _ = member
-        verdict = endpoint.judge(event, result, lane.started, counts=counts)
-        self._end(member, verdict, result, share)
-        return verdict
-
-    def _end(self, member: Member, verdict: Verdict | None, result: object = None, share: float | None = None) -> None:
         lane, event, life = member
+        verdict = endpoint.judge(event, result, lane.started, counts=counts)
         self._settlement.settle(lane, event, verdict, result, share, life)
+        return verdict
 
 
 def _plain(result: Any) -> list[Any] | TypeError:

@@ -98,15 +98,14 @@ class Endpoint:
 
     def deferred(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
         """The verdict on an event that was refused."""
-        verdict = judge(self.handler, event.attempt - 1, refusal, self._limit)
-        assert verdict is not None
-        return verdict
+        return self._certain(event.attempt - 1, refusal)
 
     def perished(self, attempts: int) -> Verdict:
         """The verdict on an event whose process died at each of its attempts."""
-        verdict = judge(
-            self.handler, attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"), self._limit
-        )
+        return self._certain(attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"))
+
+    def _certain(self, attempts: int, result: Deferral | Dead) -> Verdict:
+        verdict = judge(self.handler, attempts, result, self._limit)
         assert verdict is not None
         return verdict
 

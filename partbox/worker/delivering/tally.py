@@ -8,6 +8,7 @@ seconds, and before its thread waits for something to do: telling costs as much 
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import CREATED_AT, microseconds
@@ -27,8 +28,8 @@ class Tally:
     started: float = 0.0
     timed: DeliveredEvent | None = None  # the last one whose time is known
     _newest: DeliveredEvent | None = None
-    _quick: defaultdict[Endpoint, int] = field(default_factory=lambda: defaultdict(int))
-    _timed: defaultdict[Endpoint, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _quick: defaultdict[Endpoint, int] = field(default_factory=partial(defaultdict, int))
+    _timed: defaultdict[Endpoint, list[float]] = field(default_factory=partial(defaultdict, list))
     _other: float = 0.0  # seconds that handlers ran without success
     _spent: float = 0.0  # seconds of the turns before the present one
     _began: float = 0.0

@@ -13,6 +13,7 @@ from traceback import StackSummary
 from types import TracebackType
 from typing import Final
 
+from partbox.protocol.outage import cause_of, context_of, hides_context, members_of
 from partbox.protocol.verdict import UNCHARGED, cleaned, describe
 
 FRAMES: Final = 50  # of one error, the last ones: more would not fit
@@ -30,12 +31,7 @@ _PARTBOX = f"{Path(__file__).parents[2]}{os.sep}"
 _ABOVE = tuple(f"{_PARTBOX}{room}{os.sep}" for room in ("worker", "handlers", "interceptors", "observe", "tasks"))
 """The rooms that call a handler. Others have handlers of their own (demo), or are called by one (publish)."""
 
-_MEMBERS: Final = BaseException.__dict__
-_frames: Final = _MEMBERS["__traceback__"].__get__
-_cause: Final = _MEMBERS["__cause__"].__get__
-_context: Final = _MEMBERS["__context__"].__get__
-_suppressed: Final = _MEMBERS["__suppress_context__"].__get__
-_exceptions: Final = BaseExceptionGroup.__dict__["exceptions"].__get__
+_frames: Final = vars(BaseException)["__traceback__"].__get__
 
 Link = tuple[BaseException, str]
 
@@ -88,10 +84,10 @@ def _chain(error: BaseException, limit: int) -> str:
 def _before(error: BaseException) -> Iterator[Link]:
     """The error that led to this one, as Python would say it, and how."""
     if issubclass(type(error), BaseExceptionGroup):
-        yield from ((member, IN_GROUP) for member in _exceptions(error)[:MEMBERS])
-    if (cause := _cause(error)) is not None:
+        yield from ((member, IN_GROUP) for member in members_of(error)[:MEMBERS])
+    if (cause := cause_of(error)) is not None:
         yield cause, CAUSED
-    elif (context := _context(error)) is not None and not _suppressed(error):
+    elif (context := context_of(error)) is not None and not hides_context(error):
         yield context, MET
 
 
