@@ -24,11 +24,11 @@ class Context:
     settings: Settings
     dsn: Callable[[], str]
     routes: Routes[Endpoint]
+    holdings: Holdings
     subscription: str = "default"
     concurrency: int = 1
     slot: Slot = field(default_factory=Slot.local)
     observers: Observers = field(default_factory=Observers)
-    holdings: Holdings = field(default_factory=Holdings)
     signals: Signals = field(default_factory=Signals)
 
     @property

@@ -34,6 +34,7 @@ from partbox.worker.reading.payloads import Payloads
 from partbox.worker.reading.poller import Poller
 from partbox.worker.saving.saver import Saver
 from partbox.worker.session import SessionFactory
+from partbox.worker.state.holdings import Holdings
 from partbox.worker.state.partition import Partition
 from partbox.worker.transactions.blame import Blame
 from partbox.worker.transactions.transaction import Surroundings
@@ -66,10 +67,10 @@ class Worker:
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
-        self._context = Context(settings, dsn, routes, subscription, concurrency, slot, observers)
+        self.holdings = Holdings(concurrency)
+        self._context = Context(settings, dsn, routes, self.holdings, subscription, concurrency, slot, observers)
         names = dict.fromkeys(each.handler.name for each in routes.registered())
         self._about = Started(subscription, tuple(names), concurrency)
-        self.holdings = self._context.holdings
         self._settlement = Settlement(self.holdings, Reports(observers, routes))
         self._runner = LaneRunner(self.holdings, routes, slot, self._settlement)
         self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement, handlers.dead_letter)

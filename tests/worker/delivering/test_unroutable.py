@@ -78,7 +78,7 @@ def test_of_any_number_of_types_only_so_many_are_warned_of_and_remembered(
         desk.publish(None, number, event_type=f"{number}" * 255)
     with desk.outbox.worker() as worker:
         desk.eventually(lambda: len(desk.states()) == 8)
-        seen = worker._worker._routes._default.handler.call.__closure__
+        seen = worker._worker._context.routes._default.handler.call.__closure__
     # From four threads, whose lines come in any order.
     last = [line.getMessage().endswith("; further types are not named") for line in warnings()]
     assert sorted(last) == [False, False, True]
