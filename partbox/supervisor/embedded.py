@@ -22,7 +22,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.platform import boottime
-from partbox.protocol.lease import IDLE, Steadiness
+from partbox.protocol.lease import IDLE
 from partbox.settings import Settings
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.purging import Purging
@@ -168,17 +168,9 @@ class EmbeddedWorker:
             self._stopping.wait(0.05)
 
     def _beat(self) -> None:
-        steadiness = Steadiness(self._settings.lease)
         while not self._stopping.is_set():
-            self._vouch(steadiness.lasted(boottime()))
-            try:
-                pause = self._membership.tick([self._process])
-            except Error as error:
-                pause = 0.2
-                steadiness.note(boottime(), reached=self._membership.failed(error))
-            else:
-                steadiness.note(boottime(), reached=True)
-            self._again.wait(pause)
+            self._vouch(self._membership.steadiness.lasted(boottime()))
+            self._again.wait(self._membership.beat([self._process]))
             self._again.clear()
 
     def _vouch(self, steady: float) -> None:

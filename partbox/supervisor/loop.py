@@ -14,7 +14,6 @@ from psycopg import Error
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
-from partbox.protocol.lease import Steadiness
 from partbox.supervisor.child import Job
 from partbox.supervisor.database_retry import DatabaseRetry
 from partbox.supervisor.exit_codes import Exit, judge
@@ -27,7 +26,6 @@ log = logging.getLogger("partbox.supervisor")
 
 STARTING = 0.02  # seconds between two turns of the loop while a process starts
 WATCH = 0.25  # and otherwise, at most
-RETRY = 0.2  # seconds until a heartbeat that failed is tried again
 GRACE = 2.0  # seconds beyond the drain timeout that processes have to end
 ENDING = 2.0  # seconds that the loop has to end when all processes are killed
 
@@ -136,7 +134,6 @@ class NodeLoop:
 
     def __post_init__(self) -> None:
         self._log = partial(log_event, log, subscription=self._job.subscription)
-        self._steadiness = Steadiness(self._job.settings.lease)
         self.pulse = LoopHeartbeat()
 
     def run(self) -> None:
@@ -160,11 +157,12 @@ class NodeLoop:
                 self._join(now)
             if self._database.joined and self._workers.adjust(now):
                 self._tick_at = 0.0
-        self._workers.watch(self._steadiness.lasted(boottime()))
+        self._workers.watch(self._membership.steadiness.lasted(boottime()))
         if not self._database.joined and not self._workers:
             self._tick_at = self._database.next_at
         elif now >= self._tick_at:
-            self._tick(now)
+            with self.pulse.waiting():
+                self._tick_at = now + self._membership.beat(self._workers.living())
         pause = min(max(0.0, self._tick_at - time.monotonic()), STARTING if self._workers.starting else WATCH)
         if self._wake.wait(self._workers.sentinels, pause) or self._workers.arriving:
             self._tick_at = 0.0
@@ -180,17 +178,6 @@ class NodeLoop:
             with self.pulse.waiting():
                 self._database.attempt()
             self._tick_at = 0.0
-
-    def _tick(self, now: float) -> None:
-        processes = self._workers.living()
-        try:
-            with self.pulse.waiting():
-                self._tick_at = now + self._membership.tick(processes)
-        except Error as error:
-            self._steadiness.note(boottime(), reached=self._membership.failed(error))
-            self._tick_at = now + RETRY
-        else:
-            self._steadiness.note(boottime(), reached=True)
 
     def _reap(self) -> None:
         """Bury the processes that ended, at once, and plan their replacement."""

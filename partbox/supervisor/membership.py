@@ -31,7 +31,7 @@ from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime, uuid7
 from partbox.protocol.burial import breaks, burials
-from partbox.protocol.lease import deadline
+from partbox.protocol.lease import Steadiness, deadline
 from partbox.protocol.turn_taking import between_beats
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
@@ -66,6 +66,7 @@ class RegisteredProcess:
 
 log = logging.getLogger("partbox.supervisor")
 
+RETRY = 0.2  # seconds until a heartbeat that failed is tried again
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
 WENT_BACK = (
@@ -98,6 +99,7 @@ class Membership:
         self._supervisor = uuid7()  # tells this start of a node from others of its name, in the order of their starts
         self._pool = MembershipPool(settings, subscription, dsn, database)
         self._planner = Planner(self._schema, subscription, self._observers)
+        self.steadiness = Steadiness(settings.lease)
         self._steady_since: float | None = None
         self._last_beat = 0.0
         self._renewed = False  # in the last tick
@@ -139,6 +141,15 @@ class Membership:
             due = self._attend(conn)
             self._announce(processes)
         return min(self._between_beats(), max(0.01, due))
+
+    def beat(self, processes: Sequence[RegisteredProcess]) -> float:
+        """A tick, of which an error is logged; the seconds until the next."""
+        try:
+            pause, reached = self.tick(processes), True
+        except Error as error:
+            pause, reached = RETRY, self.failed(error)
+        self.steadiness.note(boottime(), reached=reached)
+        return pause
 
     def failed(self, error: Error) -> bool:
         """Log the error of the last tick; True if its heartbeat came through all the same."""

@@ -70,7 +70,7 @@ def test_a_node_whose_plan_fails_has_reached_its_database(node, membership, conn
     node._loop._tick(0.0)
     assert names(caplog).count("partbox.not_planned") == 1
     assert "partbox.no_heartbeat" not in names(caplog)
-    eventually(lambda: node._loop._steadiness.lasted(boottime()) > 0.0)
+    eventually(lambda: node._membership.steadiness.lasted(boottime()) > 0.0)
 
 
 def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(node, membership, conn, caplog):
@@ -80,4 +80,4 @@ def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(node
     conn.execute("alter table partbox.instance rename to elsewhere")
     node._loop._tick(0.0)
     assert "partbox.no_heartbeat" in names(caplog)
-    assert node._loop._steadiness.lasted(boottime()) == 0.0
+    assert node._membership.steadiness.lasted(boottime()) == 0.0
