@@ -57,9 +57,6 @@ class Chain:
         else:
             insort(self.rows, row, key=lambda each: each.id)
 
-    def remove(self, row: ParkedRow) -> None:
-        self.rows.remove(row)
-
     def runnable(self, now: float) -> list[ParkedRow]:
         """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while the head is loaded.
 

@@ -17,8 +17,7 @@ more for a moment, which waits for the next page while the poller hands over the
 who publishes while it waits (`waking`, `state.alarm`). *Runners* run sync handlers; there are as many as
 `concurrency` says, made when they are needed. An *event loop* in a thread of its own runs async handlers and lists for
 them, and one more thread, the *transactor*, the transactional handlers, with a connection that it borrows too
-(`transactions`). `worker` makes all parts, gives them what they share (`context`), and says who listens to whom
-(`signals`).
+(`transactions`). `worker` makes all parts, gives them what they share (`context`), and says who listens to whom.
 
 **The lock.** `state.holdings.Holdings.lock` guards all that is in memory: partitions, lanes, parked rows, the
 dispatcher's queues. It is held for moments, never while a handler runs or a statement is on its way. "Lock held" in a

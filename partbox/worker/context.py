@@ -1,9 +1,10 @@
-"""The things that the parts of one worker share."""
+"""The things that the parts of one worker share, and the signals between them."""
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 from partbox.handlers import Routes
 from partbox.observe import Observers
@@ -13,13 +14,48 @@ from partbox.text.printing import first_few
 from partbox.text.wording import counted
 from partbox.worker.delivering.endpoint import Endpoint
 from partbox.worker.owning.slot import Slot
-from partbox.worker.signals import Signals
 from partbox.worker.state.holdings import Holdings
+from partbox.worker.state.key import Key
+from partbox.worker.state.partition import Lane, Partition
+
+
+def _unheard(*_: object) -> None:
+    """No part listens."""
+
+
+@dataclass(slots=True)
+class Signals:
+    """Signals between the parts of one worker: one that tells knows none that listens, `worker.py` sets the listener.
+
+    It is called in the thread that tells.
+    """
+
+    claimed: Callable[[int], object] = _unheard
+    """A partition is mine, with this saved floor. By the poller."""
+
+    reloaded: Callable[[Partition, Sequence[Key]], object] = _unheard
+    """A command has changed parked rows of these keys, which are in memory as they are now. Lock held."""
+
+    lost: Callable[[Sequence[Partition]], object] = _unheard
+    """Partitions are not mine any more: a save of them was refused. By whoever saves, without the lock."""
+
+    saved: Callable[[], object] = _unheard
+    """A save is over, which may have been in the way of a transaction. By whoever saves, without the lock."""
+
+    broken: Callable[[], object] = _unheard
+    """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
+
+    transactional: Callable[[Lane], object] = _unheard
+    """The next event of a lane is for the thread of transactional handlers. Lock held."""
+
+    failed: Callable[[BaseException], object] = _unheard
+    """A thread has ended that must not: the worker is of no use any more. By that thread."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """`dsn` is asked for each connection; `routes` has the endpoint of each event."""
+    """`dsn` is asked for each connection; `routes` has the endpoint of each event; `dead_letter` is the hook that gets
+    dead ones."""
 
     settings: Settings
     dsn: Callable[[], str]
@@ -29,6 +65,7 @@ class Context:
     concurrency: int = 1
     slot: Slot = field(default_factory=Slot.local)
     observers: Observers = field(default_factory=Observers)
+    dead_letter: Callable[..., Any] | None = None
     signals: Signals = field(default_factory=Signals)
 
     @property

@@ -68,15 +68,17 @@ class Worker:
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
         self.holdings = Holdings(concurrency)
-        self._context = Context(settings, dsn, routes, self.holdings, subscription, concurrency, slot, observers)
+        self._context = Context(
+            settings, dsn, routes, self.holdings, subscription, concurrency, slot, observers, handlers.dead_letter
+        )
         names = dict.fromkeys(each.handler.name for each in routes.registered())
         self._about = Started(subscription, tuple(names), concurrency)
         self._settlement = Settlement(self.holdings, Reports(observers, routes))
         self._runner = LaneRunner(self.holdings, routes, slot, self._settlement)
-        self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement, handlers.dead_letter)
+        self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement)
         self.timeouts = Timeouts(self.holdings, routes, self._settlement, self.dispatcher, isolates=isolates)
         self._sessions = SessionFactory(self._context)
-        self.poller = self._poller(codecs, traffic, letters=handlers.dead_letter is not None)
+        self.poller = self._poller(codecs, traffic)
         self._listen()
         slot[TIMEOUT] = _longest(routes, settings)
         tell_forked(self._disown)
@@ -84,7 +86,7 @@ class Worker:
     def _disown(self) -> None:
         self.dispatcher.disown()
 
-    def _poller(self, codecs: Codecs, traffic: TrafficObserver, *, letters: bool) -> Poller:
+    def _poller(self, codecs: Codecs, traffic: TrafficObserver) -> Poller:
         context = self._context
         payloads = Payloads(context)
         intake = Intake(context, self.dispatcher, codecs, self._settlement.reports)
@@ -92,7 +94,7 @@ class Worker:
         return Poller(
             context,
             self._sessions,
-            ownership=Ownership(context, letters=letters),
+            ownership=Ownership(context),
             intake=intake,
             reader=reader,
             parked=ParkedReader(context, intake, payloads, reader.room),

@@ -69,7 +69,7 @@ class Rig:
         self.context.signals.claimed = self.reader.claimed
         self.context.signals.reloaded = intake.hold_behind
         self.parked = ParkedReader(self.context, intake, payloads, self.reader.room)
-        self.ownership = Ownership(self.context, letters=False)
+        self.ownership = Ownership(self.context)
         lean(self.conn)
         self.ownership.take_up(self.conn)
         self.ownership.tick(self.conn)

@@ -23,33 +23,26 @@ Hook = Callable[..., Any]
 RETRY = 10.0  # seconds until a hook that failed is called again
 
 
-class DeadLetters:
-    """The dead-letter hook of one process; from any runner thread. Without one nothing is owed any more."""
-
-    def __init__(self, holdings: Holdings, hook: Hook | None) -> None:
-        self._holdings = holdings
-        self._hook = hook
-
-    def walk(self, lane: LetterLane) -> None:
-        """Give the dead event of this lane to the hook."""
-        if lane.partition.stopping or not lane.queue:  # it stays due, for the next owner or the next reading
-            return
-        event = lane.queue.popleft()
-        failed: BaseException | None = None
-        try:
-            if self._hook is not None:
-                call(self._hook, event, lane.error)
-        except BaseException as error:  # also SystemExit: a hook does not end the process
-            failed = error
-        if self._holdings.forked:
-            leave(failed)
-        if failed is not None:
-            text = "the dead-letter hook failed for %s and is called again in %g s: %s"
-            log_event(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
-        with self._holdings.lock:
-            if not lane.partition.lost and lane.partition.life == lane.life:
-                lane.partition.parked.letter(event, None if failed is None else RETRY)
-                self._holdings.touch(lane.partition)
+def walk(lane: LetterLane, holdings: Holdings, hook: Hook | None) -> None:
+    """Give the dead event of this lane to the hook; without one nothing is owed any more. Any runner thread."""
+    if lane.partition.stopping or not lane.queue:  # it stays due, for the next owner or the next reading
+        return
+    event = lane.queue.popleft()
+    failed: BaseException | None = None
+    try:
+        if hook is not None:
+            call(hook, event, lane.error)
+    except BaseException as error:  # also SystemExit: a hook does not end the process
+        failed = error
+    if holdings.forked:
+        leave(failed)
+    if failed is not None:
+        text = "the dead-letter hook failed for %s and is called again in %g s: %s"
+        log_event(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
+    with holdings.lock:
+        if not lane.partition.lost and lane.partition.life == lane.life:
+            lane.partition.parked.letter(event, None if failed is None else RETRY)
+            holdings.touch(lane.partition)
 
 
 def both(hook: Hook | None, sink: Hook) -> Hook:

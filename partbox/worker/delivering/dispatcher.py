@@ -13,8 +13,8 @@ from functools import partial
 from partbox.events.record import ROUTE
 from partbox.platform import boottime
 from partbox.worker.context import Context
+from partbox.worker.delivering import dead_letters
 from partbox.worker.delivering.batches import Batches
-from partbox.worker.delivering.dead_letters import DeadLetters, Hook
 from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.lane_runner import LaneRunner, Walk
@@ -34,15 +34,13 @@ STUCK = 1.0  # a handler that runs longer does not hold up its partition any mor
 class Dispatcher:
     """The runners of one process, and the lanes that wait for them."""
 
-    def __init__(
-        self, context: Context, runner: LaneRunner, settlement: Settlement, dead_letter: Hook | None = None
-    ) -> None:
+    def __init__(self, context: Context, runner: LaneRunner, settlement: Settlement) -> None:
         self._holdings = holdings = context.holdings
         self._lock = holdings.lock
         self._runner = runner
         self._settlement = settlement
         self._batches = Batches(holdings, runner, settlement, self._more)
-        self._letters = DeadLetters(holdings, dead_letter)
+        self._dead_letter = context.dead_letter
         self._slot = context.slot
         self._concurrency = concurrency = context.concurrency
         self._signals = context.signals
@@ -162,7 +160,7 @@ class Dispatcher:
         ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
             if isinstance(lane, LetterLane):
-                self._letters.walk(lane)
+                dead_letters.walk(lane, self._holdings, self._dead_letter)
                 ended.append(lane)
             elif (endpoint := self._runner.walk(lane, walk)) is None or self._go_on(lane, endpoint, walk.tally):
                 ended.append(lane)

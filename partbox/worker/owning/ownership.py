@@ -38,11 +38,11 @@ class Tick(NamedTuple):
 class Ownership:
     """The partitions of one instance. Who that is says the slot; another identity means to drop everything."""
 
-    def __init__(self, context: Context, *, letters: bool) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._holdings = context.holdings
         self._window = context.settings.window
-        self._letters = letters
+        self._letters = context.dead_letter is not None
         self._observers = context.observers
         self._slot = context.slot
         self._schema = context.schema

@@ -45,8 +45,10 @@ def gather(partition: Partition) -> PartitionSave:
     draining = partition.draining
     release = draining and partition.running == 0 and partition.cursor.until is None
     if draining:
-        for event in partition.charged():
-            partition.parked.uncharge(event)
+        for event in partition.charged():  # they are not going to be started here
+            partition.parked.park(
+                event, Verdict("ready", event.attempt - 1, None, True, None)
+            )  # it does not start here
     if release:
         partition.settle_remembered()
         # Everything read, unfinished and at or below the last id that the release saves is handed over `ready`.

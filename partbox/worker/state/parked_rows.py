@@ -133,10 +133,6 @@ class ParkedRows:
         self.park(event, Verdict("ready", 0, None, True, None)).suspect = True
         self._suspects.left -= 1
 
-    def uncharge(self, event: DeliveredEvent) -> None:
-        """A charged event is not going to be started here."""
-        self.park(event, Verdict("ready", event.attempt - 1, None, True, None))
-
     def schedule(self, event: DeliveredEvent) -> None:
         """Park an event whose time has not come; it never blocks. One that had failed when it was imported is dead.
 
@@ -276,7 +272,7 @@ class ParkedRows:
     def _unchain(self, row: ParkedRow, key: Key) -> None:
         if row.blocks:
             chain = self.chains[key]
-            chain.remove(row)
+            chain.rows.remove(row)
             chain.stuck = False
             if not chain.rows:
                 del self.chains[key]

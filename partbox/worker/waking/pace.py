@@ -73,8 +73,22 @@ class Pacer:
 
     def _attend(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None, nap: float) -> None:
         """Do to the flag what the rules say."""
+        schema, listener, doze = self._settings.schema_name, self.listener, self._doze
         try:
-            self._answer(conn, sequence, now, seen, nap)
+            listener.start()
+            listener.hear()
+            word = listener.take_word() if now >= self._crowded_until else None
+            if word is not None and not bell.say(conn, schema, word):
+                listener.keep_word(word)
+                self._refrain(now)
+            if listener.take_call():
+                doze.lowered()
+            act = doze.observe(now, seen, listens=self._hears(now), nap=nap)
+            if act is Act.ARM:
+                self._arm(conn, sequence, nap)
+            elif act is Act.LOWER:
+                bell.lower(conn, schema, sequence)
+                doze.lowered()
         except ProgramLimitExceeded:  # it was full at the COMMIT, and had room when the statement asked
             self._refrain(now)
         except Error as error:
@@ -84,23 +98,6 @@ class Pacer:
             self._doze.lowered()
             text = "the bell is off, so new events are looked for every %.0f ms: %s"
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)
-
-    def _answer(self, conn: Connection[Any], sequence: int, now: float, seen: Seen | None, nap: float) -> None:
-        schema, listener, doze = self._settings.schema_name, self.listener, self._doze
-        listener.start()
-        listener.hear()
-        word = listener.take_word() if now >= self._crowded_until else None
-        if word is not None and not bell.say(conn, schema, word):
-            listener.keep_word(word)
-            self._refrain(now)
-        if listener.take_call():
-            doze.lowered()
-        act = doze.observe(now, seen, listens=self._hears(now), nap=nap)
-        if act is Act.ARM:
-            self._arm(conn, sequence, nap)
-        elif act is Act.LOWER:
-            bell.lower(conn, schema, sequence)
-            doze.lowered()
 
     def _hears(self, now: float) -> bool:
         """True if somebody may ring, and would be heard."""

@@ -198,7 +198,7 @@ def test_partitions_of_a_process_that_died_are_taken_over_with_a_warning(outbox,
 
 
 def ownership(dsn: str) -> Ownership:
-    return Ownership(context(dsn), letters=False)
+    return Ownership(context(dsn))
 
 
 def owned(number: int) -> Partition:

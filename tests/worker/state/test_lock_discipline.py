@@ -99,7 +99,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     """The saver drops what it has released, between any two steps of the poller."""
     worker = context()
     holdings, numbers = worker.holdings, range(4)
-    ownership = Ownership(worker, letters=False)
+    ownership = Ownership(worker)
     rows = [Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers]
     ownership._adopt(rows)
 
