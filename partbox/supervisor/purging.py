@@ -78,31 +78,26 @@ class Purging:
 
     def _purge(self) -> None:
         purged = purge(self._dsn, self._settings, patient=True, stopped=self._stopping.is_set)
-        self._log_archived(purged.archived, purged.files, purged.unarchived)
-        self._log_untended(purged.untended)
+        self._log_segments(purged.archived, purged.files, purged.unarchived, purged.untended)
         if purged.total:
             log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
 
     def _tend(self) -> None:
         tended = tend(self._dsn, self._settings, self._stopping.is_set)
-        self._log_archived(tended.archived.records, tended.archived.files, tended.archived.problem)
-        self._log_untended(tended.problem)
+        self._log_segments(tended.archived.records, tended.archived.files, tended.archived.problem, tended.problem)
         if tended:
             log_event(log, "segments", "segments of the log: %s", tended)
 
-    def _log_archived(self, records: int, files: int, problem: str | None) -> None:
-        """Log what was archived, and why not the rest, unless the look before said the same."""
+    def _log_segments(self, records: int, files: int, problem: str | None, untended: str | None) -> None:
+        """Log what was archived, why not the rest unless the look before said the same, and what was not tended."""
         if records:
             log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
         if problem is not None and problem != self._unarchived:
             log_event(log, "archive_failed", "not archived, so it stays, and is tried again: %s", problem)
         self._unarchived = problem
-
-    def _log_untended(self, problem: str | None) -> None:
-        if problem is not None:
-            log_event(
-                log, "segments_failed", "segments of the log were not changed, and it is tried again: %s", problem
-            )
+        if untended is not None:
+            text = "segments of the log were not changed, and it is tried again: %s"
+            log_event(log, "segments_failed", text, untended)
 
     def _try(self, step: Callable[[], None], event: str, consequence: str, pause: float) -> None:
         """Take the step; an error is logged, with what comes of it until the next one."""

@@ -81,10 +81,7 @@ class Worker:
         self.poller = self._poller(codecs, traffic)
         self._listen()
         slot[TIMEOUT] = _longest(routes, settings)
-        tell_forked(self._disown)
-
-    def _disown(self) -> None:
-        self.dispatcher.disown()
+        tell_forked(self.dispatcher.disown)
 
     def _poller(self, codecs: Codecs, traffic: TrafficObserver) -> Poller:
         context = self._context

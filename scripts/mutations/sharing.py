@@ -139,7 +139,7 @@ MUTATIONS = (
         "child-that-walks-on",
         "A process that a handler forked would run the events of others, beside its parent.",
         "partbox/worker/worker.py",
-        "        self.dispatcher.disown()\n",
+        "        tell_forked(self.dispatcher.disown)\n",
         "        pass\n",
         (FORKS,),
     ),
