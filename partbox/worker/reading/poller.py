@@ -232,9 +232,9 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
             with self._holdings.lock:
                 self._holdings.take_turns()
+            self.load.tell()
             for note in self.notes:
                 note.look(conn)
-            self.load.tell()
             return tick.due
         with self._holdings.lock:
             return self._holdings.charges.take_keyless() if self._holdings.charges.keyless else ()
