@@ -11,7 +11,6 @@ from partbox import Outbox
 from partbox.platform import boottime
 from partbox.settings import load
 from partbox.supervisor.membership import Membership, RegisteredProcess
-from partbox.supervisor.supervisor import Supervisor
 from partbox.worker.owning.slot import DEADLINE, Slot
 
 OUT_OF_ORDER = """
@@ -31,15 +30,6 @@ def membership(dsn) -> Iterator[Membership]:
     made.open()
     yield made
     made.close()
-
-
-@pytest.fixture
-def node(dsn, membership) -> Supervisor:
-    outbox = Outbox(dsn)
-    outbox.register(print, "Placed")
-    made = outbox.supervisor(processes=1)
-    made._loop._membership = membership
-    return made
 
 
 def unplanned(conn: psycopg.Connection) -> None:
@@ -62,22 +52,22 @@ def test_a_worker_whose_plan_fails_says_so_and_keeps_its_lease(dsn, conn, caplog
     assert "out of order" in said.getMessage()
 
 
-def test_a_node_whose_plan_fails_has_reached_its_database(node, membership, conn, caplog):
+def test_a_node_whose_plan_fails_has_reached_its_database(membership, conn, caplog):
     ward = RegisteredProcess(Slot.local(), os.getpid())
     membership.tick([ward])
     unplanned(conn)
     membership._planner.forget()
-    node._loop._tick(0.0)
+    membership.beat([])
     assert names(caplog).count("partbox.not_planned") == 1
     assert "partbox.no_heartbeat" not in names(caplog)
-    eventually(lambda: node._membership.steadiness.lasted(boottime()) > 0.0)
+    eventually(lambda: membership.steadiness.lasted(boottime()) > 0.0)
 
 
-def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(node, membership, conn, caplog):
+def test_a_node_whose_heartbeat_fails_has_not_even_after_a_plan_that_failed(membership, conn, caplog):
     membership.tick([RegisteredProcess(Slot.local(), os.getpid())])
     unplanned(conn)
-    node._loop._tick(0.0)
+    membership.beat([])
     conn.execute("alter table partbox.instance rename to elsewhere")
-    node._loop._tick(0.0)
+    membership.beat([])
     assert "partbox.no_heartbeat" in names(caplog)
-    assert node._membership.steadiness.lasted(boottime()) == 0.0
+    assert membership.steadiness.lasted(boottime()) == 0.0
