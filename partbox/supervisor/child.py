@@ -103,7 +103,6 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         return FATAL
     if job.dead_to is not None:
         handlers.dead_letter = both(handlers.dead_letter, letterbox_of(job.dead_to))
-    recorders = [MetricsRecorder(Meter(job.layout, cells))] if job.layout is not None else []
     worker = Worker(
         job.settings,
         handlers,
@@ -113,7 +112,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         concurrency=job.concurrency,
         dsn=job.dsn,
         isolates=True,
-        observers=Observers([*handlers.observers, *recorders]),
+        observers=Observers([*handlers.observers, *_recorders(job, cells)]),
     )
     gc.collect()
     gc.freeze()
@@ -136,3 +135,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         log_event(log, "orphaned", "the supervisor is gone: releasing partitions while the lease holds")
         worker.stop(max(0.0, min(job.settings.drain_timeout, slot[DEADLINE] - boottime())))
     return 0
+
+
+def _recorders(job: Job, cells: Any) -> list[MetricsRecorder]:
+    return [MetricsRecorder(Meter(job.layout, cells))] if job.layout is not None else []

@@ -161,8 +161,7 @@ class NodeLoop:
         if not self._database.joined and not self._workers:
             self._tick_at = self._database.next_at
         elif now >= self._tick_at:
-            with self.pulse.waiting():
-                self._tick_at = now + self._membership.beat(self._workers.living())
+            self._tick(now)
         pause = min(max(0.0, self._tick_at - time.monotonic()), STARTING if self._workers.starting else WATCH)
         if self._wake.wait(self._workers.sentinels, pause) or self._workers.arriving:
             self._tick_at = 0.0
@@ -178,6 +177,10 @@ class NodeLoop:
             with self.pulse.waiting():
                 self._database.attempt()
             self._tick_at = 0.0
+
+    def _tick(self, now: float) -> None:
+        with self.pulse.waiting():
+            self._tick_at = now + self._membership.beat(self._workers.living())
 
     def _reap(self) -> None:
         """Bury the processes that ended, at once, and plan their replacement."""

@@ -188,14 +188,17 @@ class Supervisor:
             try:
                 self._loop.run()
             finally:
-                self._workers.close()
-                self._purging.stop()
-                self._membership.close()
-                node, text = self.settings.node, "node %s has stopped in subscription %r"
-                self._log("node_stopped", text, node, self.subscription, node=node)
-                self._wake.close()
-                if self.meters is not None:
-                    self.meters.ended()
+                self._end()
+
+    def _end(self) -> None:
+        self._workers.close()
+        self._purging.stop()
+        self._membership.close()
+        node = self.settings.node
+        self._log("node_stopped", "node %s has stopped in subscription %r", node, self.subscription, node=node)
+        self._wake.close()
+        if self.meters is not None:
+            self.meters.ended()
 
 
 def _shown(failure: BaseException) -> str:

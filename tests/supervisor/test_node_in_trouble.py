@@ -11,7 +11,7 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.observe.health.health import deadly
-from partbox.protocol.lease import Signs
+from partbox.protocol.lease import Signs, Steadiness
 from partbox.supervisor import loop, worker_pool
 from partbox.supervisor.foreground import run
 from partbox.supervisor.supervisor import Supervisor
@@ -45,7 +45,7 @@ class Process:
 class Frozen:
     """A membership whose database is there and says nothing, until the gate opens."""
 
-    beaten_at = None
+    beaten_at, steadiness = None, Steadiness(15.0)
 
     def __init__(self) -> None:
         self.asked, self.gate = threading.Event(), threading.Event()
@@ -55,12 +55,12 @@ class Frozen:
 
     close = open
 
-    def tick(self, *_) -> float:
+    def beat(self, *_) -> float:
         self.asked.set()
         self.gate.wait(60)
         return 1.0
 
-    bury = tick
+    bury = beat
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_the_end_of_a_node_is_the_end_of_its_own_meters():
 
 def test_waiting_ends_eventually(node, frozen):
     """The flag of the loop is taken back, whatever the database says."""
-    frozen.tick = lambda _: 1 / 0
+    frozen.beat = lambda _: 1 / 0
     with pytest.raises(ZeroDivisionError):
         node._loop._tick(0.0)
     assert not node._loop.pulse.asking
