@@ -1,7 +1,7 @@
 """Archives what has expired, before a purge may remove it: file by file, each noted once it is there for good."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from psycopg import Connection
@@ -83,7 +83,7 @@ def archive(
             return work.run(place_of(settings.archive)) if alone else Archived()
         except PartboxError as error:
             steps.failed(conn, schema, str(error))
-            return work.result(str(error))
+            return replace(work.done, problem=str(error))
 
 
 def is_kept(conn: Connection[Any], settings: Settings) -> bool:
@@ -106,52 +106,40 @@ def _is_due(conn: Connection[Any], schema: str, due: Due, factor: float) -> bool
     return age is not None and age > factor * due.retain
 
 
+@dataclass(slots=True)
 class _Work:
     """One run: files, one after the other, up to what is due and settled."""
 
-    def __init__(
-        self,
-        conn: Connection[Any],
-        schema: str,
-        due: Due,
-        upto: int,
-        stopped: Callable[[], bool],
-        progress: Callable[[Archived], None],
-    ) -> None:
-        self._conn = conn
-        self._schema = schema
-        self._due = due
-        self._upto = upto
-        self._stopped = stopped
-        self._progress = progress
-        self._records = self._files = self._size = 0
-        self._over = False
+    conn: Connection[Any]
+    schema: str
+    due: Due
+    upto: int
+    stopped: Callable[[], bool]
+    progress: Callable[[Archived], None]
+    done: Archived = field(default_factory=Archived)
+    over: bool = False
 
     def run(self, place: Place) -> Archived:
-        after = steps.state(self._conn, self._schema).archived
-        while after is not None and not self._over:
+        after = steps.state(self.conn, self.schema).archived
+        while after is not None and not self.over:
             after = self._file(place, after)
-        return self.result()
-
-    def result(self, problem: str | None = None) -> Archived:
-        return Archived(self._records, self._files, self._size, problem)
+        return self.done
 
     def _file(self, place: Place, after: int) -> int:
         """Write one file of what follows `after`, and note that it is there; returns its last id."""
         with files.writing(place) as part:
-            while part.records < FILE and part.size < FILE_BYTES and not self._over:
+            while part.records < FILE and part.size < FILE_BYTES and not self.over:
                 rows = self._next(after)
                 for row in rows:
                     part.write(row)
                 after = rows[-1].id if rows else after
-            if self._stopped() or not part.records:
-                self._over = True
+            if self.stopped() or not part.records:
+                self.over = True
                 return after
-            self._size += part.keep()
-        steps.done(self._conn, self._schema, after)
-        self._records += part.records
-        self._files += 1
-        self._progress(self.result())
+            kept = part.keep()
+        steps.done(self.conn, self.schema, after)
+        self.done = Archived(self.done.records + part.records, self.done.files + 1, self.done.size + kept)
+        self.progress(self.done)
         return after
 
     def _next(self, after: int) -> list[ArchiveRow]:
@@ -160,11 +148,11 @@ class _Work:
         Ids and times rise together, nearly: it is over where a read ends in a young record, and those before an old one
         go with it.
         """
-        if self._stopped():
-            self._over = True
+        if self.stopped():
+            self.over = True
             return []
-        rows = steps.rows(self._conn, self._schema, after, self._upto, self._due.retain, MOST, BYTES)
-        due = [place for place, row in enumerate(rows, 1) if row.expired or row.id <= self._due.needed]
+        rows = steps.rows(self.conn, self.schema, after, self.upto, self.due.retain, MOST, BYTES)
+        due = [place for place, row in enumerate(rows, 1) if row.expired or row.id <= self.due.needed]
         taken = due[-1] if due else 0
-        self._over = taken < len(rows) or not rows
+        self.over = taken < len(rows) or not rows
         return rows[:taken]

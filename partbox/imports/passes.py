@@ -6,9 +6,9 @@ Two connections are needed: one reads the table in a read-only transaction, the 
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from psycopg import Connection
 
@@ -34,6 +34,18 @@ BATCH = 5_000  # rows of a transaction
 BATCH_BYTES = 8 << 20
 SAMPLE = 10
 LISTED = 100
+
+T = TypeVar("T")
+
+
+class Sized(Protocol):
+    """What a transaction publishes; `size` in bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,7 @@ class _Pass:
 
     def _batches(self, sofar: Imported, stopped: Callable[[], bool], progress: Callable[[Imported], None]) -> bool:
         """Write the batches; False if it was stopped before the end."""
-        for batch in _batched(self._entries(sofar)):
+        for batch in batched(self._entries(sofar)):
             if stopped():
                 return False
             self._write(batch, sofar)
@@ -190,9 +202,7 @@ class _Pass:
             )
 
     def _publish(self, batch: list[ImportRow]) -> None:
-        clock, newest = steps.moment(self.writer, self._schema)
-        with Explained(self._schema), OwnCursor(self.writer) as cursor:
-            publishing.run(copy(self._schema, COLUMNS, columns(batch, clock), len(batch)), cursor)
+        newest = published(self.writer, self._schema, batch, columns)
         failed = [each.failed for each in batch if each.failed is not None]
         if failed:
             steps.bury(self.writer, self._schema, failed, newest)
@@ -211,9 +221,19 @@ class _Pass:
         return self.choice.table
 
 
-def _batched(entries: Iterator[ImportRow]) -> Iterator[list[ImportRow]]:
+def published(
+    conn: Connection[Any], schema: str, batch: list[T], columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
+) -> int:
+    """Publish a batch, whose `columns` depend on the database's clock; the newest record id before it."""
+    clock, newest = steps.moment(conn, schema)
+    with Explained(schema), OwnCursor(conn) as cursor:
+        publishing.run(copy(schema, COLUMNS, columns(batch, clock), len(batch)), cursor)
+    return newest
+
+
+def batched(entries: Iterator[S]) -> Iterator[list[S]]:
     """Batches of the entries, in order, each as large as a transaction should write."""
-    batch: list[ImportRow] = []
+    batch: list[S] = []
     size = 0
     for each in entries:
         batch.append(each)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from psycopg import Connection, DataError
@@ -17,23 +18,18 @@ from partbox.archive.source import Entry, Source
 from partbox.db.operator import imports as steps
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
-from partbox.db.type_conversion import OwnCursor
 from partbox.errors import PartboxError
+from partbox.imports.passes import SAMPLE, batched, published
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.hashing import partition_of
-from partbox.publish import steps as publishing
-from partbox.publish.failures import Explained
-from partbox.publish.fields import COLUMNS
-from partbox.publish.writing import copy
+from partbox.publish.fields import UNTIMED
 from partbox.settings import Settings
 from partbox.text.printing import printable_line
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.commands")
 
-BATCH: Final = 5_000  # records of a transaction
-BATCH_BYTES: Final = 8 << 20
-SAMPLE: Final = 10
+_AS_IT_WAS: Final = attrgetter(*UNTIMED[1:])  # the partition is computed anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,7 @@ class _Restore:
     def run(self, stopped: Callable[[], bool], progress: Callable[[Restored], None]) -> Restored:
         sofar = Restored(self.source.shown, len(self.source.names), self.source.total)
         try:
-            for batch in _batched(self._entries(sofar, stopped)):
+            for batch in batched(self._entries(sofar, stopped)):
                 if stopped():
                     return sofar
                 self._write(batch, sofar)
@@ -160,9 +156,7 @@ class _Restore:
         fresh = self._fresh(list(by_key))
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
-            clock, _ = steps.moment(self.conn, schema)
-            with Explained(schema), OwnCursor(self.conn) as cursor:
-                publishing.run(copy(schema, COLUMNS, (_columns(row, clock) for row in new), len(new)), cursor)
+            published(self.conn, schema, new, lambda rows, clock: (_columns(row, clock) for row in rows))
         sofar.imported += len(new)
         sofar.before += len(by_key) - len(new)
         sofar.kept += len(kept)
@@ -188,25 +182,9 @@ def _key(row: ArchiveRow) -> str:
     return f"{row.event_id} {row.id}"
 
 
-def _partition(row: ArchiveRow) -> int:
-    return partition_of(row.event_id if row.aggregate_id is None else row.aggregate_id)
-
-
 def _columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:
-    return (
-        _partition(row),
-        row.event_id,
-        row.event_type,
-        row.aggregate_type,
-        row.aggregate_id,
-        row.tenant_id,
-        row.payload,
-        row.payload_bytes,
-        row.content_type,
-        row.headers,
-        _ahead(row.available_at, clock),
-        row.occurred_at,
-    )
+    partition = partition_of(row.event_id if row.aggregate_id is None else row.aggregate_id)
+    return (partition, *_AS_IT_WAS(row), _ahead(row.available_at, clock), row.occurred_at)
 
 
 def _ahead(available_at: str | None, clock: int) -> str | None:
@@ -216,17 +194,3 @@ def _ahead(available_at: str | None, clock: int) -> str | None:
     except ValueError:
         return None
     return available_at if due is not None and due.timestamp() * 1_000_000 > clock else None
-
-
-def _batched(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
-    """Batches of the entries, in order, each as large as a transaction should write."""
-    batch: list[Entry] = []
-    size = 0
-    for each in entries:
-        batch.append(each)
-        size += each.size
-        if len(batch) >= BATCH or size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -8,7 +8,6 @@ purge holds at a time; a purge that does not get it stops, for another is doing 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from psycopg import Connection
@@ -24,8 +23,6 @@ from partbox.text.wording import counted, size
 
 PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
 DRY_BATCH = 10_000
-
-Take = Callable[..., steps.PurgeStep | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +53,7 @@ class Purged:
         return self.records + self.dead + self.keys + self.inbox + self.segments
 
     def __str__(self) -> str:
-        counts = {
-            "record": self.records,
-            "dead row": self.dead,
-            "idempotency key": self.keys,
-            "inbox row": self.inbox,
-        }
+        counts = {"record": self.records, "dead row": self.dead, "idempotency key": self.keys, "inbox row": self.inbox}
         said = [counted(count, name) for name, count in counts.items() if count]
         if self.segments:
             said.insert(0, f"{counted(self.segments, 'segment')} of {size(self.freed)}")
@@ -84,56 +76,47 @@ def purge(
     """
     sofar = Purged(complete=False)
 
-    def tell(now: Purged) -> None:
+    def tell(**news: Any) -> None:
         nonlocal sofar
-        sofar = now
-        progress(now)
+        sofar = replace(sofar, **news)
+        progress(sofar)
 
     with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
-        for kind, take in _kinds(conn, settings, dry_run):
+        for kind, limits in _kinds(conn, settings, dry_run):
             if kind == "records":
-                tell(_whole(conn, dsn, settings, sofar, dry_run, patient, stopped, tell))
+                if dry_run:
+                    tell(**_countable(conn, settings))
+                else:
+                    _whole(conn, dsn, settings, tell, stopped=stopped, patient=patient)
                 if not (dry_run or is_kept(conn, settings)):
                     continue
             place: Sequence[int] | None = steps.START
             while place is not None:
-                step = None if stopped() else take(conn, settings.schema_name, place, dry_run=dry_run)
+                step = None if stopped() else steps.step(conn, kind, settings.schema_name, place, **limits)
                 if step is None:
                     return sofar
-                tell(replace(sofar, **{kind: getattr(sofar, kind) + step.gone}))
+                tell(**{kind: getattr(sofar, kind) + step.gone})
                 place = step.onward
     return replace(sofar, complete=True)
 
 
-def _whole(  # noqa: PLR0917  those of `purge`, and what went so far
-    conn: Connection[Any],
-    dsn: Callable[[], str],
-    settings: Settings,
-    sofar: Purged,
-    dry_run: bool,
-    patient: bool,
-    stopped: Callable[[], bool],
-    tell: Callable[[Purged], None],
-) -> Purged:
-    """Archive, and empty whole segments, or count them, and the bytes that this frees."""
-    if dry_run:
-        free = [each.segment for each in held(conn, settings) if each.goes]
-        archived = 0 if settings.archive is None else waiting(conn, settings, needed(conn, settings))
-        return replace(sofar, segments=len(free), freed=sum(each.size for each in free), archived=archived)
+def _countable(conn: Connection[Any], settings: Settings) -> dict[str, Any]:
+    """The numbers of a dry run: segments that would be emptied whole, the bytes of those, what would be archived."""
+    free = [each.segment for each in held(conn, settings) if each.goes]
+    archived = 0 if settings.archive is None else waiting(conn, settings, needed(conn, settings))
+    return {"segments": len(free), "freed": sum(each.size for each in free), "archived": archived}
 
-    def written(archived: Archived) -> None:
-        tell(replace(sofar, archived=archived.records, files=archived.files))
 
-    done = tend_over(conn, dsn, settings, stopped, patient=patient, progress=written)
-    return replace(
-        sofar,
-        segments=len(done.emptied),
-        freed=done.freed,
-        archived=done.archived.records,
-        files=done.archived.files,
-        unarchived=done.archived.problem,
-        untended=done.problem,
-    )
+def _whole(
+    conn: Connection[Any], dsn: Callable[[], str], settings: Settings, tell: Callable[..., None], **how: Any
+) -> None:
+    """Archive, and empty whole segments, as `how` says; `tell` of what went as fields of `Purged`."""
+    done = tend_over(conn, dsn, settings, **how, progress=lambda now: tell(**_archived(now)))
+    tell(segments=len(done.emptied), freed=done.freed, untended=done.problem, **_archived(done.archived))
+
+
+def _archived(done: Archived) -> dict[str, Any]:
+    return {"archived": done.records, "files": done.files, "unarchived": done.problem}
 
 
 def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:
@@ -145,14 +128,13 @@ def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:
         return held(conn, settings)
 
 
-def _kinds(conn: Connection[Any], settings: Settings, dry_run: bool) -> Iterator[tuple[str, Take]]:
-    """The kinds of rows to purge, in order; of a schema that holds nothing but an inbox, that alone."""
-    batch = max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch
+def _kinds(conn: Connection[Any], settings: Settings, dry_run: bool) -> Iterator[tuple[steps.Kind, dict[str, Any]]]:
+    """The kinds of rows to purge, in order, with the limits of a step; of nothing but an inbox, that alone."""
+    limits = {"dry_run": dry_run, "batch": max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch}
     if not migrate.is_inbox_only(conn, settings.schema_name):
         migrate.check(conn, settings.schema_name)
         connect.check(conn, settings.schema_name)
-        done, dead = settings.retain_done, settings.retain_dead
-        yield "dead", partial(steps.dead, retain=dead, batch=batch)
-        yield "records", partial(steps.records, retain=done, retain_dead=dead, batch=batch)
-        yield "keys", partial(steps.keys, retain=settings.retain_keys, batch=batch)
-    yield "inbox", partial(steps.inbox, retain=settings.retain_inbox, batch=batch)
+        yield "dead", {"retain": settings.retain_dead, **limits}
+        yield "records", {"retain": settings.retain_done, "retain_dead": settings.retain_dead, **limits}
+        yield "keys", {"retain": settings.retain_keys, **limits}
+    yield "inbox", {"retain": settings.retain_inbox, **limits}

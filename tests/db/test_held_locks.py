@@ -40,8 +40,8 @@ def create(conn: Conn, dsn: str) -> None:
 
 
 def purge(conn: Conn, dsn: str) -> None:
-    for step, more in ((steps.keys, {}), (steps.inbox, {}), (steps.dead, {}), (steps.records, {"retain_dead": 0.0})):
-        assert step(conn, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is not None
+    for kind, more in (("keys", {}), ("inbox", {}), ("dead", {}), ("records", {"retain_dead": 0.0})):
+        assert steps.step(conn, kind, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is not None
 
 
 def segment(conn: Conn, dsn: str) -> None:

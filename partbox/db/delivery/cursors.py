@@ -11,7 +11,7 @@ from partbox.db.blocking import array, fetch
 from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.parked import Park
-from partbox.db.sql import query
+from partbox.db.sql import query, records
 from partbox.db.type_conversion import OwnCursor
 from partbox.protocol.bell import up_for
 
@@ -105,8 +105,7 @@ def calm(
 
 def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
     """Claim every free partition assigned to this instance; none if its instance row is gone."""
-    rows = conn.execute(query("claim", schema), {"subscription": subscription, "me": me}).fetchall()
-    return [Owned(*row) for row in rows]
+    return records(conn, Owned, "claim", schema, subscription=subscription, me=me)
 
 
 def take_up(
@@ -116,8 +115,8 @@ def take_up(
 
     A save that an earlier session sent and gave up on is refused if it arrives after this.
     """
-    values = {"subscription": subscription, "me": me, "only": None if only is None else list(only)}
-    return [Owned(*row) for row in conn.execute(query("take_up", schema), values).fetchall()]
+    chosen = None if only is None else list(only)
+    return records(conn, Owned, "take_up", schema, subscription=subscription, me=me, only=chosen)
 
 
 def save(  # eight parameters: an object of them would be made for every page

@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from partbox.db.blocking import array, fetch
-from partbox.db.sql import only, query, row, rows
+from partbox.db.sql import only, query, records, row, rows
 
 
 class Member(NamedTuple):
@@ -102,7 +102,7 @@ def watch(conn: Connection[Any], schema: str, subscription: str, since: datetime
 
 def members(conn: Connection[Any], schema: str, subscription: str) -> list[Member]:
     """Every instance of the subscription."""
-    return [Member(*each) for each in rows(conn, "members", schema, subscription=subscription)]
+    return records(conn, Member, "members", schema, subscription=subscription)
 
 
 def assignees(conn: Connection[Any], schema: str, subscription: str) -> list[UUID | None]:

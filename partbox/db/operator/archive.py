@@ -16,19 +16,27 @@ LAST = 2**63 - 1
 """An id above every record's."""
 
 
-class ArchiveState(NamedTuple):
-    """`archived`: everything up to this id is in the archive; None: none is kept. `settled`: see `settle`."""
-
-    archived: int | None
-    settled: int
-
-
 class ArchiveFence(NamedTuple):
     """Once all transactions up to `xid` have ended, no record up to `drawn` can appear; up to `settled` none can."""
 
     settled: int
     drawn: int
     xid: int
+
+
+class ArchiveState(NamedTuple):
+    """`archived`: everything up to this id is in the archive; None: none is kept. `oldest` transaction still open."""
+
+    archived: int | None
+    fence: ArchiveFence | None
+    oldest: int
+
+    @property
+    def settled(self) -> int:
+        """The id up to which no record can appear any more, as far as it is known; see `settle`."""
+        if self.fence is None:
+            return 0
+        return self.fence.drawn if self.oldest > self.fence.xid else self.fence.settled
 
 
 class ArchiveRow(NamedTuple):
@@ -53,8 +61,8 @@ class ArchiveRow(NamedTuple):
 
 def state(conn: Connection[Any], schema: str) -> ArchiveState:
     """The progress of the archive, and its limit as of now; writes nothing."""
-    archived, fence, oldest = _read(conn, schema)
-    return ArchiveState(archived, _settled(fence, oldest))
+    archived, fence, oldest = _one(conn, "archive_state", schema)
+    return ArchiveState(archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest)
 
 
 def begin(conn: Connection[Any], schema: str) -> None:
@@ -75,14 +83,12 @@ def settle(conn: Connection[Any], schema: str) -> int:
 
     A transaction that was open when it was asked, and may write, holds it up until it ends.
     """
-    _, fence, oldest = _read(conn, schema)
-    settled = _settled(fence, oldest)
+    before = state(conn, schema)
     drawn = _one(conn, "archive_drawn", schema)[0]
-    if drawn == settled or (fence is not None and settled < fence.drawn):
-        return settled
-    conn.execute(query("archive_fence", schema), {"settled": settled, "drawn": drawn})
-    _, fence, oldest = _read(conn, schema)
-    return _settled(fence, oldest)
+    if drawn == before.settled or (before.fence is not None and before.settled < before.fence.drawn):
+        return before.settled
+    conn.execute(query("archive_fence", schema), {"settled": before.settled, "drawn": drawn})
+    return state(conn, schema).settled
 
 
 @contextmanager
@@ -116,7 +122,8 @@ def rows(
 ) -> list[ArchiveRow]:
     """The next records beyond `after`, up to `upto`, by id: `most` at most, of `size` bytes on disk; at least one."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
-    return [ArchiveRow(*row) for row in _rows(conn, "archive_rows", schema, **values)]
+    with unfiltered(conn):
+        return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)
 
 
 def done(conn: Connection[Any], schema: str, id: int) -> None:
@@ -127,17 +134,6 @@ def done(conn: Connection[Any], schema: str, id: int) -> None:
 def failed(conn: Connection[Any], schema: str, problem: str) -> None:
     """Note that archiving fails, for doctor."""
     conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
-
-
-def _read(conn: Connection[Any], schema: str) -> tuple[int | None, ArchiveFence | None, int]:
-    archived, fence, oldest = _one(conn, "archive_state", schema)
-    return archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest
-
-
-def _settled(fence: ArchiveFence | None, oldest: int) -> int:
-    if fence is None:
-        return 0
-    return fence.drawn if oldest > fence.xid else fence.settled
 
 
 def _one(conn: Connection[Any], name: str, schema: str, **values: Any) -> tuple[Any, ...]:

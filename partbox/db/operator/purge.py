@@ -1,14 +1,18 @@
 """Purging, one bounded step at a time; each is a call, and a transaction, of its own."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from psycopg import Connection
 
-from partbox.db.sql import row
+from partbox.db.sql import records
 
 START = (0, 0)
 """Where the first step of each kind begins."""
+
+Kind = Literal["dead", "records", "keys", "inbox"]
+"""Parked rows that have been dead for the retention and block nothing; records that no subscription needs; idempotency
+keys; inbox rows."""
 
 
 class PurgeStep(NamedTuple):
@@ -18,53 +22,12 @@ class PurgeStep(NamedTuple):
     onward: list[int] | None
 
 
-def records(
-    conn: Connection[Any],
-    schema: str,
-    place: Sequence[int],
-    *,
-    retain: float,
-    retain_dead: float,
-    batch: int,
-    dry_run: bool,
+def step(
+    conn: Connection[Any], kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **retain: float
 ) -> PurgeStep | None:
-    """At most `batch` records older than `retain` (s) that no subscription needs; None: another purge is at work.
+    """At most `batch` rows of a kind that are older than `retain` (s); None: another purge is at work.
 
-    `retain_dead` is for a dry run, which leaves the dead rows and counts their records.
+    Records have a `retain_dead` too, for a dry run, which leaves the dead rows and counts their records.
     """
-    return _step(conn, "purge_records", schema, place, retain, batch, dry_run, retain_dead=retain_dead)
-
-
-def dead(
-    conn: Connection[Any], schema: str, place: Sequence[int], *, retain: float, batch: int, dry_run: bool
-) -> PurgeStep | None:
-    """At most `batch` parked rows that have been dead for `retain` (s) and block nothing."""
-    return _step(conn, "purge_dead", schema, place, retain, batch, dry_run)
-
-
-def keys(
-    conn: Connection[Any], schema: str, place: Sequence[int], *, retain: float, batch: int, dry_run: bool
-) -> PurgeStep | None:
-    """At most `batch` idempotency keys older than `retain` (s)."""
-    return _step(conn, "purge_keys", schema, place, retain, batch, dry_run)
-
-
-def inbox(
-    conn: Connection[Any], schema: str, place: Sequence[int], *, retain: float, batch: int, dry_run: bool
-) -> PurgeStep | None:
-    """At most `batch` inbox rows older than `retain` (s)."""
-    return _step(conn, "purge_inbox", schema, place, retain, batch, dry_run)
-
-
-def _step(
-    conn: Connection[Any],
-    name: str,
-    schema: str,
-    place: Sequence[int],
-    retain: float,
-    batch: int,
-    dry_run: bool,
-    **more: float,
-) -> PurgeStep | None:
-    found = row(conn, name, schema, place=list(place), retain=retain, batch=batch, dry_run=dry_run, **more)
-    return PurgeStep(*found) if found else None
+    values = {"place": list(place), "batch": batch, "dry_run": dry_run, **retain}
+    return next(iter(records(conn, PurgeStep, f"purge_{kind}", schema, **values)), None)

@@ -11,7 +11,7 @@ from psycopg import Connection, IsolationLevel
 from partbox.db.deadline import allowing
 from partbox.db.holders import Holding
 from partbox.db.holders import holders as holders_of
-from partbox.db.sql import query
+from partbox.db.sql import query, records
 from partbox.errors import PartboxError
 
 LOCK = "3s"
@@ -64,7 +64,7 @@ def healthy(conn: Connection[Any], schema: str) -> bool:
 
 def known(conn: Connection[Any], schema: str) -> list[Known]:
     """Every instance of any subscription."""
-    return [Known(*row) for row in conn.execute(query("rebase_instances", schema), {}).fetchall()]
+    return records(conn, Known, "rebase_instances", schema)
 
 
 def holders(conn: Connection[Any], schema: str) -> list[Holding]:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection
 
-from partbox.db.sql import only, query, row, rows
+from partbox.db.sql import only, query, records, row
 from partbox.protocol.segments import EventTrigger, Range, Segment, Stretch
 
 
@@ -27,7 +27,7 @@ class Emptied(NamedTuple):
 
 def segments(conn: Connection[Any], schema: str) -> list[Segment]:
     """Every segment by its ids, the default one last."""
-    return [Segment(*each) for each in rows(conn, "segments", schema)]
+    return records(conn, Segment, "segments", schema)
 
 
 def drawn(conn: Connection[Any], schema: str) -> int:
@@ -37,7 +37,7 @@ def drawn(conn: Connection[Any], schema: str) -> int:
 
 def stretches(conn: Connection[Any], schema: str) -> list[Stretch]:
     """The ids drawn lately, over shorter and longer stretches of time."""
-    return [Stretch(*each) for each in rows(conn, "segments_pace", schema)]
+    return records(conn, Stretch, "segments_pace", schema)
 
 
 def proof(conn: Connection[Any], schema: str) -> tuple[Range, bool] | None:
@@ -48,7 +48,7 @@ def proof(conn: Connection[Any], schema: str) -> tuple[Range, bool] | None:
 
 def event_triggers(conn: Connection[Any], schema: str) -> list[EventTrigger]:
     """The event triggers of the database that run when segments are made or dropped."""
-    return [EventTrigger(*each) for each in rows(conn, "event_triggers", schema)]
+    return records(conn, EventTrigger, "event_triggers", schema)
 
 
 def failed(conn: Connection[Any], schema: str, problem: str | None) -> None:
@@ -58,7 +58,7 @@ def failed(conn: Connection[Any], schema: str, problem: str | None) -> None:
 
 def holds(conn: Connection[Any], schema: str, ids: Range, retain: float | None) -> list[Hold]:
     """All that keeps these ids from being emptied; `retain` None: but for their age."""
-    return [Hold(*each) for each in rows(conn, "segment_holds", schema, retain=retain, **ids._asdict())]
+    return records(conn, Hold, "segment_holds", schema, retain=retain, **ids._asdict())
 
 
 def add(conn: Connection[Any], schema: str, ids: Range) -> str | None:

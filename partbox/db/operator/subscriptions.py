@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import ClientCursor, Connection
 
-from partbox.db.sql import only, query, row, rows
+from partbox.db.sql import only, query, records, row
 from partbox.errors import SchemaError
 from partbox.protocol.burial import Beat
 
@@ -70,12 +70,7 @@ class Replayed(NamedTuple):
 
 
 def create(
-    conn: Connection[Any],
-    schema: str,
-    name: str,
-    beginning: bool,
-    since: datetime | None,
-    types: Sequence[str] | None,
+    conn: Connection[Any], schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
     """Create one from the beginning, since a time, or (neither) from now on; False if the name is taken.
 
@@ -101,25 +96,27 @@ def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[
 
 def paused(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
     """True if it is paused; None if it does not exist."""
-    found = row(conn, "subscription_paused", schema, subscription=subscription)
-    return None if found is None else bool(found[0])
+    return _flag(conn, "subscription_paused", schema, subscription)
 
 
 def pause(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
     """Pause it; True if it was running, None if it does not exist."""
-    found = row(conn, "subscription_pause", schema, subscription=subscription)
-    return None if found is None else found[0]
+    return _flag(conn, "subscription_pause", schema, subscription)
 
 
 def resume(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
     """Resume it; True if it was paused, None if it does not exist."""
-    found = row(conn, "subscription_resume", schema, subscription=subscription)
-    return None if found is None else bool(found[0])
+    return _flag(conn, "subscription_resume", schema, subscription)
+
+
+def _flag(conn: Connection[Any], name: str, schema: str, subscription: str) -> bool | None:
+    found = row(conn, name, schema, subscription=subscription)
+    return None if found is None else found[0]
 
 
 def holders(conn: Connection[Any], schema: str, subscription: str) -> list[Holder]:
     """Its instances, and whoever owns a partition of it."""
-    return [Holder(*each) for each in rows(conn, "subscription_holders", schema, subscription=subscription)]
+    return records(conn, Holder, "subscription_holders", schema, subscription=subscription)
 
 
 def reach(conn: Connection[Any], schema: str, from_id: int | None, from_time: datetime | None) -> Reach:
@@ -128,13 +125,7 @@ def reach(conn: Connection[Any], schema: str, from_id: int | None, from_time: da
 
 
 def replay(
-    conn: Connection[Any],
-    schema: str,
-    subscription: str,
-    from_id: int | None,
-    from_time: datetime | None,
-    *,
-    resume: bool,
+    conn: Connection[Any], schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
 ) -> Replayed:
     """Set a paused one without owners back to an id or a time; `resume` resumes it in the same transaction."""
     values = {"subscription": subscription, "from_id": from_id, "from_time": from_time, "resume": resume}

@@ -211,7 +211,7 @@ def test_stopped_in_the_middle_the_same_goes_on(
         " select 0, gen_random_uuid(), 'T', to_json(g) from generate_series(1, 30) g"
     )
     archived(conn, purged)
-    monkeypatch.setattr("partbox.imports.restoring.BATCH", 10)
+    monkeypatch.setattr("partbox.imports.passes.BATCH", 10)
     seen: list[int] = []
     first = restored(progress=lambda sofar: seen.append(sofar.imported), stopped=lambda: bool(seen))
     assert (first.imported, first.complete, seen) == (10, False, [10])

@@ -51,7 +51,7 @@ def test_every_step_takes_at_most_a_batch_and_together_they_take_all(conn, plant
     planted.consume(400)
     place, sizes = list(steps.START), []
     while place is not None:
-        step = steps.records(conn, SCHEMA, place, retain=7 * DAY, retain_dead=DAY, batch=batch, dry_run=False)
+        step = steps.step(conn, "records", SCHEMA, place, retain=7 * DAY, retain_dead=DAY, batch=batch, dry_run=False)
         place = step.onward
         sizes.append(step.gone)
     assert max(sizes) <= batch
@@ -66,7 +66,7 @@ def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, plante
     for dry_run in (True, False):
         place, gone = list(steps.START), []
         while place is not None:
-            step = getattr(steps, kind)(conn, SCHEMA, place, retain=30 * DAY, batch=23, dry_run=dry_run)
+            step = steps.step(conn, kind, SCHEMA, place, retain=30 * DAY, batch=23, dry_run=dry_run)
             place = step.onward
             gone.append(step.gone)
         assert sum(gone) == 1_000
@@ -99,7 +99,7 @@ def test_young_records_are_not_read_to_the_end(conn, planted):
     planted.consume(5_000)
     conn.execute("select pg_stat_force_next_flush()")
     before = tuples_read(conn)
-    steps.records(conn, SCHEMA, steps.START, retain=7 * DAY, retain_dead=DAY, batch=500, dry_run=False)
+    steps.step(conn, "records", SCHEMA, steps.START, retain=7 * DAY, retain_dead=DAY, batch=500, dry_run=False)
     conn.execute("select pg_stat_force_next_flush()")
     assert tuples_read(conn) - before <= 200
 
@@ -142,7 +142,7 @@ def test_a_replay_that_was_faster_keeps_its_record(dsn, conn, planted, purged):
     with worker(dsn) as replaying, worker(dsn) as purging, background() as run:
         with replaying.transaction():
             replaying.execute("select from partbox.partition where partition = 0 for no key update")
-            step = run(steps.dead, purging, SCHEMA, steps.START, retain=DAY, batch=500, dry_run=False)
+            step = run(steps.step, purging, "dead", SCHEMA, steps.START, retain=DAY, batch=500, dry_run=False)
             blocked(conn, purging)
             replaying.execute("update partbox.parked set state = 'ready' where record_id = 1")
         assert step.result() == (0, None)
@@ -170,7 +170,7 @@ def test_saves_and_purges_of_dead_rows_do_not_lock_each_other_out(dsn, conn):
     def purges() -> None:
         with worker(dsn) as own:
             while min(done.values()) < 30:
-                step = steps.dead(own, SCHEMA, steps.START, retain=0.0, batch=300, dry_run=False)
+                step = steps.step(own, "dead", SCHEMA, steps.START, retain=0.0, batch=300, dry_run=False)
                 done["purges"] += step.gone > 0 if step else 0
 
     with background() as run:
@@ -184,8 +184,8 @@ def test_a_step_does_nothing_while_somebody_else_purges(dsn, conn, planted, kind
     planted.park(planted.record(1), "dead")
     more = {"retain_dead": 0.0} if kind == "records" else {}
     with worker(dsn) as other, other.transaction():
-        steps.keys(other, SCHEMA, steps.START, retain=DAY, batch=1, dry_run=False)
-        assert getattr(steps, kind)(conn, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is None
+        steps.step(other, "keys", SCHEMA, steps.START, retain=DAY, batch=1, dry_run=False)
+        assert steps.step(conn, kind, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is None
         assert conn.execute("select partbox.locked('segments')").fetchone() == (True,), "that is another thing to do"
     assert planted.left() == [1]
 

@@ -1,6 +1,6 @@
-"""The options of Debezium's PostgreSQL connector for an outbox.
+"""Change data capture: a configuration with which Debezium reads the log from the WAL, instead of workers.
 
-Each that is not as Debezium has it by default is there for a reason:
+Each option that is not as Debezium has it by default is there for a reason:
 
 - The publication is made beforehand (`sql/cdc/debezium.sql`): one of Debezium's own would publish deletes too, and
   segments of the log under their own names.
@@ -159,9 +159,7 @@ class Connector:
 
     def options(self) -> dict[str, str]:
         """Its options, all but the password."""
-        return {**self._connection(), **self._stream(), **self._start(), **self._quiet(), **self._router()}
-
-    def _connection(self) -> dict[str, str]:
+        columns = dict.fromkeys([*FIELDS.values(), *HEADERS.values()])
         ssl = {} if self.address.sslmode is None else {"database.sslmode": self.address.sslmode}
         return {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -171,11 +169,6 @@ class Connector:
             "database.user": self.role,
             "database.dbname": self.address.database,
             **ssl,
-        }
-
-    def _stream(self) -> dict[str, str]:
-        columns = dict.fromkeys([*FIELDS.values(), *HEADERS.values()])
-        return {
             "topic.prefix": self.name,
             "plugin.name": "pgoutput",
             "slot.name": self.name,
@@ -187,6 +180,12 @@ class Connector:
             "key.converter": _TEXT,
             "value.converter": _TEXT,
             "header.converter": _TEXT,
+            **self._start(),
+            "heartbeat.interval.ms": str(HEARTBEAT),
+            "heartbeat.action.query": self.heartbeat,
+            "message.prefix.exclude.list": PREFIX,
+            "transforms": "outbox",
+            **{f"transforms.outbox.{name}": value for name, value in self._router().items()},
         }
 
     def _start(self) -> dict[str, str]:
@@ -195,25 +194,19 @@ class Connector:
         overrides, table = "snapshot.select.statement.overrides", f"{self.schema}.record"
         return {"snapshot.mode": "initial", overrides: table, f"{overrides}.{table}": self.snapshot}
 
-    def _quiet(self) -> dict[str, str]:
-        return {
-            "heartbeat.interval.ms": str(HEARTBEAT),
-            "heartbeat.action.query": self.heartbeat,
-            "message.prefix.exclude.list": PREFIX,
-        }
-
     def _router(self) -> dict[str, str]:
-        router = {
+        headers = ",".join(f"{column}:header:{header}" for header, column in HEADERS.items())
+        return {
             "type": "io.debezium.transforms.outbox.EventRouter",
             **{f"table.field.event.{field}": column for field, column in FIELDS.items()},
-            "table.fields.additional.placement": ",".join(
-                f"{column}:header:{header}" for header, column in HEADERS.items()
-            ),
+            "table.fields.additional.placement": headers,
             **self.route.options(),
         }
-        return {"transforms": "outbox", **{f"transforms.outbox.{name}": value for name, value in router.items()}}
 
 
 def default_name(database: str, schema: str) -> str:
     """The name of a connector unless another is given; a server has one slot of a name, so the database is in it."""
     return re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())[:63]
+
+
+__all__ = ["CONNECT_PASSWORD", "Connector", "ServerAddress", "TopicRoute", "connect", "default_name", "properties"]
