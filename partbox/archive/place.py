@@ -6,8 +6,7 @@ from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from partbox.archive.directory import Directory
-from partbox.archive.remote import Remote
-from partbox.archive.s3 import S3
+from partbox.archive.remote import S3, Remote
 from partbox.errors import SettingsError
 from partbox.text.url_query import query_of
 

@@ -224,13 +224,8 @@ def _begin(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
     if not lent:
         seeing, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None)
         conn.pooled = not seeing  # a pooler took the options and did not hand them on
-    if prepared:
-        _prepare(conn)
-
-
-def _prepare(conn: WatchedConnection) -> None:
-    """Prepare its statements from here on, unless a pooler took the options and did not hand them on."""
-    if conn.execute(query("is_planned", "partbox")).fetchone() == (True,):  # of no schema
+    # Unless a pooler took the options and did not hand them on, its statements are prepared from here on.
+    if prepared and conn.execute(query("is_planned", "partbox")).fetchone() == (True,):
         conn.prepared = OrderedDict()
 
 

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection
 
-from partbox.db.sql import query
-from partbox.db.type_conversion import OwnCursor
+from partbox.db.sql import own_rows
 from partbox.text.wording import age, in_short
 
 NAMED = 5
@@ -23,7 +22,7 @@ class Holding(NamedTuple):
 
 def holders(conn: Connection[Any], name: str, schema: str) -> list[Holding]:
     """The transactions that the query `name` finds."""
-    return [Holding(*row) for row in OwnCursor(conn).execute(query(name, schema), {}).fetchall()]
+    return [Holding(*row) for row in own_rows(conn, name, schema)]
 
 
 def described(found: Sequence[Holding]) -> str:

@@ -19,7 +19,7 @@ from psycopg import Connection
 from psycopg import sql as compose
 from psycopg.rows import args_row, tuple_row
 
-from partbox.db.type_conversion import DEFAULTS
+from partbox.db.type_conversion import DEFAULTS, OwnCursor
 from partbox.protocol.bell import channel
 
 T = TypeVar("T")
@@ -47,9 +47,9 @@ def _texts(queries: Path | None = None) -> dict[str, str]:
     return texts
 
 
-def composed(text: str, schema: str) -> compose.Composed:
-    """`text` with the names that a schema brings, and the queries that are parts of others, put in."""
-    return _composed(text, _named(schema, "%"))
+def composed(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
+    """`text` with the names that a schema brings, `more`, and the queries that are parts of others, put in."""
+    return _composed(text, {**_named(schema, "%"), **more})
 
 
 def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Composed:
@@ -102,6 +102,12 @@ def rows(conn: Connection[Any], name: str, schema: str, **values: object) -> lis
 def records(conn: Connection[Any], kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
     """The rows of a named query, each made a `kind` of its columns in order."""
     with conn.cursor(row_factory=args_row(kind)) as cursor:
+        return cursor.execute(query(name, schema), values).fetchall()
+
+
+def own_rows(conn: Connection[Any], name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
+    """`rows` on a connection whose adapters may be an application's."""
+    with OwnCursor(conn) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 

@@ -108,7 +108,8 @@ def import_rows(
     """
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         choice = plan.choice(steps.table(reader, plan.table))
-        return _Pass(reader, writer, settings, plan, choice, dry_run, skip_bad).run(stopped, progress)
+        sofar = Imported(choice.table.name)
+        return _Pass(reader, writer, settings, plan, choice, dry_run, skip_bad, stopped, progress, sofar).run()
 
 
 @dataclass(slots=True)
@@ -120,47 +121,39 @@ class _Pass:
     choice: Choice
     dry_run: bool
     skip_bad: bool
+    stopped: Callable[[], bool]
+    progress: Callable[[Imported], None]
+    sofar: Imported
 
-    def run(self, stopped: Callable[[], bool], progress: Callable[[Imported], None]) -> Imported:
-        sofar = Imported(self._table.name)
+    def run(self) -> Imported:
+        sofar = self.sofar
         sofar.writers = steps.writers(self.reader, self._table)  # before the snapshot: who had ended is seen by it
         with steps.reading(self.reader, self._schema, self._table.name) as alone:
             if not (alone or self.dry_run):
                 raise PartboxError(f"another import of {self._table.name} is running: wait for it, or stop it")
-            self._count(sofar)
+            self._count(steps.counts(self.reader, self._schema, self.choice))
             try:
-                sofar.complete = self._batches(sofar, stopped, progress)
+                sofar.complete = in_batches(self._entries(), self._write, self.stopped)
             finally:
-                self._tell(sofar)
+                if sofar.imported and not self.dry_run:
+                    text, rows = "imported %s of %s, %s of them as dead", counted(sofar.imported, "row")
+                    log_event(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
         return sofar
 
-    def _batches(self, sofar: Imported, stopped: Callable[[], bool], progress: Callable[[Imported], None]) -> bool:
-        """Write the batches; False if it was stopped before the end."""
-        for batch in batched(self._entries(sofar)):
-            if stopped():
-                return False
-            self._write(batch, sofar)
-            progress(sofar)
-        return not stopped()
-
-    def _count(self, sofar: Imported) -> None:
-        found = steps.counts(self.reader, self._schema, self.choice)
+    def _count(self, found: dict[str, tuple[int, int]]) -> None:
+        """Take the numbers of rows, and of imported ones, by status. PartboxError if some could not be imported."""
         self.plan.check_all_named(found)
         wanted = [each for status, each in found.items() if status not in self.plan.done]
-        sofar.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
-        sofar.before = sum(imported for _, imported in wanted)
-        sofar.total = sum(number for number, _ in wanted) - sofar.before
-        if any(status in found for status in self.plan.failed):
-            self._require_subscription()
-
-    def _require_subscription(self) -> None:
-        if not subscriptions(self.reader, self._schema):
+        self.sofar.done = sum(number for status, (number, _) in found.items() if status in self.plan.done)
+        self.sofar.before = sum(imported for _, imported in wanted)
+        self.sofar.total = sum(number for number, _ in wanted) - self.sofar.before
+        if any(status in found for status in self.plan.failed) and not subscriptions(self.reader, self._schema):
             raise PartboxError(
                 f"schema {self._schema!r} has no subscription for which a failed row could be dead: name that status "
                 "by --done, or by --pending to have it delivered; nothing was imported"
             )
 
-    def _entries(self, sofar: Imported) -> Iterator[ImportRow]:
+    def _entries(self) -> Iterator[ImportRow]:
         """The rows that can be records; a row that cannot is counted, or ends the import."""
         plan, limit = self.plan, self.settings.error_limit
         found = steps.rows(
@@ -170,26 +163,27 @@ class _Pass:
             try:
                 yield import_row(row, self.settings.max_payload)
             except PublishError as error:
-                self._bad(Bad(row.key, str(error)), sofar)
+                self._bad(Bad(row.key, str(error)))
 
-    def _bad(self, bad: Bad, sofar: Imported) -> None:
-        sofar.bad += 1
-        if len(sofar.listed) < LISTED:
-            sofar.listed.append(bad)
+    def _bad(self, bad: Bad) -> None:
+        self.sofar.bad += 1
+        if len(self.sofar.listed) < LISTED:
+            self.sofar.listed.append(bad)
         if not (self.skip_bad or self.dry_run):
             raise PartboxError(
-                f"row {bad.key} of {self._table.name} cannot be imported: {bad.problem}; {sofar.imported:,} rows "
+                f"row {bad.key} of {self._table.name} cannot be imported: {bad.problem}; {self.sofar.imported:,} rows "
                 "before its batch were imported, and the same command continues there; --skip-bad leaves such rows out"
             )
 
-    def _write(self, batch: list[ImportRow], sofar: Imported) -> None:
+    def _write(self, batch: list[ImportRow]) -> None:
         if self.dry_run:
-            sofar.sample += batch[: SAMPLE - len(sofar.sample)]
+            self.sofar.sample += batch[: SAMPLE - len(self.sofar.sample)]
         else:
             with self.writer.transaction():
                 self._note([each.key for each in batch])
                 self._publish(batch)
-        sofar.count(batch)
+        self.sofar.count(batch)
+        self.progress(self.sofar)
 
     def _note(self, keys: list[str]) -> None:
         """Note the keys as imported. None was when they were read, and nobody else has imported any since."""
@@ -206,11 +200,6 @@ class _Pass:
         failed = [each.failed for each in batch if each.failed is not None]
         if failed:
             steps.bury(self.writer, self._schema, failed, newest)
-
-    def _tell(self, sofar: Imported) -> None:
-        if sofar.imported and not self.dry_run:
-            text, rows = "imported %s of %s, %s of them as dead", counted(sofar.imported, "row")
-            log_event(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
 
     @property
     def _schema(self) -> str:
@@ -231,15 +220,18 @@ def published(
     return newest
 
 
-def batched(entries: Iterator[S]) -> Iterator[list[S]]:
-    """Batches of the entries, in order, each as large as a transaction should write."""
+def in_batches(entries: Iterator[S], write: Callable[[list[S]], None], stopped: Callable[[], bool]) -> bool:
+    """Write the entries in order, each batch as large as a transaction should be; False if `stopped` before the end."""
     batch: list[S] = []
     size = 0
     for each in entries:
         batch.append(each)
         size += each.size
         if len(batch) >= BATCH or size >= BATCH_BYTES:
-            yield batch
+            if stopped():
+                return False
+            write(batch)
             batch, size = [], 0
-    if batch:
-        yield batch
+    if batch and not stopped():
+        write(batch)
+    return not stopped()

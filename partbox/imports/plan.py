@@ -3,7 +3,7 @@
 It is checked twice: by itself, and against the columns that the table has.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
@@ -37,11 +37,11 @@ class ImportPlan:
     columns: Mapping[str, str]
     constants: Mapping[str, str] = field(default_factory=dict)
     status: str | None = None
-    pending: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    done: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
+    pending: Sequence[str] = ()
+    failed: Sequence[str] = ()
+    done: Sequence[str] = ()
+    key: Sequence[str] = ()
+    order: Sequence[str] = ()
     where: str | None = None
 
     def __post_init__(self) -> None:
@@ -54,9 +54,6 @@ class ImportPlan:
         for name in ("event_type", "payload"):
             if name not in {*self.columns, *self.constants}:
                 raise PartboxError(f"no column is the {name}: give --map {name}=COLUMN{_MORE[name]}")
-        self._check_statuses()
-
-    def _check_statuses(self) -> None:
         named = [*self.pending, *self.failed, *self.done]
         if self.status is None and named:
             raise PartboxError(f"statuses are named ({named[0]}), and no column that has them: give --status COLUMN")
@@ -66,7 +63,7 @@ class ImportPlan:
             raise PartboxError(f"status {twice[0]!r} is named twice: keep one of them")
 
     @property
-    def imported(self) -> tuple[str, ...]:
+    def imported(self) -> Sequence[str]:
         """The statuses whose rows become pending records."""
         return self.pending if self.status is not None else (NO_STATUS,)
 
@@ -84,14 +81,12 @@ class ImportPlan:
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
-        return Choice(
-            table,
-            {slot: self._slot(slot, table) for slot in SLOTS},
-            _NULL if self.status is None else _identifier(table, self.status),
-            _listed(table, keys),
-            _listed(table, self.order or _rising(table, keys)),
-            compose.SQL(self.where or "true"),
-        )
+        parts: dict[str, compose.Composable] = {slot: self._slot(slot, table) for slot in SLOTS}
+        parts["status"] = _NULL if self.status is None else _identifier(table, self.status)
+        parts["key"] = _listed(table, keys)
+        parts["order"] = _listed(table, self.order or _rising(table, keys))
+        parts["where"] = compose.SQL(self.where or "true")
+        return Choice(table, parts)
 
     def _slot(self, slot: str, table: SourceTable) -> compose.Composable:
         name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
@@ -140,7 +135,7 @@ def _listed(table: SourceTable, names: Iterable[str]) -> compose.Composable:
     return compose.SQL(", ").join([_identifier(table, name) for name in names])
 
 
-def _rising(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
+def _rising(table: SourceTable, keys: Sequence[str]) -> Sequence[str]:
     """The key, if rows that were written later have a higher one: a number may, a UUID or a text does not tell."""
     if len(keys) == 1 and _column(table, keys[0]).whole:
         return keys

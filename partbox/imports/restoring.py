@@ -19,7 +19,7 @@ from partbox.db.operator import imports as steps
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
 from partbox.errors import PartboxError
-from partbox.imports.passes import SAMPLE, batched, published
+from partbox.imports.passes import SAMPLE, in_batches, published
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.hashing import partition_of
 from partbox.publish.fields import UNTIMED
@@ -94,7 +94,8 @@ def restore(  # noqa: PLR0913  as `import_rows`, and the name
         with steps.reading(reader, settings.schema_name, noted) as alone:
             if not (alone or dry_run):
                 raise PartboxError(f"another import of an archive as {name!r} is running: wait for it, or stop it")
-            return _Restore(writer, settings, source, wanted, noted, dry_run).run(stopped, progress)
+            sofar = Restored(source.shown, len(source.names), source.total)
+            return _Restore(writer, settings, source, wanted, noted, dry_run, stopped, progress, sofar).run()
 
 
 @dataclass(slots=True)
@@ -105,27 +106,25 @@ class _Restore:
     wanted: WantedEvents
     noted: str
     dry_run: bool
+    stopped: Callable[[], bool]
+    progress: Callable[[Restored], None]
+    sofar: Restored
 
-    def run(self, stopped: Callable[[], bool], progress: Callable[[Restored], None]) -> Restored:
-        sofar = Restored(self.source.shown, len(self.source.names), self.source.total)
+    def run(self) -> Restored:
+        sofar = self.sofar
         try:
-            for batch in batched(self._entries(sofar, stopped)):
-                if stopped():
-                    return sofar
-                self._write(batch, sofar)
-                progress(sofar)
-            sofar.complete = not stopped()
+            sofar.complete = in_batches(self._entries(), self._write, self.stopped)
         finally:
             if sofar.imported and not self.dry_run:
                 text = "imported %s from %s"
                 log_event(log, "command", text, counted(sofar.imported, "record"), sofar.source, command="import")
         return sofar
 
-    def _entries(self, sofar: Restored, stopped: Callable[[], bool]) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[Entry]:
         for entry in self.source.entries():
-            if stopped():
+            if self.stopped():
                 return
-            sofar.read += 1
+            self.sofar.read += 1
             try:
                 fits = self.wanted.fits(entry.row)
             except ValueError:
@@ -133,20 +132,21 @@ class _Restore:
             if fits:
                 yield entry
             else:
-                sofar.unwanted += 1
+                self.sofar.unwanted += 1
 
-    def _write(self, batch: Sequence[Entry], sofar: Restored) -> None:
+    def _write(self, batch: Sequence[Entry]) -> None:
         try:
             with self.conn.transaction():
-                self._publish([each.row for each in batch], sofar)
+                self._publish([each.row for each in batch])
         except DataError as error:
             said = printable_line(" ".join(str(error).split()), 300)
             raise PartboxError(
-                f"{batch[0].place} or a line after it is no record that PostgreSQL takes: {said}; {sofar.imported:,} "
-                "records before were imported"
+                f"{batch[0].place} or a line after it is no record that PostgreSQL takes: {said}; "
+                f"{self.sofar.imported:,} records before were imported"
             ) from None
+        self.progress(self.sofar)
 
-    def _publish(self, rows: Sequence[ArchiveRow], sofar: Restored) -> None:
+    def _publish(self, rows: Sequence[ArchiveRow]) -> None:
         """Publish those that are new, in their order; a record that two files hold comes once."""
         schema = self.settings.schema_name
         places = [row.partition for row in rows]
@@ -157,6 +157,7 @@ class _Restore:
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
             published(self.conn, schema, new, lambda rows, clock: (_columns(row, clock) for row in rows))
+        sofar = self.sofar
         sofar.imported += len(new)
         sofar.before += len(by_key) - len(new)
         sofar.kept += len(kept)

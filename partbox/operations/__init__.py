@@ -124,16 +124,5 @@ class Operations:
         """
         from partbox.imports import ImportPlan, import_rows
 
-        plan = ImportPlan(
-            table,
-            columns,
-            constants or {},
-            status=status,
-            pending=tuple(pending),
-            failed=tuple(failed),
-            done=tuple(done),
-            key=tuple(key),
-            order=tuple(order),
-            where=where,
-        )
+        plan = ImportPlan(table, columns, constants or {}, status, pending, failed, done, key, order, where)
         return import_rows(lambda: self.dsn, self.settings, plan, dry_run=dry_run, skip_bad=skip_bad)

@@ -4,11 +4,11 @@ Each function returns the value as it is meant, or raises PartboxError with the 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
 from partbox.duration import seconds
@@ -40,25 +40,28 @@ class ArgumentError(PartboxError):
         return ArgumentError, (self.name, self.said)
 
 
+def _is_whole(value: object, least: int = 1) -> TypeGuard[int]:
+    """True for a whole number from `least` that PostgreSQL's bigint holds."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+
+
 def limit(value: int) -> int:
     """The maximum number of results."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+    if not _is_whole(value):
         raise ArgumentError("limit", f"{value!r} must be a whole number above 0")
     return value
 
 
 def count(name: str, value: int | None, default: int) -> int:
     """A number of processes, or of handlers at once; None is the default."""
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+    if value is not None and not _is_whole(value):
         raise PartboxError(f"{name} = {value!r} is invalid: give a whole number from 1")
-    return value
+    return default if value is None else value
 
 
 def after(value: int | None) -> int | None:
     """The record id that a page begins behind; None is the first page."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST):
+    if value is not None and not _is_whole(value, 0):
         raise ArgumentError("after", f"{value!r} must be the last record id of the page before")
     return value
 
@@ -87,12 +90,17 @@ def bound(name: str, value: Bound | None) -> datetime | float | None:
     return when
 
 
-def kind(name: str, value: str | Enum) -> str:
-    """An event or aggregate type."""
+def _checked(check: Callable[[str, Any], str], name: str, value: object) -> str:
+    """What a publisher's `check` makes of the value."""
     try:
-        return checks.kind(name, value)
+        return check(name, value)
     except PublishError as error:
         raise ArgumentError(name, str(error).removeprefix(f"{name} ")) from None
+
+
+def kind(name: str, value: str | Enum) -> str:
+    """An event or aggregate type."""
+    return _checked(checks.kind, name, value)
 
 
 def aggregate_id(value: AggregateId) -> str:
@@ -105,16 +113,13 @@ def aggregate_id(value: AggregateId) -> str:
 
 def text(name: str, value: str) -> str:
     """Any text that PostgreSQL can hold."""
-    try:
-        return checks.text(name, value)
-    except PublishError as error:
-        raise ArgumentError(name, str(error).removeprefix(f"{name} ")) from None
+    return _checked(checks.text, name, value)
 
 
 def group(value: int | str) -> int:
     """The number of a group of dead records; it may come as text."""
     number = int(value) if isinstance(value, str) and GROUP.fullmatch(value) else value
-    if isinstance(number, bool) or not isinstance(number, int) or not -LARGEST - 1 <= number <= LARGEST:
+    if not _is_whole(number, -LARGEST - 1):
         said = repr(value[:40]) if isinstance(value, str) else "given"
         raise PartboxError(f"group {said} must be the number of a group of dead records")
     return number
@@ -209,7 +214,7 @@ def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosi
         raise PartboxError(f"from_id {from_id!r}, from_time {from_time!r}: give one of the two")
     if from_time is not None:
         return ReplayPosition(None, time_with_zone("from_time", from_time))
-    if isinstance(from_id, bool) or not isinstance(from_id, int) or not 1 <= from_id <= LARGEST:
+    if not _is_whole(from_id):
         raise ArgumentError("from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {LARGEST}")
     return ReplayPosition(from_id, None)
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 LOST = "08"  # the class of SQLSTATE for connections; an error without any is of one, too
 
 
-def tried(step: Callable[[], str | None]) -> str | None:
+def tried(step: Callable[[], T]) -> T | str:
     """Return what is in the way of `step`; None: it is done.
 
     A lock that was not to be had, and an id that fell into the default segment a moment ago, are in the way as well.

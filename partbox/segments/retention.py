@@ -1,6 +1,7 @@
 """Empties segments that every subscription has passed, drops the shells, and tells what keeps the others."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ from psycopg import Connection
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from partbox.db.operator import segments as steps
-from partbox.db.operator.segments import Emptied, Hold
+from partbox.db.operator.segments import Hold
 from partbox.protocol import segments as rules
 from partbox.protocol.segments import Range, Segment
 from partbox.segments.patience import tried
@@ -34,10 +35,12 @@ def empty(conn: Connection[Any], settings: Settings, stopped: Callable[[], bool]
     for segment, by_size in _expired(conn, settings):
         if stopped():
             break
-        done = _emptied(conn, schema, segment, None if by_size else settings.retain_done)
-        if done.problem is None:
-            names.append(segment.name)
-            freed += done.freed
+        assert segment.lower is not None
+        with suppress(LockNotAvailable, DeadlockDetected):
+            done = steps.empty(conn, schema, segment.lower, None if by_size else settings.retain_done)
+            if done.problem is None:
+                names.append(segment.name)
+                freed += done.freed
     return tuple(names), freed
 
 
@@ -55,7 +58,7 @@ def drop(conn: Connection[Any], settings: Settings) -> tuple[str, ...]:
     shells = rules.shells(steps.segments(conn, schema), steps.drawn(conn, schema))
     first = next(((each.name, each.lower) for each in shells if each.lower is not None), None)
     detached = first is not None and tried(partial(steps.detach, conn, schema, first[1])) is None
-    tried(partial(_dropped, conn, schema))
+    tried(partial(steps.drop, conn, schema))
     return (first[0],) if first is not None and detached else ()
 
 
@@ -85,15 +88,3 @@ def _expired(conn: Connection[Any], settings: Settings) -> list[tuple[Segment, b
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
     return list(rules.expired(found, drawn, settings.retain_done, settings.retain_size))
-
-
-def _dropped(conn: Connection[Any], schema: str) -> None:
-    steps.drop(conn, schema)
-
-
-def _emptied(conn: Connection[Any], schema: str, segment: Segment, retain: float | None) -> Emptied:
-    assert segment.lower is not None
-    try:
-        return steps.empty(conn, schema, segment.lower, retain)
-    except (LockNotAvailable, DeadlockDetected):
-        return Emptied("busy", 0)

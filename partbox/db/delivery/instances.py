@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 from uuid import UUID
 
 from psycopg import Connection
@@ -44,31 +44,26 @@ class Watch(NamedTuple):
     late: list[Member]
 
 
-def register(  # each keyword is a column of `instance`
+class Registration(TypedDict):
+    """The columns that all processes of a node have alike; `lease` in seconds."""
+
+    subscription: str
+    node: str
+    hostname: str
+    version: str
+    lease: float
+
+
+def register(
     conn: Connection[Any],
     schema: str,
     *,
-    subscription: str,
-    node: str,
-    hostname: str,
     pids: Sequence[int],
-    version: str,
-    lease: float,
     supervisor: UUID | None = None,
+    **columns: Unpack[Registration],
 ) -> dict[int, UUID]:
     """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
-    found = rows(
-        conn,
-        "register",
-        schema,
-        subscription=subscription,
-        node=node,
-        hostname=hostname,
-        pids=list(pids),
-        version=version,
-        lease=lease,
-        supervisor=supervisor,
-    )
+    found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
 

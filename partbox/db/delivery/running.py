@@ -6,7 +6,7 @@ that do not fit are counted by a last object, as `more`.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -42,18 +42,10 @@ def note(conn: Connection[Any], schema: str, instance: UUID, running: Sequence[R
 
 def noted(said: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[Running, ...], int]:
     """The handlers stored in a row, as of `at`, and how many more there are."""
-    rows = said or []
-    return tuple(_running(each, at) for each in rows if "since" in each), sum(each.get("more", 0) for each in rows)
-
-
-def _running(said: dict[str, Any], at: datetime) -> Running:
-    return Running(
-        handler=said["handler"],
-        event_type=said["event_type"],
-        aggregate_type=said["aggregate_type"],
-        aggregate_id=said["aggregate_id"],
-        record_id=said["record_id"],
-        seconds=max(0.0, at.timestamp() - said["since"]),
-        partition=said.get("partition"),
-        timeout=said.get("timeout"),
-    )
+    rows, known = said or [], {each.name for each in fields(Running)}
+    running = [
+        Running(**{name: row[name] for name in known & row.keys()}, seconds=max(0.0, at.timestamp() - row["since"]))
+        for row in rows
+        if "since" in row
+    ]
+    return tuple(running), sum(each.get("more", 0) for each in rows)

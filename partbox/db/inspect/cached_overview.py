@@ -63,7 +63,10 @@ class KeptConnection:
         try:
             return look(self._connection())
         except psycopg.Error:
-            if not self._lost() or not kept:
+            lost = self._conn is not None and self._conn.closed
+            if lost:
+                self._drop()
+            if not (lost and kept):
                 raise
         return look(self._connection())
 
@@ -79,13 +82,6 @@ class KeptConnection:
                 raise
             self._conn = conn
         return self._conn
-
-    def _lost(self) -> bool:
-        """True if the connection is lost; it is then dropped."""
-        if self._conn is None or not self._conn.closed:
-            return False
-        self._drop()
-        return True
 
     def _drop(self) -> None:
         if self._conn is not None:

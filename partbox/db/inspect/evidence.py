@@ -19,6 +19,7 @@ from partbox.db.inspect import facts
 from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
+from partbox.db.operator.rebase import healthy
 from partbox.db.schema import migrate
 from partbox.db.sql import query, rows
 from partbox.protocol.segments import EventTrigger
@@ -118,7 +119,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
         access=reader.all(facts.WorkerAccess, "doctor_access"),
         displaced=reader.part("the tables", lambda: _displaced(conn, schema)),
         triggers=reader.all(facts.ForeignTrigger, "doctor_triggers"),
-        original=reader.part("the marker", lambda: _original(conn, schema)) is not False,
+        original=reader.part("the marker", lambda: healthy(conn, schema)) is not False,
         overview=seen,
         keys=reader.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
         open=reader.all(facts.Open, "doctor_open"),
@@ -176,8 +177,7 @@ class _PartReader:
 
 def _notification_queue(conn: Connection[Any], schema: str) -> NotificationQueue:
     """Read it through an autocommit connection."""
-    row = conn.execute(query("queue_usage", schema), {}).fetchone()
-    usage = row[0] if row else 0.0
+    (usage,) = conn.execute(query("queue_usage", schema), {}).fetchone() or (0.0,)
     return NotificationQueue(usage, _holder(conn, schema) if usage >= HALF else None)
 
 
@@ -195,11 +195,6 @@ def _holder(conn: Connection[Any], schema: str) -> int | None:
     finally:
         conn.remove_notice_handler(note)
     return pids[0] if pids else None
-
-
-def _original(conn: Connection[Any], schema: str) -> bool:
-    row = conn.execute(query("marker", schema), {}).fetchone()
-    return bool(row and row[1])
 
 
 def _unreadable(conn: Connection[Any], schema: str) -> str | None:

@@ -295,19 +295,17 @@ def _longest(*ages: float | None) -> float | None:
 def subscription_list(conn: Connection[Any], schema: str) -> list[Subscription]:
     """All subscriptions by name, with what each has to do."""
     types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
-    found = overview(conn, schema, exact_up_to=EXACT_OF_LIST).clusters
-    return [_listed(each, types.get(each.subscription)) for each in found]
-
-
-def _listed(cluster: Cluster, types: list[str] | None) -> Subscription:
-    return Subscription(
-        cluster.subscription,
-        cluster.created,
-        cluster.paused_at,
-        None if types is None else tuple(types),
-        len(cluster.instances),
-        cluster.pending,
-        cluster.exact,
-        sum(cluster.waiting.values()),
-        cluster.parked.get("dead", 0),
-    )
+    return [
+        Subscription(
+            each.subscription,
+            each.created,
+            each.paused_at,
+            None if (wanted := types.get(each.subscription)) is None else tuple(wanted),
+            len(each.instances),
+            each.pending,
+            each.exact,
+            sum(each.waiting.values()),
+            each.parked.get("dead", 0),
+        )
+        for each in overview(conn, schema, exact_up_to=EXACT_OF_LIST).clusters
+    ]

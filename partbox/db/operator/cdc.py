@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from psycopg import Connection
 from psycopg import sql as compose
 
-from partbox.db.sql import bare, folder, only
+from partbox.db.sql import bare, composed, folder, only
 from partbox.db.type_conversion import DEFAULTS
 
 
@@ -25,13 +25,8 @@ def prepared(conn: Connection[Any], schema: str, publication: str) -> CdcReadine
 def script(schema: str, *, role: str, publication: str) -> str:
     """The SQL that prepares a database for Debezium, for psql."""
     text = (folder() / "cdc" / "debezium.sql").read_text(encoding="utf-8")
-    made = compose.SQL(text).format(
-        schema=compose.Identifier(schema),
-        role=compose.Identifier(role),
-        role_name=compose.Literal(role),
-        publication=compose.Identifier(publication),
-    )
-    return made.as_string(DEFAULTS)
+    names = {"role": compose.Identifier(role), "publication": compose.Identifier(publication)}
+    return composed(text, schema, role_name=compose.Literal(role), **names).as_string(DEFAULTS)
 
 
 def snapshot(schema: str) -> str:

@@ -86,16 +86,11 @@ class Failed(NamedTuple):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The parts of a table that are read, as SQL: `slots` by name, `status`, `key`, `order` and `where`."""
+class Choice(NamedTuple):
+    """The parts of a table that are read, as SQL: each slot by its name, `status`, `key`, `order` and `where`."""
 
     table: SourceTable
-    slots: Mapping[str, compose.Composable]
-    status: compose.Composable
-    key: compose.Composable
-    order: compose.Composable
-    where: compose.Composable
+    parts: Mapping[str, compose.Composable]
 
 
 def table(conn: Connection[Any], name: str) -> SourceTable:
@@ -144,12 +139,7 @@ def rows(
     conn: Connection[Any], schema: str, choice: Choice, *, pending: Sequence[str], failed: Sequence[str], error: int
 ) -> Iterator[Found]:
     """The rows with these statuses that are not imported, in order; of an error, `error` characters."""
-    values = {
-        "source": choice.table.name,
-        "wanted": [*pending, *failed],
-        "failed": [*failed],
-        "error_limit": error,
-    }
+    values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
     with conn.cursor(name="partbox_import", binary=True) as cursor:
         cursor.itersize = FETCH
         cursor.execute(_filled("import_rows", schema, choice), values)
@@ -188,13 +178,6 @@ def bury(conn: Connection[Any], schema: str, failed: Sequence[Failed], after: in
 
 
 def _filled(name: str, schema: str, choice: Choice) -> bytes:
-    parts = {
-        "schema": compose.Identifier(schema),
-        "table": compose.Identifier(choice.table.schema, choice.table.relation),
-        "status": choice.status,
-        "key": choice.key,
-        "order": choice.order,
-        "where": choice.where,
-        **choice.slots,
-    }
+    source = compose.Identifier(choice.table.schema, choice.table.relation)
+    parts = {"schema": compose.Identifier(schema), "table": source, **choice.parts}
     return template(name).format(**{slot: escaped(part) for slot, part in parts.items()}).as_bytes(DEFAULTS)

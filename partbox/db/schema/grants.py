@@ -11,8 +11,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg import sql as compose
 
-from partbox.db.sql import bare, folder, query
-from partbox.db.type_conversion import OwnCursor
+from partbox.db.sql import bare, composed, folder, own_rows
 from partbox.errors import SchemaError
 
 
@@ -27,7 +26,10 @@ class Roles:
         return bool(self.publishers or self.workers)
 
     def __or__(self, other: "Roles") -> "Roles":
-        return Roles(_union(self.publishers, other.publishers), _union(self.workers, other.workers))
+        return Roles(
+            tuple(dict.fromkeys((*self.publishers, *other.publishers))),
+            tuple(dict.fromkeys((*self.workers, *other.workers))),
+        )
 
 
 NOBODY = Roles()
@@ -43,7 +45,7 @@ def check(roles: Roles) -> None:
 def check_exist(conn: Connection[Any], roles: Roles) -> None:
     """SchemaError unless all exist."""
     names = [*roles.publishers, *roles.workers]
-    missing = [name for (name,) in _rows(conn, query("roles_missing", "partbox"), {"names": names})]
+    missing = [name for (name,) in own_rows(conn, "roles_missing", "partbox", names=names)]
     if missing:
         raise SchemaError(
             f"role {missing[0]!r} does not exist: create it first (`create role`), as it is spelt; nothing was changed"
@@ -52,7 +54,7 @@ def check_exist(conn: Connection[Any], roles: Roles) -> None:
 
 def granted(conn: Connection[Any], schema: str) -> Roles:
     """The roles that were granted something before."""
-    return roles_of(_rows(conn, query("roles_granted", schema), {}))
+    return roles_of(own_rows(conn, "roles_granted", schema))
 
 
 def granted_text(schema: str) -> bytes:
@@ -79,12 +81,7 @@ def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
 
 def _grant(name: str, schema: str, role: str = "") -> compose.Composed:
     text = (folder() / "grants" / f"{name}.sql").read_text(encoding="utf-8")
-    return compose.SQL(text).format(
-        schema=compose.Identifier(schema),
-        schema_name=compose.Literal(schema),
-        role=compose.Identifier(role),
-        role_name=compose.Literal(role),
-    )
+    return composed(text, schema, role=compose.Identifier(role), role_name=compose.Literal(role))
 
 
 def _is_name(name: str) -> bool:
@@ -92,12 +89,3 @@ def _is_name(name: str) -> bool:
         return 1 <= len(name.encode()) <= 63 and "\0" not in name
     except UnicodeEncodeError:
         return False
-
-
-def _rows(conn: Connection[Any], statement: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    with OwnCursor(conn) as cursor:
-        return cursor.execute(statement, values).fetchall()
-
-
-def _union(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*some, *others)))

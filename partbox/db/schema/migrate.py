@@ -32,7 +32,7 @@ from partbox.db.connect import PassingSchemaError
 from partbox.db.schema import grants
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.patience import patiently
-from partbox.db.sql import composed, folder, query
+from partbox.db.sql import composed, folder, own_rows
 from partbox.db.type_conversion import DEFAULTS, OwnCursor
 from partbox.errors import SchemaError
 from partbox.text.suggestions import listed
@@ -92,7 +92,11 @@ def _migrate(
     since = _version(conn, schema) or Version(0, 0)
     if below is not None and since.newest >= below:
         return []
-    _refuse_newer(since, schema)
+    if since.newest > known().newest:
+        raise SchemaError(
+            f"schema {schema!r} is at version {since.newest}, newer than this program, which knows "
+            f"{known().newest}: upgrade partbox; nothing was changed"
+        )
     _refuse_older(since, schema)
     if writer_only and since.newest:
         _refuse_subscriptions(conn, schema)
@@ -165,12 +169,9 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
 
 def missing(conn: psycopg.Connection[Any], schema: str) -> PassingSchemaError:
     """The error for a missing schema, naming those that may be meant, or for a schema without our table meta."""
-    with OwnCursor(conn) as cursor:
-        if cursor.execute(query("migrate_remains", schema), {}).fetchone() == (True,):
-            return PassingSchemaError(
-                f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
-            )
-        others = [name for (name,) in cursor.execute(query("migrate_schemas", schema), {})]
+    if own_rows(conn, "migrate_remains", schema) == [(True,)]:
+        return PassingSchemaError(f"table meta of schema {schema!r} is gone, and its other tables are not: put it back")
+    others = [name for (name,) in own_rows(conn, "migrate_schemas", schema)]
     near = get_close_matches(schema, others, n=1)
     hint = f", which has {near[0]!r} (is that meant?)" if near else f", which has {listed(others)}" if others else ""
     return PassingSchemaError(f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}")
@@ -185,15 +186,11 @@ def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
 @cache
 def migrations() -> tuple[SchemaMigration, ...]:
     """The baseline, and every migration since, in the order of their numbers, which are without gaps."""
-    found = tuple(_read(number, path.stem, path.read_text(encoding="utf-8")) for number, path in _numbered())
+    paths = sorted((folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    found = tuple(_read(int(path.name[:4]), path.stem, path.read_text(encoding="utf-8")) for path in paths)
     if [migration.version for migration in found] != list(range(found[0].version, found[0].version + len(found))):
         raise ValueError(f"the numbers in sql/migrations have gaps: {[migration.name for migration in found]}")
     return found
-
-
-def _numbered() -> list[tuple[int, Any]]:
-    paths = sorted((folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
-    return [(int(path.name[:4]), path) for path in paths]
 
 
 def _read(version: int, name: str, text: str) -> SchemaMigration:
@@ -227,11 +224,7 @@ def steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = Fals
         yield _function(path, schema)
     yield fixed("locks", schema)
     ours = known()
-    yield compose.SQL(text_of("finish")).format(
-        schema=compose.Identifier(schema),
-        version=compose.Literal(str(ours.newest)),
-        breaking=compose.Literal(str(ours.breaking)),
-    )
+    yield fixed("finish", schema, version=str(ours.newest), breaking=str(ours.breaking))
     yield from grants.steps(schema, roles)
 
 
@@ -239,37 +232,25 @@ def _function(path: Path, schema: str) -> compose.Composed:
     return composed(path.read_text(encoding="utf-8"), schema)
 
 
-def fixed(name: str, schema: str) -> compose.Composed:
-    return composed(text_of(name), schema)
-
-
-def text_of(name: str) -> str:
-    return (folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
+def fixed(name: str, schema: str, /, **values: object) -> compose.Composed:
+    """A text of `sql/migrations` that is no migration, with these values as literals."""
+    text = (folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
+    return composed(text, schema, **{key: compose.Literal(value) for key, value in values.items()})
 
 
 def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
     """The version of `schema`; None if it does not exist or holds nothing of ours."""
     if not is_there(conn, schema):
         return None
-    with OwnCursor(conn) as cursor:
-        try:
-            row = cursor.execute(query("migrate_versions", schema), {}).fetchone()
-            newest, breaking, inbox_only = row or (None, None, False)
-        except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
-            newest, breaking, inbox_only = None, None, False
+    try:
+        ((newest, breaking, inbox_only),) = own_rows(conn, "migrate_versions", schema) or [(None, None, False)]
+    except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
+        newest, breaking, inbox_only = None, None, False
     if newest is None or breaking is None:
         raise PassingSchemaError(
             f"schema {schema!r} has a table meta that partbox did not make: choose another schema name"
         )
     return Version(newest, breaking, inbox_only)
-
-
-def _refuse_newer(version: Version, schema: str) -> None:
-    if version.newest > known().newest:
-        raise SchemaError(
-            f"schema {schema!r} is at version {version.newest}, newer than this program, which knows "
-            f"{known().newest}: upgrade partbox; nothing was changed"
-        )
 
 
 def _refuse_older(version: Version, schema: str) -> None:
@@ -311,11 +292,9 @@ def check_name(schema: str) -> None:
 
 def is_there(conn: psycopg.Connection[Any], schema: str) -> bool:
     """True if `schema` has a table meta, of partbox or of somebody else."""
-    with OwnCursor(conn) as cursor:
-        return cursor.execute(query("migrate_found", schema), {}).fetchone() != (False,)
+    return own_rows(conn, "migrate_found", schema) != [(False,)]
 
 
 def subscriptions(conn: psycopg.Connection[Any], schema: str) -> list[str]:
     """The names of all subscriptions; none of a writer-only outbox."""
-    with OwnCursor(conn) as cursor:
-        return [name for (name,) in cursor.execute(query("stats_subscriptions", schema), {})]
+    return [name for (name,) in own_rows(conn, "stats_subscriptions", schema)]

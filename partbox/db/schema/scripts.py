@@ -25,7 +25,7 @@ def script(schema: str = "partbox", roles: Roles = NOBODY, *, since: int = 0, tr
         f"{_guard(schema, roles, since, since)};",
         *map(_text, migrate.steps(schema, Version(since, 0), roles)),
     ]
-    whole = ["begin;", *texts, "commit;"] if transaction else [*texts, _restore(schema)]
+    whole = ["begin;", *texts, "commit;"] if transaction else [*texts, _text(migrate.fixed("restore", schema))]
     return "\n\n".join(whole) + "\n"
 
 
@@ -39,7 +39,7 @@ def statements(schema: str = "partbox", roles: Roles = NOBODY) -> list[str]:
         _guard(schema, roles, 0, newest.version),
         *(_pending(schema, each) for each in migrate.migrations()),
         *(_as_one(step) for step in rest),
-        _as_one(compose.SQL(_restore(schema))),
+        _as_one(migrate.fixed("restore", schema)),
     ]
 
 
@@ -53,42 +53,22 @@ def _check(schema: str, roles: Roles, since: int = 0) -> None:
 
 
 def _guard(schema: str, roles: Roles, least: int, most: int) -> str:
-    body = compose.SQL(migrate.text_of("guard")).format(
-        schema=compose.Identifier(schema),
-        schema_name=compose.Literal(schema),
-        least=compose.Literal(least),
-        most=compose.Literal(most),
-        baseline=compose.Literal(migrate.migrations()[0].version),
-        publishers=compose.Literal(list(roles.publishers)),
-        workers=compose.Literal(list(roles.workers)),
-    )
-    return _do(body)
+    baseline = migrate.migrations()[0].version
+    named = {"publishers": list(roles.publishers), "workers": list(roles.workers)}
+    return _do(migrate.fixed("guard", schema, least=least, most=most, baseline=baseline, **named))
 
 
 def _pending(schema: str, migration: migrate.SchemaMigration) -> str:
-    body = compose.SQL(migrate.text_of("pending")).format(
-        schema=compose.Identifier(schema),
-        schema_name=compose.Literal(schema),
-        version=compose.Literal(migration.version),
-        text=_literal(composed(migration.text, schema)),
-    )
-    return _do(body)
+    text = _text(composed(migration.text, schema))
+    return _do(migrate.fixed("pending", schema, version=migration.version, text=text))
 
 
 def _as_one(step: compose.Composable) -> str:
-    return _do(compose.SQL("begin execute {}; end").format(_literal(step)))
+    return _do(compose.SQL("begin execute {}; end").format(_text(step)))
 
 
 def _do(body: compose.Composable) -> str:
-    return compose.SQL("do {}").format(_literal(body)).as_string(DEFAULTS)
-
-
-def _literal(text: compose.Composable) -> compose.Literal:
-    return compose.Literal(_text(text))
-
-
-def _restore(schema: str) -> str:
-    return _text(migrate.fixed("restore", schema))
+    return compose.SQL("do {}").format(_text(body)).as_string(DEFAULTS)
 
 
 def _text(step: compose.Composable) -> str:
