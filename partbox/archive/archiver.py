@@ -37,14 +37,6 @@ class Archived:
         return f"{counted(self.records, 'record')} in {counted(self.files, 'file')} of {size(self.size)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """All that is due by now: what is older than `retain` (s), and all up to `needed` whatever its age."""
-
-    retain: float
-    needed: int
-
-
 def archive(
     conn: Connection[Any],
     dsn: Callable[[], str],
@@ -64,17 +56,17 @@ def archive(
     """
     if settings.archive is None:
         return Archived()
-    schema, due = settings.schema_name, Due(settings.retain_done, needed)
+    schema = settings.schema_name
     if not is_kept(conn, settings):
         try:
             place_of(settings.archive).probe()
         except PartboxError as error:
             return Archived(problem=str(error))
         steps.begin(conn, schema)
-    if not _is_due(conn, schema, due, LATER if patient else 1.0):
+    if not _is_due(conn, settings, needed, LATER if patient else 1.0):
         return Archived()
     upto = steps.settle(conn, schema)
-    work = _Work(conn, schema, due, upto, stopped, progress)
+    work = _Work(conn, settings, needed, upto, stopped, progress)
     with (
         connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox archive") as other,
         steps.alone(other, schema) as alone,
@@ -98,21 +90,21 @@ def waiting(conn: Connection[Any], settings: Settings, needed: int) -> int:
     return steps.count(conn, settings.schema_name, after, steps.LAST, needed, settings.retain_done)
 
 
-def _is_due(conn: Connection[Any], schema: str, due: Due, factor: float) -> bool:
-    archived = steps.state(conn, schema).archived or 0
-    if archived < due.needed:
+def _is_due(conn: Connection[Any], settings: Settings, needed: int, factor: float) -> bool:
+    archived = steps.state(conn, settings.schema_name).archived or 0
+    if archived < needed:
         return True
-    age = steps.oldest(conn, schema, archived)
-    return age is not None and age > factor * due.retain
+    age = steps.oldest(conn, settings.schema_name, archived)
+    return age is not None and age > factor * settings.retain_done
 
 
 @dataclass(slots=True)
 class _Work:
-    """One run: files, one after the other, up to what is due and settled."""
+    """One run: files, one after the other, of all that has expired or is up to `needed`, and settled: up to `upto`."""
 
     conn: Connection[Any]
-    schema: str
-    due: Due
+    settings: Settings
+    needed: int
     upto: int
     stopped: Callable[[], bool]
     progress: Callable[[Archived], None]
@@ -120,7 +112,7 @@ class _Work:
     over: bool = False
 
     def run(self, place: Place) -> Archived:
-        after = steps.state(self.conn, self.schema).archived
+        after = steps.state(self.conn, self.settings.schema_name).archived
         while after is not None and not self.over:
             after = self._file(place, after)
         return self.done
@@ -137,7 +129,7 @@ class _Work:
                 self.over = True
                 return after
             kept = part.keep()
-        steps.done(self.conn, self.schema, after)
+        steps.done(self.conn, self.settings.schema_name, after)
         self.done = Archived(self.done.records + part.records, self.done.files + 1, self.done.size + kept)
         self.progress(self.done)
         return after
@@ -151,8 +143,9 @@ class _Work:
         if self.stopped():
             self.over = True
             return []
-        rows = steps.rows(self.conn, self.schema, after, self.upto, self.due.retain, MOST, BYTES)
-        due = [place for place, row in enumerate(rows, 1) if row.expired or row.id <= self.due.needed]
+        schema, retain = self.settings.schema_name, self.settings.retain_done
+        rows = steps.rows(self.conn, schema, after, self.upto, retain, MOST, BYTES)
+        due = [place for place, row in enumerate(rows, 1) if row.expired or row.id <= self.needed]
         taken = due[-1] if due else 0
         self.over = taken < len(rows) or not rows
         return rows[:taken]

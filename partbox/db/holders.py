@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 from psycopg import Connection
 
 from partbox.db.sql import own_rows
-from partbox.text.wording import age, in_short
-
-NAMED = 5
+from partbox.text.wording import age, in_short, several
 
 
 class Holding(NamedTuple):
@@ -29,9 +27,7 @@ def described(found: Sequence[Holding]) -> str:
     """The transactions that are waited for, in words for people, with the verb."""
     if not found:
         return "a transaction that has published, or locked a cursor, is"
-    names = [_who(each) for each in found[:NAMED]]
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"{', '.join(names)}{more} {'is' if len(found) == 1 else 'are'}"
+    return f"{several([*map(_who, found)])} {'is' if len(found) == 1 else 'are'}"
 
 
 def _who(each: Holding) -> str:

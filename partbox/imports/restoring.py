@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from psycopg import Connection, DataError
 
-from partbox.archive.source import Entry, Source
+from partbox.archive.files import Entry, Source
 from partbox.db.operator import imports as steps
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session

@@ -22,13 +22,12 @@ from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
 from partbox.settings import Settings
-from partbox.text.wording import counted, in_short
+from partbox.text.wording import counted, in_short, several
 
 log = logging.getLogger("partbox.commands")
 
 LOOK = 0.05  # seconds between two looks at heartbeats
 REST = 1.0  # seconds in which publishers go on, between two attempts to shut them out
-NAMED = 5
 
 Progress = Callable[[str], None]
 """Called with what is waited for, when that changes."""
@@ -115,6 +114,4 @@ def _refusal(problem: Problem, schema: str) -> str:
 
 
 def _named(found: Sequence[Known]) -> str:
-    names = [f"{in_short(each.node, 60)} {each.pid}" for each in found[:NAMED]]
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"{len(found):,} process{'' if len(found) == 1 else 'es'} ({', '.join(names)}{more})"
+    return f"{counted(len(found), 'process')} ({several([f'{in_short(each.node, 60)} {each.pid}' for each in found])})"

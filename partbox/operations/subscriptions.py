@@ -27,12 +27,11 @@ from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError, Moment, ReplayPosition
 from partbox.operations.session import OperatorVerbs
 from partbox.protocol.burial import Silence
-from partbox.text.wording import command, counted
+from partbox.text.wording import command, counted, several
 
 log = logging.getLogger("partbox.commands")
 
 LOOK = 0.05  # seconds between two checks of the holders
-NAMED = 5
 TIMEOUT = 60.0
 
 Progress = Callable[[Sequence[Holder]], None]
@@ -56,9 +55,7 @@ class Left(NamedTuple):
 
 def described(left: Sequence[Holder]) -> str:
     """The holders, in words for people."""
-    names = [f"{each.node} {each.pid}" if each.node else "a dead process" for each in left]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    return several([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
 
 
 Found = list[Subscription]

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+from partbox.text.wording import several
+
 MOST = 8  # names that are listed
 
 
@@ -29,5 +31,4 @@ def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """ "'a', 'b' and 3 more"."""
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(map(repr, names[:MOST])) + more
+    return several([*map(repr, names)], MOST)

@@ -18,6 +18,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
+def several(names: Sequence[str], most: int = 5) -> str:
+    """ "a, b, c, d, e and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def size(count: int) -> str:
     """Bytes as people say them: "812 B", "64 kB", "3.4 GB"; a kB is 1,024 bytes, as PostgreSQL has it."""
     amount, unit = float(count), "B"

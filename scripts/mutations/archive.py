@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 HOLDS = "sql/functions/segment_holds.sql"
 RECORDS = "sql/functions/purge_records.sql"
 ARCHIVER = "partbox/archive/archiver.py"
-DIRECTORY = "partbox/archive/directory.py"
+DIRECTORY = "partbox/archive/place.py"
 STEPS = "partbox/db/operator/archive.py"
 FIRST = "tests/db/archive/test_archived_first.py"
 COMMANDS = "tests/cli/test_archive_commands.py"
@@ -41,8 +41,8 @@ MUTATIONS = (
         "archive-noted-before-it-is-there",
         "What is noted may go, so the file comes first.",
         ARCHIVER,
-        "            kept = part.keep()\n        steps.done(self.conn, self.schema, after)\n",
-        "            steps.done(self.conn, self.schema, after)\n            kept = part.keep()\n",
+        "            kept = part.keep()\n        steps.done(self.conn, self.settings.schema_name, after)\n",
+        "            steps.done(self.conn, self.settings.schema_name, after)\n            kept = part.keep()\n",
         (f"{FIRST}::test_an_archive_without_room_leaves_the_log_and_is_tried_again",),
     ),
     Mutation(

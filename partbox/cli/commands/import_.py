@@ -11,7 +11,7 @@ import psycopg
 import typer
 from rich.console import Console
 
-from partbox.archive.source import source_of
+from partbox.archive.files import source_of
 from partbox.cli.shell.flags import database
 from partbox.cli.shell.options import OutboxOptions, bundled, flag, option
 from partbox.cli.shell.output import in_one_line, printable

@@ -1,7 +1,7 @@
 """The traffic of the sinks of a process, as stored in its row of `instance`: an array with an object for each sink."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +9,8 @@ import orjson
 from psycopg import Connection
 
 from partbox.db.sql import query
+
+COUNTS = ("sent", "in_flight", "retries", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +48,12 @@ def noted(said: list[dict[str, Any]] | None) -> tuple[Traffic, ...]:
 
 def together(traffic: Iterable[Traffic]) -> list[Traffic]:
     """One for each sink of several processes: sums, and the error that has lasted the longest; failing ones first."""
-    found: dict[str, Traffic] = {}
+    found: dict[str, list[Traffic]] = {}
     for each in traffic:
-        before = found.get(each.sink)
-        found[each.sink] = each if before is None else _sum(before, each)
-    return sorted(found.values(), key=lambda each: (each.error is None, each.sink))
+        found.setdefault(each.sink, []).append(each)
+    return sorted(map(_sum, found.values()), key=lambda each: (each.error is None, each.sink))
 
 
-def _sum(one: Traffic, two: Traffic) -> Traffic:
-    worse = max(one, two, key=lambda each: each.failing or 0.0)
-    return Traffic(
-        one.sink,
-        one.sent + two.sent,
-        one.in_flight + two.in_flight,
-        one.retries + two.retries,
-        one.seconds + two.seconds,
-        worse.error,
-        worse.failing,
-    )
+def _sum(several: list[Traffic]) -> Traffic:
+    worst = max(several, key=lambda each: each.failing or 0.0)
+    return replace(worst, **{name: sum(getattr(each, name) for each in several) for name in COUNTS})

@@ -120,7 +120,10 @@ class CachedOverview:
             if self._answer is None or self._clock() >= self._until:
                 began = self._clock()
                 self._answer = self._read()
-                self._until = self._clock() + self._lasts(began)
+                ended = self._clock()
+                # A failure is kept for the shortest time.
+                lasts = SHARE * (ended - began) if isinstance(self._answer, Overview) else 0.0
+                self._until = ended + max(self._fresh, lasts)
             answer = self._answer
         if isinstance(answer, Overview):
             return answer
@@ -139,11 +142,6 @@ class CachedOverview:
         """Close the connection for good; a look that takes longer closes it when it ends."""
         self._kept.close()
         self._until = 0.0  # without the lock, which such a look holds
-
-    def _lasts(self, began: float) -> float:
-        """The seconds for which the answer of a look that began then is kept: shortest for a failure."""
-        took = self._clock() - began
-        return max(self._fresh, SHARE * took) if isinstance(self._answer, Overview) else self._fresh
 
     def _read(self) -> Overview | psycopg.Error | PartboxError:
         try:

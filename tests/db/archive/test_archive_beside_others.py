@@ -12,7 +12,7 @@ from roles import Cast
 from waiting import eventually
 
 from partbox.archive.errors import ZSTD, library
-from partbox.archive.source import source_of
+from partbox.archive.files import source_of
 from partbox.imports import WantedEvents, restore
 from partbox.operations.purge import purge
 from partbox.settings import load

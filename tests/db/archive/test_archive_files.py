@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from partbox.archive import files
-from partbox.archive.directory import Directory
 from partbox.archive.errors import ZSTD, library
+from partbox.archive.place import Directory
 from partbox.errors import PartboxError, SettingsError
 
 LINES = [f'{{"id":{n},"payload":"{n * n}, für {n}"}}'.encode() for n in range(1, 40)]

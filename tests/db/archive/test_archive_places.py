@@ -11,8 +11,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 from purgeable import Planted, many
 
+from partbox.archive.files import source_of
 from partbox.archive.place import place_of
-from partbox.archive.source import source_of
 from partbox.errors import PartboxError, SettingsError
 from partbox.imports import WantedEvents, restore
 from partbox.operations.purge import Purged
