@@ -121,14 +121,7 @@ def only(conn: Connection[Any], name: str, schema: str, **values: object) -> tup
     return rows(conn, name, schema, **values)[0]
 
 
-def template(name: str) -> compose.SQL:
-    """The named query as it stands, for one that names more than the schema, to be executed with parameters.
-
-    Its parts must have gone through `escaped`.
-    """
-    return compose.SQL(_texts()[name])
-
-
-def escaped(part: compose.Composable) -> compose.Composable:
-    """`part` of a query that is executed with parameters: a % in it is doubled."""
-    return compose.SQL(part.as_string(DEFAULTS).replace("%", "%%"))
+def filled(name: str, schema: str, **parts: compose.Composable) -> bytes:
+    """The named query for one that names more than the schema, to be executed with parameters."""
+    put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}
+    return _composed(_texts()[name], {**_named(schema, "%%"), **put}).as_bytes(DEFAULTS)

@@ -86,10 +86,6 @@ class Imported:
         """True if every row that had been written before it began is imported or done."""
         return self.complete and not self.bad and not self.writers
 
-    def count(self, batch: list[ImportRow]) -> None:
-        self.pending += sum(each.failed is None for each in batch)
-        self.dead += sum(each.failed is not None for each in batch)
-
 
 def import_rows(
     dsn: Callable[[], str],
@@ -182,7 +178,9 @@ class _Pass:
             with self.writer.transaction():
                 self._note([each.key for each in batch])
                 self._publish(batch)
-        self.sofar.count(batch)
+        dead = sum(each.failed is not None for each in batch)
+        self.sofar.dead += dead
+        self.sofar.pending += len(batch) - dead
         self.progress(self.sofar)
 
     def _note(self, keys: list[str]) -> None:

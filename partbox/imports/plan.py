@@ -82,6 +82,7 @@ class ImportPlan:
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
         parts: dict[str, compose.Composable] = {slot: self._slot(slot, table) for slot in SLOTS}
+        parts["table"] = compose.Identifier(table.schema, table.relation)
         parts["status"] = _NULL if self.status is None else _identifier(table, self.status)
         parts["key"] = _listed(table, keys)
         parts["order"] = _listed(table, self.order or _rising(table, keys))

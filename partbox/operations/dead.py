@@ -15,7 +15,7 @@ from partbox.operations.session import OperatorVerbs
 from partbox.text.wording import counted
 
 DONE = {"replay": "replayed", "discard": "discarded"}
-MEANWHILE = "later events of their aggregates may have been delivered meanwhile"
+AFTER = {"replay": "; later events of their aggregates may have been delivered meanwhile", "discard": ""}
 
 Kind = str | Enum | None
 Records = list[DeadRecord]
@@ -90,13 +90,7 @@ class DeadRecords(OperatorVerbs):
 
         Its last error is kept. Later events of the aggregate may have been delivered since it died.
         """
-        with self._session(subscription) as conn:
-            record_id = self._record(conn, subscription, id)
-            if not dead.replay(conn, self._schema, subscription, [record_id]):
-                self._refuse(conn, subscription, record_id)
-        text = "replayed dead record %d of subscription %r; %s"
-        self._log("replay", subscription, text, record_id, subscription, MEANWHILE)
-        return 1
+        return self._one("replay", dead.replay, id, subscription)
 
     def replay_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
@@ -111,12 +105,7 @@ class DeadRecords(OperatorVerbs):
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
         """Give up a dead record for good: it is never delivered, and what it blocked goes on: 1."""
-        with self._session(subscription) as conn:
-            record_id = self._record(conn, subscription, id)
-            if not dead.discard(conn, self._schema, subscription, [record_id]):
-                self._refuse(conn, subscription, record_id)
-        self._log("discard", subscription, "discarded dead record %d of subscription %r", record_id, subscription)
-        return 1
+        return self._one("discard", dead.discard, id, subscription)
 
     def discard_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
@@ -134,6 +123,16 @@ class DeadRecords(OperatorVerbs):
         with self._session(subscription) as conn:
             yield conn, self._schema, subscription, dead.resolved(conn, self._schema, filters)
 
+    def _one(self, what: str, act: Act, id: arguments.Id, subscription: str) -> int:
+        """`act` on one record; returns 1, or raises PartboxError."""
+        with self._session(subscription) as conn:
+            record_id = self._record(conn, subscription, id)
+            if not act(conn, self._schema, subscription, [record_id]):
+                self._refuse(conn, subscription, record_id)
+        text = "%s dead record %d of subscription %r%s"
+        self._log(what, subscription, text, DONE[what], record_id, subscription, AFTER[what])
+        return 1
+
     def _bulk(self, what: str, act: Act, event_type: Kind, choice: DeadChoice, progress: Progress | None) -> int:
         """`act` on chunk after chunk, logged also where it ends early."""
         with self._chosen(event_type, choice) as chosen:
@@ -146,9 +145,8 @@ class DeadRecords(OperatorVerbs):
                     if progress is not None:
                         progress(done, total)
             finally:
-                note = f"; {MEANWHILE}" if act is dead.replay else ""
                 text, of = "%s %d of %s of subscription %r%s%s", counted(total, "dead record")
-                self._log(f"{what} --all", subscription, text, DONE[what], done, of, subscription, filters, note)
+                self._log(f"{what} --all", subscription, text, DONE[what], done, of, subscription, filters, AFTER[what])
         return done
 
     def _record(self, conn: Connection[Any], subscription: str, id: arguments.Id) -> int:

@@ -105,18 +105,17 @@ class Subscriptions(OperatorVerbs):
 
         What is published meanwhile waits in the log.
         """
-        with self._session(name) as conn:
-            changed = bool(subscriptions.pause(conn, self._schema, name))
-        if changed:
-            self._log("pause", name, "paused subscription %r", name)
-        return changed
+        return self._switch("pause", subscriptions.pause, name)
 
     def resume(self, name: str) -> bool:
         """Deliver again, from where it stood still; False if it was not paused. Workers notice within a heartbeat."""
+        return self._switch("resume", subscriptions.resume, name)
+
+    def _switch(self, verb: str, act: Callable[[Connection[Any], str, str], bool | None], name: str) -> bool:
         with self._session(name) as conn:
-            changed = bool(subscriptions.resume(conn, self._schema, name))
+            changed = bool(act(conn, self._schema, name))
         if changed:
-            self._log("resume", name, "resumed subscription %r", name)
+            self._log(verb, name, f"{verb}d subscription %r", name)
         return changed
 
     def replay(

@@ -44,7 +44,7 @@ class Watch(NamedTuple):
     late: list[Member]
 
 
-class Registration(TypedDict):
+class InstanceColumns(TypedDict):
     """The columns that all processes of a node have alike; `lease` in seconds."""
 
     subscription: str
@@ -60,7 +60,7 @@ def register(
     *,
     pids: Sequence[int],
     supervisor: UUID | None = None,
-    **columns: Unpack[Registration],
+    **columns: Unpack[InstanceColumns],
 ) -> dict[int, UUID]:
     """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
     found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from psycopg import Connection, IsolationLevel, errors
 from psycopg import sql as compose
+from psycopg.rows import args_row
 
 from partbox.db import sql
 from partbox.db.deadline import allowing
-from partbox.db.sql import escaped, query, template
-from partbox.db.type_conversion import DEFAULTS
+from partbox.db.sql import filled, query
 from partbox.errors import PartboxError
 
 FETCH = 100
@@ -87,7 +87,7 @@ class Failed(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The parts of a table that are read, as SQL: each slot by its name, `status`, `key`, `order` and `where`."""
+    """The parts of a table that are read, as SQL: each slot by its name, `table`, `status`, `key`, `order`, `where`."""
 
     table: SourceTable
     parts: Mapping[str, compose.Composable]
@@ -131,7 +131,7 @@ def reading(conn: Connection[Any], schema: str, source: str) -> Iterator[bool]:
 def counts(conn: Connection[Any], schema: str, choice: Choice) -> dict[str, tuple[int, int]]:
     """The number of rows by status, and how many of them are imported."""
     values = {"source": choice.table.name}
-    rows = conn.execute(_filled("import_counts", schema, choice), values).fetchall()
+    rows = conn.execute(filled("import_counts", schema, **choice.parts), values).fetchall()
     return {status: (number, imported) for status, number, imported in rows}
 
 
@@ -140,11 +140,10 @@ def rows(
 ) -> Iterator[Found]:
     """The rows with these statuses that are not imported, in order; of an error, `error` characters."""
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
-    with conn.cursor(name="partbox_import", binary=True) as cursor:
+    with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(Found)) as cursor:
         cursor.itersize = FETCH
-        cursor.execute(_filled("import_rows", schema, choice), values)
-        for row in cursor:
-            yield Found(*row)
+        cursor.execute(filled("import_rows", schema, **choice.parts), values)
+        yield from cursor
 
 
 def note(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
@@ -175,9 +174,3 @@ def bury(conn: Connection[Any], schema: str, failed: Sequence[Failed], after: in
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}
     conn.execute(query("import_dead", schema), values)
-
-
-def _filled(name: str, schema: str, choice: Choice) -> bytes:
-    source = compose.Identifier(choice.table.schema, choice.table.relation)
-    parts = {"schema": compose.Identifier(schema), "table": source, **choice.parts}
-    return template(name).format(**{slot: escaped(part) for slot, part in parts.items()}).as_bytes(DEFAULTS)
