@@ -29,6 +29,12 @@ log = logging.getLogger("partbox.commands")
 LOOK = 0.05  # seconds between two looks at heartbeats
 REST = 1.0  # seconds in which publishers go on, between two attempts to shut them out
 
+REFUSALS: dict[Problem, str] = {
+    "healthy": "schema {!r} is healthy: its cursors are those of this cluster, and workers start; nothing was changed "
+    "(--force rebases it all the same)",
+    "workers": "a worker has come to life on schema {!r} meanwhile, and nothing was changed: stop it and repeat this",
+}
+
 Progress = Callable[[str], None]
 """Called with what is waited for, when that changes."""
 
@@ -58,7 +64,7 @@ def rebase(
         dead = _silent(conn, schema, progress)
         done = _attempts(conn, schema, dead, force, patience, progress)
     if isinstance(done, str):
-        raise PartboxError(_refusal(done, schema))
+        raise PartboxError(REFUSALS[done].format(schema))
     text, of = "schema %r is rebased: %s, %s parked", counted(len(done.subscriptions), "subscription")
     late = counted(sum(each.parked for each in done.subscriptions), "late record")
     log_event(log, "command", text, schema, of, late, command="rebase")
@@ -101,16 +107,7 @@ def _silent(conn: Connection[Any], schema: str, progress: Progress) -> dict[UUID
 
 def _refuse_healthy(conn: Connection[Any], schema: str, force: bool) -> None:
     if not force and steps.healthy(conn, schema):
-        raise PartboxError(_refusal("healthy", schema))
-
-
-def _refusal(problem: Problem, schema: str) -> str:
-    if problem == "healthy":
-        return (
-            f"schema {schema!r} is healthy: its cursors are those of this cluster, and workers start; nothing was "
-            "changed (--force rebases it all the same)"
-        )
-    return f"a worker has come to life on schema {schema!r} meanwhile, and nothing was changed: stop it and repeat this"
+        raise PartboxError(REFUSALS["healthy"].format(schema))
 
 
 def _named(found: Sequence[Known]) -> str:
