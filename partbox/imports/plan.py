@@ -3,7 +3,7 @@
 It is checked twice: by itself, and against the columns that the table has.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
@@ -37,11 +37,11 @@ class ImportPlan:
     columns: Mapping[str, str]
     constants: Mapping[str, str] = field(default_factory=dict)
     status: str | None = None
-    pending: Sequence[str] = ()
-    failed: Sequence[str] = ()
-    done: Sequence[str] = ()
-    key: Sequence[str] = ()
-    order: Sequence[str] = ()
+    pending: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
     where: str | None = None
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class ImportPlan:
             raise PartboxError(f"status {twice[0]!r} is named twice: keep one of them")
 
     @property
-    def imported(self) -> Sequence[str]:
+    def imported(self) -> tuple[str, ...]:
         """The statuses whose rows become pending records."""
         return self.pending if self.status is not None else (NO_STATUS,)
 
@@ -136,7 +136,7 @@ def _listed(table: SourceTable, names: Iterable[str]) -> compose.Composable:
     return compose.SQL(", ").join([_identifier(table, name) for name in names])
 
 
-def _rising(table: SourceTable, keys: Sequence[str]) -> Sequence[str]:
+def _rising(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
     """The key, if rows that were written later have a higher one: a number may, a UUID or a text does not tell."""
     if len(keys) == 1 and _column(table, keys[0]).whole:
         return keys

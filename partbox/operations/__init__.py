@@ -124,5 +124,6 @@ class Operations:
         """
         from partbox.imports import ImportPlan, import_rows
 
-        plan = ImportPlan(table, columns, constants or {}, status, pending, failed, done, key, order, where)
+        statuses = tuple(pending), tuple(failed), tuple(done)
+        plan = ImportPlan(table, columns, constants or {}, status, *statuses, tuple(key), tuple(order), where)
         return import_rows(lambda: self.dsn, self.settings, plan, dry_run=dry_run, skip_bad=skip_bad)
