@@ -17,7 +17,7 @@ from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.http.address import Address
 from partbox.http.server import HttpServer
-from partbox.observe.health.siblings import Siblings
+from partbox.observe.health.health import Siblings
 from partbox.settings import Settings
 
 __all__ = ["Access", "access", "from_roster", "pages", "routes", "standalone"]

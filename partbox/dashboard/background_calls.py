@@ -45,13 +45,12 @@ class SingleFlight:
     Keeps answers by their question; lives in one event loop. Failures are not kept.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._asked: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def ask(self, work: Callable[..., Any], *arguments: object) -> Any:
         """The result of `work(*arguments)` in the background, or that of a call under way or younger than FRESH."""
-        question, now = (work, repr(arguments)), self._clock()
+        question, now = (work, repr(arguments)), time.monotonic()
         self._asked = {key: kept for key, kept in self._asked.items() if now - kept[0] < FRESH or not kept[1].done()}
         if question not in self._asked:
             self._asked[question] = (now, asyncio.create_task(in_background(lambda: work(*arguments))))

@@ -26,7 +26,7 @@ from partbox.dashboard.process_labels import ProcessLabels, own
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.errors import PartboxError
-from partbox.observe.health.siblings import Siblings
+from partbox.observe.health.health import Siblings
 from partbox.observe.logs.log_event import log_event
 from partbox.operations.stats import Pace, Rates
 
@@ -70,7 +70,6 @@ class Feed:
         glance: CachedOverview,
         schema: str,
         labels: Callable[[], ProcessLabels] = own,
-        clock: Callable[[], float] = time.monotonic,
         diagnosis: Diagnosis | None = None,
         siblings: Siblings = tuple,
     ) -> None:
@@ -79,7 +78,6 @@ class Feed:
         self._schema = schema
         self._diagnosis = diagnosis
         self._labels = labels
-        self._clock = clock
         self._pace = Pace()
         self._views: dict[str, _SubscriptionView] = {}
         self._overview: Overview | None = None
@@ -103,7 +101,7 @@ class Feed:
     @property
     def fresh(self) -> bool:
         """True if it has looked just now; else wait for the next turn."""
-        return self._looked_at is not None and self._clock() - self._looked_at < 2 * EVERY
+        return self._looked_at is not None and time.monotonic() - self._looked_at < 2 * EVERY
 
     async def turn(self, stopping: asyncio.Event) -> None:
         """Wait for the next look, or until `stopping`."""
@@ -163,7 +161,7 @@ class Feed:
             if not isinstance(error, psycopg.Error | PartboxError):  # our fault: no viewer waits for ever
                 log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
             self._error = error_text(error)
-        self._looked_at = self._clock()
+        self._looked_at = time.monotonic()
 
     def _update_views(self, overview: Overview) -> None:
         self._overview = overview

@@ -9,15 +9,7 @@ from prometheus_client.registry import Collector
 
 from partbox.observe.health.database_probe import DatabaseProbe, ProbeResult
 from partbox.observe.health.vitals import MonitoredSupervisor
-from partbox.observe.metrics.families import (
-    LabelledOverview,
-    LabelledReading,
-    Labels,
-    family,
-    of_database,
-    of_processes,
-    text,
-)
+from partbox.observe.metrics import families
 from partbox.observe.metrics.table import BY_NAME
 
 PATIENCE = 3.0  # seconds that a scrape waits for all databases together
@@ -32,7 +24,7 @@ class NodeCollector(Collector):
     def __init__(self, prefix: str, watched: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
         self._watched = watched
-        self._extra: Labels = ("database",) if len(watched) > 1 else ()
+        self._extra: families.Labels = ("database",) if len(watched) > 1 else ()
 
     def describe(self) -> list[Family]:
         """Nothing, so that registering need not collect."""
@@ -40,22 +32,24 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         began = time.monotonic()
-        labels: list[Labels] = [(text(each.database),) if self._extra else () for each in self._watched]
+        labels: list[families.Labels] = [
+            (families.text(each.database),) if self._extra else () for each in self._watched
+        ]
         asked = [each.probe.request() for each in self._watched]
         reads = [
-            LabelledReading((*its, text(each.subscription)), each.meters.reading())
+            families.LabelledReading((*its, families.text(each.subscription)), each.meters.reading())
             for its, each in zip(labels, self._watched, strict=True)
         ]
-        yield from of_processes(self._prefix, reads, self._extra)
-        up, seen = family(self._prefix, BY_NAME["database_up"], self._extra), []
+        yield from families.of_processes(self._prefix, reads, self._extra)
+        up, seen = families.family(self._prefix, BY_NAME["database_up"], self._extra), []
         for its, each, since in zip(labels, self._watched, asked, strict=True):
             result = _shown(each.probe, each.probe.wait(since, began + PATIENCE - time.monotonic()))
             up.add_metric(its, result is not None and result.up)  # type: ignore[attr-defined]
             if result is not None and result.overview is not None:
-                seen.append(LabelledOverview(its, result.overview, each.instances()))
-        yield from of_database(self._prefix, seen, self._extra)
+                seen.append(families.LabelledOverview(its, result.overview, each.instances()))
+        yield from families.of_database(self._prefix, seen, self._extra)
         yield up
-        scrape = family(self._prefix, BY_NAME["scrape_seconds"])
+        scrape = families.family(self._prefix, BY_NAME["scrape_seconds"])
         scrape.add_metric([], time.monotonic() - began)  # type: ignore[attr-defined]
         yield scrape
 

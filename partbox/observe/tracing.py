@@ -131,11 +131,7 @@ class Tracing(Observer):
     def released(self, partition: int) -> None:
         self._open_polls.drop(partition)
 
-    def forgotten(self, partition: int) -> None:
-        self._open_polls.drop(partition)
-
-    def lost(self, partition: int) -> None:
-        self._open_polls.drop(partition)
+    forgotten = lost = released
 
     def loaded(self, load: Load) -> None:
         self._open_polls.end_stale(load.records)

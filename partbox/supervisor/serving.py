@@ -11,7 +11,7 @@ from partbox.http.address import Address, address
 from partbox.http.hosts import names
 from partbox.http.server import HttpServer, check_installed
 from partbox.observe.health.database_probe import DatabaseProbe
-from partbox.observe.health.siblings import Siblings, folder, siblings
+from partbox.observe.health.health import Siblings, folder, siblings
 from partbox.observe.health.vitals import MonitoredSupervisor
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters

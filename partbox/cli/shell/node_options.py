@@ -12,7 +12,7 @@ from partbox.cli.shell.options import Schema, flag, option
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import SettingsError
 from partbox.http.address import Address
-from partbox.observe.health.siblings import Siblings
+from partbox.observe.health.health import Siblings
 from partbox.observe.logs.setup import configure, level_said
 from partbox.supervisor.nodes import Nodes  # before an application is imported, which may change imports
 

@@ -6,8 +6,9 @@ handlers are no reason to restart. It is ready while it holds its lease and ever
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from partbox.db.inspect.stats import Cluster, Overview
@@ -19,6 +20,7 @@ SILENT = 4  # leases: a supervisor replaces a silent process after three
 UNOWNED = 2  # leases
 STALE = (1.0, 1)  # seconds, leases: a process that could not read or save for the longer of the two does not work
 PATIENCE = 2.0  # seconds that a probe of readiness waits for the databases
+FOLDER = "databases"  # of the pages of all databases but the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +207,33 @@ def _backlog(watched: MonitoredSupervisor, result: ProbeResult | None) -> dict[s
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(float(value), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """One database. `href`: the link to its page; `trouble`: the reason that this node cannot work for it now."""
+
+    name: str
+    href: str
+    here: bool
+    trouble: str | None
+
+
+Siblings = Callable[[], Sequence[Sibling]]
+
+
+def folder(place: int) -> str:
+    """The path of the page of the database at this place; the first is at the address itself."""
+    return f"{FOLDER}/{place + 1}/" if place else ""
+
+
+def siblings(watched: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
+    """The databases as listed on the page of the one at `here`, itself included; empty if it is the only one."""
+    if len(watched) < 2:
+        return ()
+    up = "../../" if here else "./"
+    vitals = [each.vitals() for each in watched]
+    return [
+        Sibling(each.database, f"{up}{folder(place)}", place == here, next(chain(deadly(its), hindering(its)), None))
+        for place, (each, its) in enumerate(zip(watched, vitals, strict=True))
+    ]

@@ -13,8 +13,7 @@ from partbox.db.inspect.stats import Overview
 from partbox.errors import SchemaError
 from partbox.http.routes import routes
 from partbox.observe.health import health
-from partbox.observe.health.health import Health, Orphans, orphaned
-from partbox.observe.health.siblings import Sibling, siblings
+from partbox.observe.health.health import Health, Orphans, Sibling, orphaned, siblings
 from partbox.observe.metrics.docs_page import page
 
 FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
