@@ -12,21 +12,20 @@ export function toast(text, level = "good") {
   place.fade = setTimeout(() => (place.textContent = ""), level === "bad" ? 12000 : 6000);
 }
 
-// Opens with these children; resolves with the value of `close(value)`, null after Escape.
-function open(build) {
+// Opens under a heading with these children; resolves with the value of `close(value)`, null after Escape.
+function open(heading, build) {
   return new Promise((resolve) => {
     let result = null;
     const close = (value) => {
       result = value;
       dialog.close();
     };
-    dialog.replaceChildren(...build(close));
+    dialog.replaceChildren(el("h2", { id: "ask-title" }, heading), ...build(close).filter(Boolean));
     dialog.addEventListener("close", () => resolve(result), { once: true });
     dialog.showModal();
   });
 }
 
-const title = (text) => el("h2", { id: "ask-title" }, text);
 const button = (text, click, attributes = {}) => el("button", { type: "button", onclick: click, ...attributes }, text);
 const buttons = (...children) => el("div", { class: "buttons" }, ...children);
 
@@ -40,25 +39,24 @@ const onEnter = (input, go) =>
 
 // Asks for confirmation: null if refused, else true or, with a `field`, the text in it ("" if empty).
 export function confirm({ question, consequence, yes, danger = false, field = null }) {
-  return open((close) => {
+  return open(question, (close) => {
     const input = field && el("input", { autocomplete: "off", spellcheck: "false", maxlength: "500" });
     const go = () => close(input ? input.value : true);
     if (input) onEnter(input, go);
     return [
-      title(question),
       el("p", {}, consequence),
       input && el("label", { class: "field" }, field, " ", input),
       buttons(
         button("Cancel", () => close(null), { autofocus: danger && !input }),
         button(yes, go, { class: danger ? "danger" : "primary", autofocus: !danger && !input }),
       ),
-    ].filter(Boolean);
+    ];
   });
 }
 
 // Asks for a token until `check(token)` accepts it; meanwhile the dialog shows the error.
 export function askToken(why, check) {
-  return open((close) => {
+  return open("Unlock actions", (close) => {
     const input = el("input", { type: "password", autocomplete: "off", autofocus: true, "aria-label": "Token", "aria-describedby": "ask-wrong" });
     const wrong = el("p", { id: "ask-wrong", class: "wrong", role: "alert" });
     const go = async () => {
@@ -71,7 +69,6 @@ export function askToken(why, check) {
     };
     onEnter(input, go);
     return [
-      title("Unlock actions"),
       el("p", {}, why),
       el("label", { class: "field" }, "Token ", input),
       wrong,
@@ -82,13 +79,12 @@ export function askToken(why, check) {
 
 // Explains something that cannot be changed here.
 export function explain(heading, text) {
-  return open((close) => [title(heading), el("p", {}, text), buttons(button("Close", () => close(null), { autofocus: true }))]);
+  return open(heading, (close) => [el("p", {}, text), buttons(button("Close", () => close(null), { autofocus: true }))]);
 }
 
 // Shows `name: value` lines; values may be elements.
 export function details(heading, facts, actions = []) {
-  return open((close) => [
-    title(heading),
+  return open(heading, (close) => [
     el("dl", { class: "whole" }, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     buttons(
       ...actions.map(({ text, danger, value }) => button(text, () => close(value), { class: danger ? "danger" : "primary" })),
@@ -102,8 +98,8 @@ export async function withProgress(heading, work) {
   const stop = new AbortController();
   const bar = el("progress", { "aria-label": heading });
   const text = el("p", { role: "status" }, "…");
-  const closed = open((close) => [title(heading), bar, text, buttons(button("Stop", () => close(null), { autofocus: true }))]);
-  closed.then(() => stop.abort());
+  const end = (close) => button("Stop", () => close(null), { autofocus: true });
+  open(heading, (close) => [bar, text, buttons(end(close))]).then(() => stop.abort());
   try {
     return await work((done, total) => {
       bar.max = total;

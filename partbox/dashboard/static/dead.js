@@ -54,9 +54,11 @@ export class Dead extends List {
   async #filled(group, query, total) {
     if (group.records === 1) return { ...group, open: true, page: [group.newest], next: null };
     if (!this.isOpen(group.group, total)) return { ...group, open: false, page: [], next: null };
-    const { records, next } = await get("api/dead", { ...query, group: group.group, ...this.#after(group.group) });
-    if (!records.length && this.#starts(group.group).length > 1) {
-      this.#starts(group.group).pop();
+    const starts = this.#starts(group.group);
+    const after = starts.at(-1);
+    const { records, next } = await get("api/dead", { ...query, group: group.group, ...(after === null ? {} : { after }) });
+    if (!records.length && starts.length > 1) {
+      starts.pop();
       return this.#filled(group, query, total);
     }
     return { ...group, open: true, page: records, next };
@@ -74,11 +76,6 @@ export class Dead extends List {
   #starts(group) {
     if (!this.#pages.has(group)) this.#pages.set(group, [null]);
     return this.#pages.get(group);
-  }
-
-  #after(group) {
-    const after = this.#starts(group).at(-1);
-    return after === null ? {} : { after };
   }
 
   #filters() {

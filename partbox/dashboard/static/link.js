@@ -28,10 +28,10 @@ async function answer(response) {
 export const get = (path, query) =>
   fetch(`${path}?${new URLSearchParams(query)}`, { headers: headers(), cache: "no-store" }).then(answer);
 
-const order = (path, body, signal) =>
+const order = (path, body, { signal, held = token() } = {}) =>
   fetch(path, {
     method: "POST",
-    headers: { ...headers(), "content-type": "application/json" },
+    headers: { ...headers(held), "content-type": "application/json" },
     body: JSON.stringify(body),
     signal,
   });
@@ -42,8 +42,7 @@ export const post = (path, body) => order(path, body).then(answer);
 export async function refusal(given) {
   if (!/^[\x21-\x7e]+$/.test(given)) return "That is not the token: it has letters, digits, - and _ only.";
   try {
-    const request = { method: "POST", headers: { ...headers(given), "content-type": "application/json" }, body: "{}" };
-    await fetch("api/unlock", request).then(answer);
+    await order("api/unlock", {}, { held: given }).then(answer);
     return null;
   } catch (error) {
     return `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
@@ -52,7 +51,7 @@ export async function refusal(given) {
 
 // A long order: `progress(done, total)` while it goes on; returns the number done. Aborting the signal stops it.
 export async function postLong(path, body, progress, signal) {
-  const response = await order(path, body, signal);
+  const response = await order(path, body, { signal });
   if (!response.ok) await answer(response);
   let finished = 0;
   for await (const line of pieces(response.body, "\n")) {

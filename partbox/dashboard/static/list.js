@@ -47,19 +47,16 @@ export class List {
     const subscription = this.context.subscription();
     try {
       const found = await this.fetch(subscription);
-      if (request === this.#newest && subscription === this.context.subscription()) this.#take(subscription, found);
+      if (request !== this.#newest || subscription !== this.context.subscription()) return;
+      if (subscription !== this.of) this.chosen.clear();
+      this.of = subscription;
+      this.found = found;
+      this.draw(found);
     } catch (error) {
       if (request === this.#newest) this.context.failed(error);
     } finally {
       if (request === this.#newest) this.#busy = false;
     }
-  }
-
-  #take(subscription, found) {
-    if (subscription !== this.of) this.chosen.clear();
-    this.of = subscription;
-    this.found = found;
-    this.draw(found);
   }
 
   // Another subscription: nothing of this one can be chosen any more.
@@ -102,7 +99,8 @@ export class List {
   // Shows `rows`, of which `records` can be chosen, or the `empty` text; `more` stands below.
   fill({ note, tools, empty, rows, records, more = "" }) {
     const [place, toolbar, line] = this.places.map(byId);
-    this.#prune(records);
+    this.#shown = records;
+    for (const record of this.chosen) if (!records.includes(record)) this.chosen.delete(record); // it is not shown any more
     line.textContent = note;
     show(toolbar, ...(this.may && this.chosen.size ? this.buttons(` ${this.chosen.size}`, "chosen", () => [...this.chosen]) : tools));
     if (!rows.length) return show(place, el("p", { class: "empty" }, empty));
@@ -150,12 +148,6 @@ export class List {
       this.redraw();
     });
     return box;
-  }
-
-  // Keep only those chosen that are still shown.
-  #prune(records) {
-    this.#shown = records;
-    for (const record of this.chosen) if (!records.includes(record)) this.chosen.delete(record);
   }
 
   // Acts on records of what is drawn, after a question if the verb has one.

@@ -62,45 +62,44 @@ export class PartitionMap {
     return cell;
   }
 
-  #paint(cell, partition) {
-    const { owners, assignees, lags, instances } = this.#data;
+  // A partition as it is drawn: its owner, the next one if it is on its way there, both in words, and its numbers.
+  #facts(partition) {
+    const { owners, assignees, epochs, pendings, lags, claimed, suspects, instances } = this.#data;
     const owner = instances[owners[partition]];
-    const next = assignees[partition] !== owners[partition] ? instances[assignees[partition]] : null;
-    set(cell, "data-slot", owner ? owner.slot : null);
-    set(cell, "data-level", owner ? shade(lags[partition]) : null);
-    set(cell, "data-next", next ? next.slot : null);
-    set(cell, "aria-label", this.#words(partition));
-    const letter = owner ? owner.letter : "·";
+    const next = assignees[partition] === owners[partition] ? undefined : instances[assignees[partition]];
+    const nobody = owners[partition] === -2 ? "its owner is gone" : "no owner";
+    return {
+      owner,
+      next,
+      whose: owner ? `process ${owner.letter}, pid ${owner.pid} on ${owner.node}` : nobody,
+      moving: next ? `, to go to process ${next.letter}` : "",
+      epoch: String(epochs[partition]),
+      pending: pendings[partition],
+      lag: lags[partition],
+      claimed: claimed[partition],
+      suspect: suspects.includes(partition),
+    };
+  }
+
+  #paint(cell, partition) {
+    const { owner, next, whose, moving, pending, lag } = this.#facts(partition);
+    const unread = pending ? `, ${number(pending)} unread` : "";
+    const waits = lag === null ? "" : `${unread}, the oldest waits ${length(lag)}`;
+    set(cell, "data-slot", owner?.slot);
+    set(cell, "data-level", owner && shade(lag));
+    set(cell, "data-next", next?.slot);
+    set(cell, "aria-label", `Partition ${partition}: ${whose}${moving}${waits}`);
+    const letter = owner?.letter ?? "·";
     if (cell.textContent !== letter) cell.textContent = letter;
   }
 
   #pulse(before) {
-    const after = this.#data;
     this.cells.forEach((cell, partition) => {
-      if (before.epochs[partition] === after.epochs[partition]) return;
+      if (before.epochs[partition] === this.#data.epochs[partition]) return;
       cell.setAttribute("data-moved", "");
       clearTimeout(cell.pulse);
       cell.pulse = setTimeout(() => cell.removeAttribute("data-moved"), PULSE);
     });
-  }
-
-  #words(partition) {
-    const { lags, pendings } = this.#data;
-    const unread = pendings[partition] ? `, ${number(pendings[partition])} unread` : "";
-    const waits = lags[partition] === null ? "" : `${unread}, the oldest waits ${length(lags[partition])}`;
-    return `Partition ${partition}: ${this.#owner(partition)}${this.#moving(partition)}${waits}`;
-  }
-
-  #owner(partition) {
-    const owner = this.#data.instances[this.#data.owners[partition]];
-    if (owner) return `process ${owner.letter}, pid ${owner.pid} on ${owner.node}`;
-    return this.#data.owners[partition] === -2 ? "its owner is gone" : "no owner";
-  }
-
-  #moving(partition) {
-    const { owners, assignees, instances } = this.#data;
-    const next = instances[assignees[partition]];
-    return next && owners[partition] !== assignees[partition] ? `, to go to process ${next.letter}` : "";
   }
 
   #hover(partition) {
@@ -131,20 +130,19 @@ export class PartitionMap {
     const focused = this.map.contains(document.activeElement) ? this.#focused : null;
     const partition = this.#hovered ?? focused;
     if (partition === null || !this.#data) {
-      show(this.details, el("dt", { class: "hint" }, "Point at a partition, tap it, or walk the map with the arrow keys."));
-      return;
+      return show(this.details, el("dt", { class: "hint" }, "Point at a partition, tap it, or walk the map with the arrow keys."));
     }
-    const { epochs, pendings, lags, claimed, suspects } = this.#data;
+    const { whose, moving, epoch, pending, lag, claimed, suspect } = this.#facts(partition);
     const facts = [
       ["Partition", String(partition)],
-      ["Owner", said(this.#owner(partition) + this.#moving(partition))],
-      ["Epoch", String(epochs[partition])],
-      ["Claimed", claimed[partition] === null ? "never" : `${length(claimed[partition])} ago`],
-      ["Unread", number(pendings[partition])],
-      ["Oldest event waits", length(lags[partition])],
+      ["Owner", said(whose + moving)],
+      ["Epoch", epoch],
+      ["Claimed", claimed === null ? "never" : `${length(claimed)} ago`],
+      ["Unread", number(pending)],
+      ["Oldest event waits", length(lag)],
     ];
-    if (suspects.includes(partition)) facts.push(["Suspect", "its last owner died: what may have killed it runs one by one"]);
-    show(this.details, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+    if (suspect) facts.push(["Suspect", "its last owner died: what may have killed it runs one by one"]);
+    return show(this.details, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   }
 
   #choose(table) {
@@ -157,20 +155,11 @@ export class PartitionMap {
   }
 
   #tabulate() {
-    const { owners, assignees, epochs, pendings, lags, instances } = this.#data;
-    const rows = owners.map((owner, partition) => {
-      const next = instances[assignees[partition]];
-      const holder = instances[owner];
-      return row(
-        {},
-        el("th", { scope: "row" }, String(partition)),
-        [holder ? badge(holder) : "–", " ", said(holder?.node ?? this.#owner(partition))],
-        holder ? String(holder.pid) : "–",
-        next && owner !== assignees[partition] ? badge(next) : "",
-        String(epochs[partition]),
-        number(pendings[partition]),
-        length(lags[partition]),
-      );
+    const rows = this.#data.owners.map((_, partition) => {
+      const { owner, next, whose, epoch, pending, lag } = this.#facts(partition);
+      const name = [owner ? badge(owner) : "–", " ", said(owner?.node ?? whose)];
+      const head = el("th", { scope: "row" }, String(partition));
+      return row({}, head, name, owner ? String(owner.pid) : "–", next ? badge(next) : "", epoch, number(pending), length(lag));
     });
     const heads = [["Partition", "number"], ["Owner"], ["pid", "number"], ["Goes to"], ["Epoch", "number"], ["Unread", "number"], ["Oldest waits", "number"]];
     show(byId("table-side"), table(heads, rows));
@@ -181,6 +170,6 @@ export class PartitionMap {
 export const badge = (instance) => el("span", { class: "badge", "data-slot": instance.slot }, instance.letter);
 
 function set(element, name, value) {
-  if (value === null) element.removeAttribute(name);
+  if (value === undefined) element.removeAttribute(name);
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }

@@ -14,14 +14,14 @@ export class Troubles {
     this.#actions = actions;
     const names = new Set(troubles.map(({ name }) => name));
     for (const name of this.#drawn.keys()) if (!names.has(name)) this.#drawn.delete(name);
-    const several = troubles.filter(({ level }) => level !== "note").length > 1;
-    const elements = troubles.map((each) => [each.level, this.#element(each, several)]);
-    place(byId("troubles"), elements.filter(([level]) => level !== "note").map(([, element]) => element));
-    const notes = elements.filter(([level]) => level === "note").map(([, element]) => element);
+    const notes = troubles.filter(({ level }) => level === "note");
+    const serious = troubles.filter(({ level }) => level !== "note");
+    const drawn = (each) => this.#element(each, serious.length > 1);
+    place(byId("troubles"), serious.map(drawn));
     byId("notes").hidden = !notes.length;
     byId("notes-count").textContent = counted(notes.length, "note");
-    place(byId("notes-list"), notes);
-    announce(troubles.filter(({ level }) => level !== "note"));
+    place(byId("notes-list"), notes.map(drawn));
+    announce(serious);
   }
 
   #element(trouble, several) {
@@ -97,8 +97,7 @@ export function drawDoctor(doctor, troubles) {
   const line = byId("doctor");
   if (!doctor) return show(line);
   const { at, causes, error } = doctor;
-  const bad = troubles.filter(({ level }) => level === "bad").length;
-  const warn = troubles.filter(({ level }) => level === "warn").length;
+  const [bad, warn] = ["bad", "warn"].map((name) => troubles.filter(({ level }) => level === name).length);
   const found = [bad && counted(bad, "problem"), warn && counted(warn, "warning")].filter(Boolean).join(", ");
   line.dataset.level = bad ? "bad" : warn ? "warn" : at ? "good" : "";
   const looked = at ? `partbox doctor looked for ${causes} causes of trouble at ${clock(at)}. ` : error ? "" : "partbox doctor is looking …";
