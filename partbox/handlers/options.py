@@ -61,12 +61,6 @@ def _option(option: str, value: Any, where: str) -> Any:
         raise RegistrationError(f"{option} of {where} cannot be {value!r}: {error}") from None
 
 
-def _attempts(value: Any) -> int | None:
-    if value is None or (type(value) is int and value >= 1):
-        return value
-    raise ValueError("give a whole number from 1, or None for ever")
-
-
 def _timeout(value: Any) -> float | None:
     if value is None or seconds(value) > 0:
         return value if value is None else seconds(value)
@@ -79,26 +73,26 @@ def _blocking(value: Any) -> str:
     raise ValueError("use 'block' or 'continue'")
 
 
-def _callable(value: Any) -> OnError:
-    if callable(value):
-        return value  # type: ignore[no-any-return]
-    raise ValueError("give a function of (event, error, attempt)")
+def _form(fits: Callable[[Any], bool], form: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if fits(value):
+            return value
+        raise ValueError(form)
 
-
-def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise ValueError("use True or False")
+    return check
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "retry": policy_of,
-    "max_attempts": _attempts,
+    "max_attempts": _form(
+        lambda value: value is None or (type(value) is int and value >= 1),
+        "give a whole number from 1, or None for ever",
+    ),
     "on_failure": _blocking,
     "on_dead": _blocking,
     "timeout": _timeout,
-    "on_error": _callable,
-    "transactional": _flag,
+    "on_error": _form(callable, "give a function of (event, error, attempt)"),
+    "transactional": _form(lambda value: isinstance(value, bool), "use True or False"),
     "circuit": outage.circuit,
     "circuit_on": outage.named,
 }

@@ -1,5 +1,6 @@
 """`partbox doctor`: diagnoses an outbox: causes, evidence, remedies."""
 
+from functools import partial
 from typing import Annotated
 
 import psycopg
@@ -25,6 +26,7 @@ Markdown = Annotated[bool, flag("Print the documentation of all checks instead."
 
 LONG = written(TRANSACTION)
 LONGEST = 2_000  # characters of a line
+_line = partial(printable_line, most=LONGEST)
 STYLES = {Severity.PROBLEM: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -72,10 +74,6 @@ def _print(out: Console, finding: Finding) -> None:
     for each in finding.remedy:
         out.print(Text.assemble("  ", ("remedy", "bold"), f"  {_line(each)}"), soft_wrap=True)
     out.print()
-
-
-def _line(text: str) -> str:
-    return printable_line(text, LONGEST)
 
 
 def _summary(found: Report) -> str:

@@ -1,6 +1,5 @@
 """`partbox handlers`: the routing table."""
 
-from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -25,28 +24,21 @@ def handlers(target: Target, subscription: Only = None, json: Json = False) -> N
     registered = load_target(target).handlers
     rows = registered.table(subscription)
     if subscription is not None and not rows:
-        raise PartboxError(_nobody(target, subscription, sorted({row.subscription for row in registered.table()})))
+        others = sorted({row.subscription for row in registered.table()})
+        has = f"{target} has some for {', '.join(map(repr, others))}" if others else f"{target} has none at all"
+        remedy = hint(subscription, others, f"register one, @outbox.on(…, subscription={subscription!r})")
+        raise PartboxError(f"no handlers in subscription {subscription!r}: {has}: {remedy}")
     if json:
         print_json([row._asdict() for row in rows])
     elif rows:
-        console().print(table(("subscription", *COLUMNS) if _several(rows) else COLUMNS, _lines(rows), lines=True))
+        several = len({row.subscription for row in rows}) > 1
+        cells = ((row.subscription, *_cells(row)) if several else _cells(row) for row in rows)
+        console().print(table(("subscription", *COLUMNS) if several else COLUMNS, cells, lines=True))
     else:
         typer.echo(f'{target} has no handlers here: register some, such as @outbox.on("OrderPlaced")')
 
 
-def _nobody(target: str, subscription: str, others: Sequence[str]) -> str:
-    has = f"{target} has some for {', '.join(map(repr, others))}" if others else f"{target} has none at all"
-    remedy = hint(subscription, others, f"register one, @outbox.on(…, subscription={subscription!r})")
-    return f"no handlers in subscription {subscription!r}: {has}: {remedy}"
-
-
-def _several(rows: Sequence[Row]) -> bool:
-    return len({row.subscription for row in rows}) > 1
-
-
-def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    for row in rows:
-        options = [f"{option} = {value}" for option, value in row.options.items()]
-        handler = "\n".join([f"{row.handler}{' (async)' if row.kind == 'async' else ''}", row.place, *options])
-        cells = (row.event_type, row.aggregate_type or "any", handler)
-        yield (row.subscription, *cells) if _several(rows) else cells
+def _cells(row: Row) -> tuple[str, ...]:
+    options = [f"{option} = {value}" for option, value in row.options.items()]
+    handler = "\n".join([f"{row.handler}{' (async)' if row.kind == 'async' else ''}", row.place, *options])
+    return row.event_type, row.aggregate_type or "any", handler

@@ -1,6 +1,5 @@
 """`partbox purge`: deletes what every subscription has consumed and retention has expired."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated
@@ -96,16 +95,20 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) ->
             status.update(f"{archived}{verb} {sofar} so far")
 
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
-    past_due = {} if purged.total and not dry_run else _past_due(settings)
-    held = {name: reasons for name, reasons in past_due.items() if reasons}
+    # The segments whose oldest record has expired, and the reasons to keep it, which may be gone by now.
+    found = [] if purged.total and not dry_run else holders(lambda: database(settings), settings)
+    past_due = {each.segment.name: reasons(each) for each in found if past(each.segment, settings.retain_done)}
+    held = {name: why for name, why in past_due.items() if why}
     if json:
         print_json(asdict(purged) | {"dry_run": dry_run} | ({"held": held} if dry_run else {}))
     else:
         if purged.archived:
             typer.echo(_archived(purged, dry_run))
-        typer.echo(f"{verb} {purged}" if purged.total else _nothing(purged, dry_run, past_due))
-        for name, reasons in held.items():
-            typer.echo(f"held back in {name}: {printable('; '.join(reasons))}")
+        is_clear = purged.complete and purged.unarchived is None and not past_due
+        nothing = "would purge nothing" if dry_run else "nothing was purged"
+        typer.echo(f"{verb} {purged}" if purged.total else "nothing has expired" if is_clear else nothing)
+        for name, why in held.items():
+            typer.echo(f"held back in {name}: {printable('; '.join(why))}")
     if _said(purged):
         return 1
     if purged.complete:
@@ -120,18 +123,6 @@ def _archived(purged: Purged, dry_run: bool) -> str:
     if dry_run:
         return f"would archive {counted(purged.archived, 'record')}, of which more may go then"
     return f"archived {counted(purged.archived, 'record')} in {counted(purged.files, 'file')}"
-
-
-def _past_due(settings: Settings) -> dict[str, list[str]]:
-    """The segments whose oldest record has expired, and the reasons to keep it, which may be gone by now."""
-    found = holders(lambda: database(settings), settings)
-    return {each.segment.name: reasons(each) for each in found if past(each.segment, settings.retain_done)}
-
-
-def _nothing(purged: Purged, dry_run: bool, past_due: Mapping[str, object]) -> str:
-    if purged.complete and purged.unarchived is None and not past_due:
-        return "nothing has expired"
-    return "would purge nothing" if dry_run else "nothing was purged"
 
 
 def _again(settings: Settings, interval: float, json: bool, stopped: SignalFlag) -> None:

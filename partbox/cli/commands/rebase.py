@@ -37,19 +37,16 @@ def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", 
     arguments.length("timeout", timeout)
     name = settings.schema_name
     examine(lambda: database(settings), settings, force=force)
-    confirm(f"adopt schema {printable(name)!r} of {_where(database(settings))}, and deliver what is left there", yes)
+    # The database's name alone: the rest of the DSN may hold a password.
+    given = parts(database(settings))
+    where = f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
+    confirm(f"adopt schema {printable(name)!r} of {where}, and deliver what is left there", yes)
     with _waiting() as progress:
         done = run(lambda: database(settings), settings, force=force, timeout=timeout, progress=progress)
     if outbox.json:
         print_json(asdict(done))
     else:
         _print(name, done)
-
-
-def _where(dsn: str) -> str:
-    """The database's name alone: the rest of the DSN may hold a password."""
-    given = parts(dsn)
-    return f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
 
 
 def _print(schema: str, done: Rebased) -> None:

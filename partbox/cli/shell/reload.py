@@ -39,7 +39,14 @@ def is_inner() -> bool:
 
 def end_with_outer() -> None:
     """Tell this process to end when the outer one is gone, if it was killed."""
-    threading.Thread(target=_end_with, args=(int(os.environ[INNER]),), name="partbox reload", daemon=True).start()
+    outer = int(os.environ[INNER])
+
+    def end() -> None:
+        while os.getppid() == outer:
+            time.sleep(PAUSE)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end, name="partbox reload", daemon=True).start()
 
 
 def reloading(command: Sequence[str], module: str) -> int:
@@ -130,7 +137,8 @@ def stamps(folders: Sequence[Path]) -> Stamps:
     found: Stamps = {}
     for folder in folders:
         for path, below, files in os.walk(folder):
-            below[:] = [] if "pyvenv.cfg" in files else [each for each in below if _is_looked_into(each)]
+            own = [each for each in below if not each.startswith(".") and each not in PASSED_OVER]
+            below[:] = [] if "pyvenv.cfg" in files else own
             for name in files:
                 if name.endswith(FILES):
                     with suppress(OSError):  # gone meanwhile
@@ -140,17 +148,7 @@ def stamps(folders: Sequence[Path]) -> Stamps:
     return found
 
 
-def _is_looked_into(name: str) -> bool:
-    return not name.startswith(".") and name not in PASSED_OVER
-
-
 def difference(before: Stamps, now: Stamps) -> str | None:
     """One file that is new, gone or changed."""
     changed = {name for name, _ in before.items() ^ now.items()}
     return os.path.relpath(min(changed)) if changed else None
-
-
-def _end_with(outer: int) -> None:
-    while os.getppid() == outer:
-        time.sleep(PAUSE)
-    os.kill(os.getpid(), signal.SIGTERM)

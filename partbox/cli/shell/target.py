@@ -37,7 +37,15 @@ def load_target(target: str) -> Outbox:
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise SettingsError(f"target {target!r} must name a module, not a file: write {dotted}:{attribute}")
-    return _outbox(_module(module_name), attribute)
+    module = _module(module_name)
+    try:
+        found = reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        raise SettingsError(f"module {module.__name__!r} has no {attribute!r}: {_hint(module, attribute)}") from None
+    if not isinstance(found, Outbox):
+        kind = f"is of type {type(found).__qualname__}, not an Outbox"
+        raise SettingsError(f"{module.__name__}:{attribute} {kind}: {_hint(module, attribute)}")
+    return found
 
 
 def _module(name: str) -> ModuleType:
@@ -80,18 +88,6 @@ def _here() -> str | None:
         return str(Path.cwd())
     except FileNotFoundError:
         return None
-
-
-def _outbox(module: ModuleType, attribute: str) -> Outbox:
-    try:
-        found = reduce(getattr, attribute.split("."), module)
-    except AttributeError:
-        raise SettingsError(f"module {module.__name__!r} has no {attribute!r}: {_hint(module, attribute)}") from None
-    if not isinstance(found, Outbox):
-        kind = type(found).__qualname__
-        hint = _hint(module, attribute)
-        raise SettingsError(f"{module.__name__}:{attribute} is of type {kind}, not an Outbox: {hint}")
-    return found
 
 
 def _hint(module: ModuleType, attribute: str) -> str:
