@@ -58,7 +58,10 @@ class PartboxDowngrade(MigrateOperation):
     @classmethod
     def partbox_downgrade(cls, operations: Operations) -> None:
         """Raise SchemaError, with what there is to do instead."""
-        operations.invoke(cls())
+        raise SchemaError(
+            "the schema of partbox goes forward only: leave it as it is, for programs of before work on it unless a "
+            "migration is marked as breaking; `drop schema partbox cascade` removes it with every event"
+        )
 
 
 @Operations.implementation_for(PartboxUpgrade)
@@ -100,14 +103,6 @@ def _run(conn: Connection, operation: PartboxUpgrade) -> None:
 
 def _sqlstate(error: DBAPIError) -> str | None:
     return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-
-
-@Operations.implementation_for(PartboxDowngrade)
-def _downgrade(operations: Operations, operation: PartboxDowngrade) -> None:
-    raise SchemaError(
-        "the schema of partbox goes forward only: leave it as it is, for programs of before work on it unless a "
-        "migration is marked as breaking; `drop schema partbox cascade` removes it with every event"
-    )
 
 
 def _execute(conn: Connection, text: str) -> CursorResult[Any]:

@@ -55,7 +55,7 @@ def place_of(call: Call) -> str:
     """File and line of the code that runs; "built in" if it is not written in Python."""
     inner = _innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
-    return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
+    return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
 
 
 def _who(handler: Any, call: Call) -> str:
@@ -74,7 +74,8 @@ def _innermost(call: Any) -> Any:
     return inspect.unwrap(call) if callable(call) else call
 
 
-def _short(path: str) -> str:
+def short_path(path: str) -> str:
+    """The path from the current folder, if it is below that."""
     try:
         relative = os.path.relpath(path)
     except FileNotFoundError:  # the current folder has been deleted

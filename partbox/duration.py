@@ -17,7 +17,9 @@ def seconds(value: object) -> float:
     if isinstance(value, timedelta):
         length = value.total_seconds()
     elif isinstance(value, str):
-        length = _of_text(value)
+        match = _TEXT.fullmatch(value)
+        unit = UNITS.get(match[2].lower() or "s") if match else None
+        length = float(match[1]) * unit if match and unit else float("nan")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         length = float(value) if abs(value) < 1e300 else float("inf")
     else:
@@ -49,9 +51,3 @@ def written(length: float) -> str:
             return f"{length / UNITS[unit]:.0f}{unit}"
     milliseconds = round(length * 1_000, 6)
     return f"{milliseconds:.10g}ms" if 0 < length < 1 else f"{length!r}s" if length else "0s"
-
-
-def _of_text(text: str) -> float:
-    match = _TEXT.fullmatch(text)
-    unit = match[2].lower() or "s" if match else ""
-    return float(match[1]) * UNITS[unit] if match and unit in UNITS else float("nan")

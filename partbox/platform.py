@@ -29,13 +29,10 @@ STOP_SIGNALS: Final = tuple(number for number in (signal.SIGINT, signal.SIGTERM,
 """The signals that ask a command to stop."""
 
 
-def _clock_since_boot() -> Callable[[], float]:
-    # While a machine is suspended macOS's CLOCK_MONOTONIC goes on and its time.monotonic stops; on Linux both stop.
-    clock = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-    return time.monotonic if clock is None else partial(time.clock_gettime, clock)
-
-
-boottime = _clock_since_boot()  # seconds since boot, suspended time included
+# While a machine is suspended macOS's CLOCK_MONOTONIC goes on and its time.monotonic stops; on Linux both stop.
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+boottime = time.monotonic if _CLOCK is None else partial(time.clock_gettime, _CLOCK)
+"""Seconds since boot, suspended time included."""
 
 
 def in_forked_children(call: Callable[[], None]) -> None:

@@ -120,21 +120,21 @@ def before(context: typer.Context, version: Version = False, markdown: Markdown 
 
 
 def _add(app: typer.Typer, entry: CommandEntry) -> None:
-    from partbox.cli.shell.flags import spelled, with_settings
+    from partbox.cli.shell.flags import with_settings
 
     if entry.group:
         group = entry.room.app
         for each in group.registered_commands:
             each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
             if entry.settings and each.epilog is None:
-                each.callback, each.epilog = spelled(with_settings(each.callback)), SETTINGS
+                each.callback, each.epilog = with_settings(each.callback), SETTINGS
         app.add_typer(group, name=entry.name, rich_help_panel=entry.panel, short_help=entry.line)
         return
     made = partial(app.command, entry.name, rich_help_panel=entry.panel, short_help=entry.line)
     if (run := entry.run) is None:
         made(context_settings=ANYTHING, add_help_option=False)(_absent(entry))
     elif entry.settings:
-        made(epilog=SETTINGS)(spelled(with_settings(run)))
+        made(epilog=SETTINGS)(with_settings(run))
     else:
         made()(run)
 
@@ -143,9 +143,8 @@ def _absent(entry: CommandEntry) -> Callable[[], NoReturn]:
     """The command without its extra: wrong usage, whatever its arguments are."""
 
     def refuse() -> NoReturn:
-        raise typer.BadParameter(
-            f"{entry.name} comes with the extra {entry.extra}: `pip install 'partbox[{entry.extra}]'` brings it"
-        )
+        remedy = f"`pip install 'partbox[{entry.extra}]'` brings it"
+        raise typer.BadParameter(f"{entry.name} comes with the extra {entry.extra}: {remedy}")
 
     return refuse
 
@@ -166,21 +165,16 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
 
 
 @cache
-def command() -> Any:
-    """The whole command line, made once."""
-    return typer.main.get_command(application())
-
-
-@cache
-def _alone(entry: CommandEntry) -> Any:
-    return typer.main.get_command(application([entry]))
+def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
+    """The command line with these commands, made once."""
+    return typer.main.get_command(application(entries))
 
 
 def loaded(typed: Sequence[str]) -> Any:
     """A call that runs what was typed and exits; of a command that is known nothing else is imported."""
     word = next((word for word in typed if not word.startswith("-")), None)
-    known = [entry for entry in ENTRIES if entry.name == word and typed[0] == word]
-    return partial(_run, _alone(known[0]) if known else command(), typed)
+    known = tuple(entry for entry in ENTRIES if entry.name == word and typed[0] == word)
+    return partial(_run, command(known) if known else command(), typed)
 
 
 def _run(root: Any, typed: Sequence[str]) -> NoReturn:

@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,13 +19,9 @@ from partbox.platform import library
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 log = logging.getLogger("partbox.http")
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATIENCE = 2  # seconds that running requests have left at a stop
 TO_START = 10.0  # seconds
@@ -42,7 +37,7 @@ def check_installed() -> None:
 class HttpServer:
     """`start` returns once it answers; `stop` waits `PATIENCE` at most, and may be called before it, or twice."""
 
-    def __init__(self, app: Asgi, host: str = LOOPBACK, port: int = 0) -> None:
+    def __init__(self, app: "ASGIApp", host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
         self._wanted = Address(host, port)
         self._socket: socket.socket | None = None
@@ -121,7 +116,7 @@ class HttpServer:
         self._loop = asyncio.get_running_loop()
         self._answers.set()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         scope.setdefault("state", {})["stopping"] = self._stopping
         await self._limits.answer(self._app, scope, receive, send)
 

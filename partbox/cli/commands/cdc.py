@@ -119,16 +119,6 @@ def _notes(made: Connector, state: CdcReadiness, form: Form, pooler: bool, by_so
     if pooler:
         yield "a pooler passes no replication: put the server's own host and port for those of the pooler"
     yield from _of_server(state)
-    yield from _of_publication(made, state)
-
-
-def _of_server(state: CdcReadiness) -> Iterator[str]:
-    if state.wal_level != "logical":
-        remedy = "`alter system set wal_level = logical`, then restart the server"
-        yield f"wal_level is {state.wal_level!r}, with which no connector starts: {remedy}"
-
-
-def _of_publication(made: Connector, state: CdcReadiness) -> Iterator[str]:
     options = ["--sql", "--name", made.name, "--role", made.role]
     prepare = f"{command('cdc debezium', made.schema, options=options)} prints the SQL that makes it"
     if not state.publication:
@@ -136,3 +126,9 @@ def _of_publication(made: Connector, state: CdcReadiness) -> Iterator[str]:
     elif not state.published:
         wrong = "does not give inserts into the log by its root, so no event would come"
         yield f"publication {made.name!r} {wrong}: drop it; {prepare}"
+
+
+def _of_server(state: CdcReadiness) -> Iterator[str]:
+    if state.wal_level != "logical":
+        remedy = "`alter system set wal_level = logical`, then restart the server"
+        yield f"wal_level is {state.wal_level!r}, with which no connector starts: {remedy}"

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import DatabaseOptions, bundled, flag
-from partbox.cli.shell.role_options import RoleOptions, print_granted
+from partbox.cli.shell.options import DatabaseOptions, RoleOptions, bundled, flag, print_granted
 from partbox.db.schema.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
 

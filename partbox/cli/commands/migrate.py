@@ -6,8 +6,7 @@ import psycopg
 import typer
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import DatabaseOptions, bundled, flag, option
-from partbox.cli.shell.role_options import RoleOptions, print_granted
+from partbox.cli.shell.options import DatabaseOptions, RoleOptions, bundled, flag, option, print_granted
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.migrate import is_there
 from partbox.db.schema.scripts import script

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,15 +48,9 @@ def blotted(argument: bytes, before: bytes = b"") -> bytes:
     return argument if text == argument else text.ljust(len(argument))[: len(argument)]
 
 
-def _nothing(_: str) -> str:
-    return MASK
-
-
-_SECRET = {
+_SECRET: dict[str, Callable[[str], str]] = {
     "--dsn": shown,
     "--to": masked_url,
-    "--relay": _nothing,
-    "--webhook-secret": _nothing,
-    "--http-token": _nothing,
+    **dict.fromkeys(("--relay", "--webhook-secret", "--http-token"), lambda _: MASK),
 }
 """By option: its value as others may see it."""

@@ -36,20 +36,29 @@ def typed() -> dict[str, Any]:
     return dict(_typed.get())
 
 
+# Parameters of commands that go by another name in Python.
+_ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_time": "point", "subscription": "name"}
+
+
 def with_settings(command: Command) -> Command:
-    """The command, with an option for each setting that it has no parameter for."""
+    """The command, with an option for each setting that it has no parameter for; its ArgumentError names options."""
     signature = inspect.signature(command)
     added = [_parameter(name) for name in names() if name not in signature.parameters]
+    parameters = [*signature.parameters.values(), *added]
+    typed = {each.name: _as_typed(each) for each in parameters}
 
     @wraps(command)
     def run(**given: Any) -> Any:
         token = _typed.set({each.name: value for each in added if (value := given.pop(each.name)) is not None})
         try:
             return command(**given)
+        except ArgumentError as error:
+            name = typed.get(error.name) or typed.get(_ALIASES.get(error.name, "")) or error.name
+            raise PartboxError(f"{name} {error.said}") from None
         finally:
             _typed.reset(token)
 
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
 
 
@@ -71,25 +80,6 @@ def database(settings: Settings) -> str:
     """The DSN of the settings, resolved, with a connect timeout unless it has one."""
     given = parts(resolve(settings.dsn))
     return make_conninfo("", **{"connect_timeout": str(share(CONNECT_TIMEOUT, given)), **given})
-
-
-# Parameters of commands that go by another name in Python.
-_ALIASES = {"event_type": "type", "types": "type", "from_id": "point", "from_time": "point", "subscription": "name"}
-
-
-def spelled(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, whose ArgumentError names its own options."""
-    typed = {name: _as_typed(each) for name, each in inspect.signature(command).parameters.items()}
-
-    @wraps(command)
-    def run(**given: Any) -> Any:
-        try:
-            return command(**given)
-        except ArgumentError as error:
-            name = typed.get(error.name) or typed.get(_ALIASES.get(error.name, "")) or error.name
-            raise PartboxError(f"{name} {error.said}") from None
-
-    return run
 
 
 def _as_typed(parameter: inspect.Parameter) -> str:

@@ -9,10 +9,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from partbox.cli.shell.flags import database, load
+from partbox.db.schema.grants import Roles
 from partbox.duration import seconds
 from partbox.errors import PartboxError
 from partbox.operations.session import OperatorVerbs
 from partbox.settings import Settings
+from partbox.text.printing import printable
 
 Verbs = TypeVar("Verbs", bound=OperatorVerbs)
 
@@ -77,6 +79,28 @@ class OutboxOptions(DatabaseOptions):
         """The verbs of the operations of this kind, on its database."""
         settings = self.settings()
         return kind(lambda: database(settings), settings)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleOptions:
+    """The roles that publish, and those that work."""
+
+    publisher_role: Annotated[list[str] | None, option("ROLE", "Grant a role what publishing needs; repeatable.")] = (
+        None
+    )
+    worker_role: Annotated[list[str] | None, option("ROLE", "Grant a role what workers need; repeatable.")] = None
+
+    @property
+    def roles(self) -> Roles:
+        return Roles(tuple(self.publisher_role or ()), tuple(self.worker_role or ()))
+
+
+def print_granted(roles: Roles) -> None:
+    """Print them in one line; nothing if there are none."""
+    said = [f"to publish: {', '.join(roles.publishers)}"] * bool(roles.publishers)
+    said += [f"to work: {', '.join(roles.workers)}"] * bool(roles.workers)
+    if said:
+        typer.echo(printable(f"granted {'; '.join(said)}"))
 
 
 def bundled(command: Callable[..., Any]) -> Callable[..., Any]:

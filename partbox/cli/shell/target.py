@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from partbox.callables import short_path
 from partbox.cli.shell.stopping import interruptible
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError, SettingsError
@@ -71,15 +72,10 @@ def _why(name: str, error: BaseException) -> str:
 def _place(error: BaseException) -> str:
     """The innermost line of the user's code: neither ours nor import machinery."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}"
+        return f"{short_path(error.filename)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)] or frames
-    return f"{_short(theirs[-1].filename)}:{theirs[-1].lineno}"
-
-
-def _short(path: str) -> str:
-    here = _here()
-    return str(Path(path).relative_to(here)) if here is not None and Path(path).is_relative_to(here) else path
+    return f"{short_path(theirs[-1].filename)}:{theirs[-1].lineno}"
 
 
 def _here() -> str | None:

@@ -22,11 +22,7 @@ SHOWN = 20
 
 def print_done(done: Imported, json: bool) -> int:
     """Report a finished import; return the exit code."""
-    if json:
-        print_json(_plain(done, dry_run=False))
-    else:
-        typer.echo(_said("imported", done))
-        _print_bad(done)
+    _print(done, json, dry_run=False)
     if not done.complete:
         return interrupted("the same command continues with the rest")
     if done.writers and not json:
@@ -38,15 +34,22 @@ def print_done(done: Imported, json: bool) -> int:
 
 def print_dry(found: Imported, json: bool) -> None:
     """Report a dry run."""
-    if json:
-        print_json(_plain(found, dry_run=True))
-        return
-    typer.echo(_said("would import", found))
-    if found.sample:
-        console().print(table(COLUMNS, (_row(each) for each in found.sample), ("row",), ("occurred",)))
-    _print_bad(found)
-    if found.writers:
+    _print(found, json, dry_run=True)
+    if found.writers and not json:
         typer.echo(f"{_open(found.writers)}: what it writes comes with a later pass")
+
+
+def _print(done: Imported, json: bool, *, dry_run: bool) -> None:
+    if json:
+        print_json(_plain(done, dry_run=dry_run))
+        return
+    typer.echo(_said("would import" if dry_run else "imported", done))
+    if done.sample:
+        console().print(table(COLUMNS, map(_row, done.sample), ("row",), ("occurred",)))
+    for each in done.listed[:SHOWN]:
+        typer.echo(f"row {printable(each.key)}: {printable(each.problem)}", err=True)
+    if done.bad > SHOWN:
+        typer.echo(f"… and {done.bad - SHOWN:,} more", err=True)
 
 
 def print_line(done: Imported, json: bool) -> None:
@@ -68,13 +71,6 @@ def _left(*counts: tuple[int, str]) -> str:
     """The rows that were not imported, by the reason."""
     left = [f"{number:,} {why}" for number, why in counts if number]
     return f"; left: {', '.join(left)}" if left else ""
-
-
-def _print_bad(done: Imported) -> None:
-    for each in done.listed[:SHOWN]:
-        typer.echo(f"row {printable(each.key)}: {printable(each.problem)}", err=True)
-    if done.bad > SHOWN:
-        typer.echo(f"… and {done.bad - SHOWN:,} more", err=True)
 
 
 def _open(writers: Sequence[OpenWriter]) -> str:
