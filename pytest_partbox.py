@@ -88,9 +88,8 @@ def partbox_sessions() -> "Iterator[Sessions | None]":
     """Connections of the kit that stay from test to test; override it to return None, and none do."""
     from partbox.testing.sessions import Sessions
 
-    sessions = Sessions()
-    yield sessions
-    sessions.close()
+    with closing(Sessions()) as sessions:
+        yield sessions
 
 
 @pytest.fixture(scope="session")

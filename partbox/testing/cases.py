@@ -63,8 +63,7 @@ def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
     if key not in _shelves:
         if not _shelves:
             atexit.register(_stack.close)
-        sessions = Sessions()
-        _stack.callback(sessions.close)
+        sessions = _stack.enter_context(closing(Sessions()))
         server = _stack.enter_context(server_of(None, schema, prepare))
         shelf = _stack.enter_context(closing(Shelf(server.dsn, server.template, sessions)))
         _shelves[key] = shelf, sessions

@@ -59,10 +59,14 @@ class Migrated:
         conn.execute(ANYWHERE)
         tables = dict(conn.execute(TABLES).fetchall())
         markers = frozenset(name for (name,) in conn.execute(MARKERS).fetchall())
-        held = {name: _copied(conn, name) for name in tables if name not in markers}
+        rows: dict[str, bytes] = {}
+        for name in tables.keys() - markers:
+            with conn.cursor().copy(_statement("copy {} to stdout", name)) as copy:
+                if held := b"".join(map(bytes, copy)):
+                    rows[name] = held
         sequences = [name for (name,) in conn.execute(SEQUENCES).fetchall()]
         return cls(
-            {name: rows for name, rows in held.items() if rows},
+            rows,
             frozenset(name for name, analysed in tables.items() if analysed),
             dict(zip(sequences, _sequences(conn, sequences), strict=True)),
             markers,
@@ -98,11 +102,6 @@ class Migrated:
         for (name, then), now in zip(self.sequences.items(), _sequences(conn, list(self.sequences)), strict=True):
             if now != then:
                 conn.execute("select setval(%s, %s, %s)", [name, *then])
-
-
-def _copied(conn: Connection[Any], name: str) -> bytes:
-    with conn.cursor().copy(_statement("copy {} to stdout", name)) as copy:
-        return b"".join(map(bytes, copy))
 
 
 def _sequences(conn: Connection[Any], names: list[str]) -> list[tuple[int, bool]]:
