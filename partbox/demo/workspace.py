@@ -64,14 +64,15 @@ def workspace(
     *,
     program: str,
     options: Mapping[str, str],
+    binaries: Path | None = None,
     clear: Callable[[Connection[Any]], None] | None = None,
     under: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
 ) -> Iterator[Workspace]:
     """Set up a folder that is named for the program and a migrated schema; remove both at the end.
 
-    Without `dsn` the database is a server of its own in the folder, with these `options`, where `under(folder)` has
-    prepared its own. In a user's database `clear(conn)` first makes room for the schema, or raises; without it a schema
-    that exists is a SettingsError.
+    Without `dsn` the database is a server of its own in the folder, of these `binaries` and with these `options`, where
+    `under(folder)` has prepared its own. In a user's database `clear(conn)` first makes room for the schema, or raises;
+    without it a schema that exists is a SettingsError.
     """
 
     def refuse(conn: Connection[Any]) -> None:
@@ -85,10 +86,10 @@ def workspace(
         folder = stack.enter_context(_temporary_folder(f"partbox-{program}-"))
         if dsn is None:
             stack.enter_context(under(folder / DATA))
-        database = (
-            _embedded(schema, folder, options) if dsn is None else _borrowed(dsn, schema, folder, clear or refuse)
-        )
-        made = stack.enter_context(database)
+            server = Server(folder / DATA, binaries=binaries, options=options)
+            made = stack.enter_context(_embedded(schema, folder, server))
+        else:
+            made = stack.enter_context(_borrowed(dsn, schema, folder, clear or refuse))
         try:
             yield made
         finally:
@@ -122,8 +123,7 @@ def _temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _embedded(schema: str, folder: Path, options: Mapping[str, str]) -> Iterator[Workspace]:
-    first = Server(folder / DATA, options=options)
+def _embedded(schema: str, folder: Path, first: Server) -> Iterator[Workspace]:
     made = Workspace(first.dsn, schema, folder, first)
     try:
         first.start()

@@ -1,6 +1,6 @@
 """CPU time of processes, and the share of it that a hypervisor stole."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,13 +22,23 @@ def cpu_seconds(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def total(pids: Iterable[int]) -> float:
-    """The same of all these, without those that have ended."""
-    spent = 0.0
+def by_process(pids: Iterable[int]) -> dict[int, float]:
+    """The same of each of these, without those that have ended."""
+    spent = {}
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
-            spent += cpu_seconds(pid)
+            spent[pid] = cpu_seconds(pid)
     return spent
+
+
+def total(pids: Iterable[int]) -> float:
+    """The same of all these."""
+    return sum(by_process(pids).values())
+
+
+def between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """Seconds of CPU from one reading by process to another, of processes that are there at the end."""
+    return sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
 
 
 def is_here(backend: Backend) -> bool:

@@ -1,28 +1,25 @@
-"""The machine, the programs and the server of a run."""
+"""The machine and its programs, and the server that is measured."""
 
 import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from partbox.cgroup import usable_processors
 from partbox_lab.bench import statements
-from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.cpu import is_here
 
 GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class BenchMachine:
-    """The circumstances of the values. `memory` in bytes, `load` per processor when the run began; `local`: the server
-    runs on this machine."""
+class Machine:
+    """The machine of the values, and the programs. `memory` in bytes, `load` per processor when the run began."""
 
     cpu: str
     processors: int
@@ -33,45 +30,64 @@ class BenchMachine:
     python: str
     partbox: str
     psycopg: str
+
+    @classmethod
+    def now(cls) -> "Machine":
+        """This machine, with its load at the moment."""
+        processors = os.cpu_count() or 1
+        return cls(
+            cpu=_model(),
+            processors=processors,
+            usable=usable_processors(),
+            memory=psutil.virtual_memory().total,
+            load=round(os.getloadavg()[0] / processors, 2),
+            system=f"{platform.system()} {platform.release()}",
+            python=platform.python_version(),
+            partbox=version("partbox"),
+            psycopg=version("psycopg"),
+        )
+
+    @property
+    def hardware(self) -> str:
+        """The processors and the memory, for people."""
+        return f"{self.cpu}, {self.processors} processors ({self.usable} usable), {self.memory / GIB:.1f} GiB"
+
+    def lines(self) -> list[str]:
+        """Everything for people."""
+        return [
+            f"{self.hardware}, load {self.load:.2f} per processor; {self.system}",
+            f"partbox {self.partbox}, Python {self.python}, psycopg {self.psycopg}",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchServer:
+    """The PostgreSQL server. `local`: it runs on this machine, where the CPU time of its processes can be read."""
+
     postgresql: str
     embedded: bool
     local: bool
     settings: Mapping[str, str]
 
-    def plain(self) -> dict[str, Any]:
-        """The same as JSON shows it."""
-        return asdict(self)
+    @classmethod
+    def of(cls, conn: statements.Conn, schema: str, *, embedded: bool) -> "BenchServer":
+        """The server of a connection."""
+        return cls(
+            postgresql=statements.version(conn, schema),
+            embedded=embedded,
+            local=is_here(statements.backend(conn, schema)),
+            settings=statements.settings(conn, schema),
+        )
 
-    def lines(self) -> list[str]:
-        """The same for people."""
+    def line(self) -> str:
+        """Everything for people."""
         where = "embedded" if self.embedded else "on this machine" if self.local else "on another machine"
-        return [
-            f"{self.cpu}, {self.processors} processors ({self.usable} usable), {self.memory / GIB:.1f} GiB, "
-            f"load {self.load:.2f} per processor; {self.system}",
-            f"partbox {self.partbox}, Python {self.python}, psycopg {self.psycopg}",
-            f"PostgreSQL {self.postgresql}, {where}: "
-            + ", ".join(f"{name} {value or 'none'}" for name, value in self.settings.items()),
-        ]
+        return f"PostgreSQL {self.postgresql}, {where}: {self.shown_settings}"
 
-
-def machine(database: BenchDatabase) -> BenchMachine:
-    """The machine now."""
-    processors = os.cpu_count() or 1
-    return BenchMachine(
-        cpu=_model(),
-        processors=processors,
-        usable=usable_processors(),
-        memory=psutil.virtual_memory().total,
-        load=round(os.getloadavg()[0] / processors, 2),
-        system=f"{platform.system()} {platform.release()}",
-        python=platform.python_version(),
-        partbox=version("partbox"),
-        psycopg=version("psycopg"),
-        postgresql=statements.version(database.conn, database.schema),
-        embedded=database.embedded,
-        local=is_here(statements.backend(database.conn, database.schema)),
-        settings=statements.settings(database.conn, database.schema),
-    )
+    @property
+    def shown_settings(self) -> str:
+        """The settings for people."""
+        return ", ".join(f"{name} {value or 'none'}" for name, value in self.settings.items())
 
 
 def _model() -> str:

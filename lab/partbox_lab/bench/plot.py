@@ -54,10 +54,8 @@ def draw(report: BenchReport, path: Path) -> None:
     axes.set_xlim(LEAST / 2, MOST * 4)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xlabel("times better than the budget (right of the line: met)")
-    machine = report.machine
-    axes.set_title(
-        f"partbox {machine.partbox}, PostgreSQL {machine.postgresql}; {machine.cpu}, {machine.usable} usable"
-    )
+    machine, postgresql = report.machine, report.server.postgresql
+    axes.set_title(f"partbox {machine.partbox}, PostgreSQL {postgresql}; {machine.cpu}, {machine.usable} usable")
     try:
         figure.savefig(path)
     except OSError as error:

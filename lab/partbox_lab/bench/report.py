@@ -1,14 +1,14 @@
 """The report of a run: for people and for programs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from partbox_lab.bench.budget import LineResult, Standing
-from partbox_lab.bench.machine import BenchMachine
+from partbox_lab.bench.machine import BenchServer, Machine
 
 INTERRUPTED: Final = 130  # as shells say of Ctrl-C
 STOLEN: Final = 0.02  # the share from which on values are not to be trusted
@@ -25,7 +25,8 @@ STYLES: Final = {
 class BenchReport:
     """`stolen`: the share of the machine's time that its host gave to others meanwhile, None where nobody counts it."""
 
-    machine: BenchMachine
+    machine: Machine
+    server: BenchServer
     quick: bool
     seconds: float
     stolen: float | None
@@ -50,13 +51,13 @@ class BenchReport:
             "quick": self.quick,
             "seconds": round(self.seconds, 1),
             "stolen": self.stolen,
-            "machine": self.machine.plain(),
+            "machine": asdict(self.machine) | asdict(self.server),
             "lines": [each.plain() for each in self.results],
         }
 
     def header(self) -> list[str]:
-        """The machine and the circumstances, a line each."""
-        return [*self.machine.lines(), self._stolen()]
+        """The machine, the server and the circumstances, a line each."""
+        return [*self.machine.lines(), self.server.line(), self._stolen()]
 
     def table(self, columns: int = WIDE) -> Table:
         """The lines as a table; on less than `WIDE` columns without what each of them measures, which `--list` says."""

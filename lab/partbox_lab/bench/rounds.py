@@ -1,6 +1,6 @@
-"""Ratios of what was measured in turn, medians and quantiles."""
+"""Rounds in which everything has its turn, and the ratios, quantiles and latencies of what they measured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median, quantiles
 from typing import TypeVar
 
@@ -28,11 +28,16 @@ def in_turn(rounds: int, one: Callable[[], T], other: Callable[[], T]) -> tuple[
     ones: list[T] = []
     others: list[T] = []
     sides = [(one, ones), (other, others)]
-    for _ in range(rounds + 1):
-        for measure, found in sides:
+    for number in range(rounds + 1):
+        for measure, found in rotated(sides, number):
             found.append(measure())
-        sides.reverse()
     return ones[1:], others[1:]
+
+
+def rotated(sides: Sequence[T], number: int) -> list[T]:
+    """The sides in the order of a round: another one is first each time."""
+    shift = number % len(sides)
+    return [*sides[shift:], *sides[:shift]]
 
 
 def in_rounds(rounds: int) -> str:
@@ -46,3 +51,8 @@ def quantile(values: Sequence[float], share: float) -> float:
     if len(ordered) < 100:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
     return quantiles(ordered, n=100, method="inclusive")[round(share * 100) - 1]
+
+
+def latencies(sent: Mapping[int, int], arrived: Mapping[int, int]) -> list[float]:
+    """Milliseconds from the commit of each event (by number, in ns) to its handler, of those that have arrived."""
+    return [(arrived[number] - at) / 1e6 for number, at in sent.items() if number in arrived]

@@ -15,7 +15,7 @@ from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import LineResult, Measured, Unmeasured, judged
 from partbox_lab.bench.cpu import StolenTime
 from partbox_lab.bench.group import LineGroup, LineSet
-from partbox_lab.bench.machine import BenchMachine, machine
+from partbox_lab.bench.machine import BenchServer, Machine
 from partbox_lab.bench.measurements import LINES
 from partbox_lab.bench.progress import BenchProgress
 from partbox_lab.bench.report import BenchReport
@@ -61,7 +61,8 @@ class _Measurement:
         self._plan = plan
         self._database = database
         self._progress = progress
-        self._machine: BenchMachine = machine(database)
+        self._machine = Machine.now()
+        self._server = BenchServer.of(database.conn, database.schema, embedded=database.embedded)
         self._began, self._stolen = time.monotonic(), StolenTime()
         self._found: dict[str, Measured | Unmeasured] = {}
 
@@ -75,6 +76,7 @@ class _Measurement:
             interrupted = True
         return BenchReport(
             machine=self._machine,
+            server=self._server,
             quick=self._plan.quick,
             seconds=time.monotonic() - self._began,
             stolen=self._stolen.share(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -17,12 +18,18 @@ MIB: Final = 1 << 20
 
 
 @contextmanager
-def bench_workspace(dsn: str | None, connections: int) -> Iterator[Workspace]:
-    """Set it up, an embedded server for so many connections, and remove it; SettingsError if the schema exists."""
+def bench_workspace(
+    dsn: str | None, connections: int, *, binaries: Path | None = None, **settings: str
+) -> Iterator[Workspace]:
+    """Set it up, and remove it; SettingsError if the schema exists.
+
+    An embedded server takes so many connections; `binaries` are its programs, and `settings` go before the usual ones.
+    """
     found = (
         None if dsn is None else make_conninfo("", **{"connect_timeout": str(CONNECT_TIMEOUT), **parts(resolve(dsn))})
     )
-    with workspace(found, SCHEMA, program="bench", options=_options(connections)) as place:
+    options = _options(connections) | settings
+    with workspace(found, SCHEMA, program="bench", options=options, binaries=binaries) as place:
         yield place
 
 

@@ -8,27 +8,29 @@ set up.
 import argparse
 import json
 import os
-import platform
 import signal
 import sys
-import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import psutil
+from rich.console import Console
 
-from partbox_lab.peers.figures import stolen
+from partbox_lab.bench.cpu import StolenTime
+from partbox_lab.bench.machine import Machine
+from partbox_lab.bench.workspace import SCHEMA, bench_workspace
 from partbox_lab.peers.install import Folder
 from partbox_lab.peers.outboxes import PEERS
 from partbox_lab.peers.peer import KEYS, SIZE
-from partbox_lab.peers.report import NOTE, Result, as_json, header_lines, table
+from partbox_lab.peers.report import NOTE, WIDE, Result, as_json, failures, header_lines, table
 from partbox_lab.peers.rounds import QUICK_SECONDS, SECONDS, Effort, measure
-from partbox_lab.peers.server import PeerServer, installed_binaries, started
+from partbox_lab.peers.server import PeerServer, installed_binaries
 
 MAJOR = 15  # of PostgreSQL: the one of Debian 12, which PgQ is packaged for
 QUICK_EVENTS = 2_000
+CONNECTIONS = 200
+SETTINGS = {"max_wal_size": "16GB", "checkpoint_timeout": "1h"}
+"""No checkpoint falls into a run: page images after one would be a matter of luck."""
 
 
 def main() -> None:
@@ -40,23 +42,22 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     os.umask(0o022)  # root's server runs as another user, who reads libraries in the folder
-    before, load = psutil.cpu_times(), os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="partbox-peers-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        with _place(given.dsn, Path(folder)) as place:
-            installed = given.installed or Path(folder) / "peers"
-            installed.mkdir(exist_ok=True)
-            peers = [names[name]() for name in given.peers or names]
-            found = Folder(installed.resolve(), place.major, place.extensions)
-            results: list[Result] = []
-            try:
-                measure(place, found, peers, effort, results)
-            finally:  # after Ctrl-C what there is
-                _tell(_machine(before, load) | _header(place, effort, results), results, given.json)
+    machine, stolen = Machine.now(), StolenTime()
+    results: list[Result] = []
+    with bench_workspace(given.dsn, CONNECTIONS, binaries=installed_binaries(MAJOR), **SETTINGS) as place:
+        server = PeerServer(place)
+        installed = given.installed or place.folder / "peers"
+        installed.mkdir(exist_ok=True)
+        folder = Folder(installed.resolve(), server.major, server.extensions)
+        try:
+            measure(server, folder, [names[name]() for name in given.peers or names], effort, results)
+        finally:  # after Ctrl-C what there is
+            _tell(_header(machine, stolen, server, effort, results), results, given.json)
 
 
 def _tell(header: dict[str, Any], results: list[Result], file: Path | None) -> None:
-    print(f"\n{header_lines(header)}\n\n{table(results)}\n\n{NOTE}", flush=True)
+    out = Console(width=WIDE, highlight=False, markup=False, emoji=False)
+    out.print("", header_lines(header), "", table(results), *failures(results), "", NOTE, sep="\n", soft_wrap=True)
     if file:
         file.write_text(json.dumps(as_json(header, results), indent=1) + "\n", encoding="utf-8")
 
@@ -70,37 +71,28 @@ def _options(names: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="little of everything: does it run? no figure means much")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured there")
-    parser.add_argument("--dsn", help="a server to use instead; databases peers_… are made and dropped there")
+    parser.add_argument(
+        "--dsn", help=f"a server to use instead; databases peers_… and a schema {SCHEMA} come and go there"
+    )
     parser.add_argument("--installed", type=Path, metavar="FOLDER", help="install peers there, and keep them")
     return parser.parse_args()
 
 
-def _place(dsn: str | None, folder: Path) -> AbstractContextManager[PeerServer]:
-    return nullcontext(PeerServer(dsn, None)) if dsn else started(folder, installed_binaries(MAJOR))
-
-
-def _machine(before: Any, load: float) -> dict[str, Any]:
+def _header(
+    machine: Machine, stolen: StolenTime, server: PeerServer, effort: Effort, results: list[Result]
+) -> dict[str, Any]:
+    share = stolen.share()
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "machine": f"{os.cpu_count()} CPUs, {psutil.virtual_memory().total >> 30} GiB, {_processor()}",
-        "system": f"Linux {platform.release()}, Python {platform.python_version()}",
-        "stolen time, %": stolen(before._asdict(), psutil.cpu_times()._asdict()),
-        "load of the minute before": load,
-    }
-
-
-def _header(place: PeerServer, effort: Effort, results: list[Result]) -> dict[str, Any]:
-    return {
-        "server": f"PostgreSQL {place.version}",
-        "server settings": ", ".join(f"{name} {value}" for name, value in place.settings.items()),
+        "machine": machine.hardware,
+        "system": f"{machine.system}, Python {machine.python}",
+        "stolen time, %": None if share is None else 100 * share,
+        "load of the minute before": round(machine.load * machine.processors, 2),
+        "server": f"PostgreSQL {server.described.postgresql}",
+        "server settings": server.described.shown_settings,
         "events": f"{effort.events:,} of {SIZE} bytes and {KEYS:,} keys; rounds: {effort.rounds}",
         "peers": {each.peer: f"{each.versions or 'not installed'}; {each.settings}" for each in results},
     }
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _leave(number: int, _: object) -> None:

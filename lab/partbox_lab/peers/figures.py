@@ -1,18 +1,10 @@
 """Arithmetic over what was measured; no clock, no database."""
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 Counts = Mapping[int, Sequence[tuple[int, int]]]
 """By process its reports in their order: (monotonic time in ns, events handled so far)."""
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that so many percent are not above (nearest rank)."""
-    if not values:
-        raise ValueError("no values")
-    return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
 
 
 def drain_rate(counts: Counts, events: int, began: int, ended: int) -> float:
@@ -31,11 +23,6 @@ def drain_rate(counts: Counts, events: int, began: int, ended: int) -> float:
     return (events - before) / (ended - start) * 1e9
 
 
-def latencies(sent: Mapping[int, int], seen: Mapping[int, int]) -> list[float]:
-    """Milliseconds from the commit of each event (by number, in ns) to its handler, of those that were seen."""
-    return [(seen[number] - time) / 1e6 for number, time in sent.items() if number in seen]
-
-
 def disorder(keys: Mapping[int, str], seen: Mapping[int, int]) -> float:
     """Per cent of the events (by number, in the order of their commits) handled after a later one of their key."""
     earliest: dict[str, int] = {}
@@ -51,10 +38,3 @@ def middle(values: Sequence[float | None]) -> float | None:
     """The median of what was measured; None if nothing was."""
     known = [each for each in values if each is not None]
     return median(known) if known else None
-
-
-def stolen(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """Per cent of all CPU time that the hypervisor gave to others between two readings of psutil.cpu_times()."""
-    counted = [name for name in after if not name.startswith("guest")]  # these are in `user` and `nice` already
-    whole = sum(after[name] - before[name] for name in counted)
-    return 100 * (after.get("steal", 0.0) - before.get("steal", 0.0)) / whole if whole else 0.0

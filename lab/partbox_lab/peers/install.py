@@ -9,9 +9,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-
-class InstallError(Exception):
-    """Why a peer cannot be installed, in one line."""
+from partbox.errors import PartboxError
 
 
 class Folder:
@@ -37,7 +35,7 @@ class Folder:
     def node(self, name: str, pins: Mapping[str, str]) -> Path:
         """A folder whose node_modules has these packages."""
         if not shutil.which("npm"):
-            raise InstallError("npm is not installed")
+            raise PartboxError("npm is not installed")
         home = self.path / name
         if not (home / "installed").exists():
             home.mkdir(exist_ok=True)
@@ -49,7 +47,7 @@ class Folder:
     def debian(self, package: str) -> Path:
         """A folder with the files of a Debian package (`name=version`), which is not installed on the system."""
         if not shutil.which("apt-get"):
-            raise InstallError("apt-get is not installed, and this peer comes as a Debian package")
+            raise PartboxError("apt-get is not installed, and this peer comes as a Debian package")
         home = self.path / package.partition("=")[0]
         if not (home / "installed").exists():
             home.mkdir(exist_ok=True)
@@ -75,11 +73,11 @@ def node_versions(home: Path, *packages: str) -> str:
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:
-    """The output of a command; InstallError with its last line when it fails."""
+    """The output of a command; PartboxError with its last line when it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode:
         lines = (ran.stderr.strip() or ran.stdout.strip() or "no reason given").splitlines()
         telling = next((line for line in lines if "rror" in line), lines[-1])
-        raise InstallError(f"{Path(command[0]).name} failed: {telling.strip()}")
+        raise PartboxError(f"{Path(command[0]).name} failed: {telling.strip()}")
     return ran.stdout

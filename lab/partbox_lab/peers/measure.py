@@ -1,23 +1,29 @@
 """Measures one peer in one order: publishing and draining a backlog, and latency at a rate. One database a run."""
 
 import random
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
-from partbox_lab.peers.figures import disorder, drain_rate, latencies
+from partbox.errors import PartboxError
+from partbox_lab.bench import statements
+from partbox_lab.bench.cpu import between, by_process
+from partbox_lab.bench.rounds import latencies
+from partbox_lab.bench.sender import schedule
+from partbox_lab.peers.figures import disorder, drain_rate
 from partbox_lab.peers.peer import KEYS, Database, Order, Peer, PeerRun, Sample
-from partbox_lab.peers.processes import PeerError, PeerProcesses, working
-from partbox_lab.peers.server import PeerServer, dead, wal
+from partbox_lab.peers.processes import PeerProcesses, working
+from partbox_lab.peers.server import PeerServer
 from partbox_lab.sql import query
 
 BULK = 1_000  # events of a transaction
 PUBLISHERS = 4  # connections that publish at a rate; KEYS is a multiple, so that each key is one's
 WARM = 20  # events before those that count
+FIRST = 1_000_000  # the number of the first that counts
 STALLED = 30.0  # seconds without any progress
 FEW_KEYS, OF_A_KEY = 20, 300  # where order is looked at; a tenth for a peer of less than this share
 SLOW = 0.05
@@ -67,40 +73,40 @@ class Latency:
 def published(place: PeerServer, peer: Peer, order: Order, events: int) -> PublishResult:
     """Publish a tenth one by one, each in a transaction of its own, and all by 1,000."""
     run = PeerRun(order, 1)
-    place.checkpoint()
     with place.database() as database, psycopg.connect(database.dsn) as conn:
         peer.prepare(database, run)
         _publish(conn, peer, run, BULK, BULK)  # what comes first pays for caches
-        start = wal(database.conn)
+        start = _wal(database.conn)
         single = _publish(conn, peer, run, max(events // 10, 10), 1)
-        between = wal(database.conn)
+        halfway = _wal(database.conn)
         bulk = _publish(conn, peer, run, events, BULK)
-        ended = wal(database.conn)
-    return PublishResult(single, bulk, (between - start) / max(events // 10, 10), (ended - between) / events)
+        ended = _wal(database.conn)
+    return PublishResult(single, bulk, (halfway - start) / max(events // 10, 10), (ended - halfway) / events)
 
 
 def drained(place: PeerServer, peer: Peer, run: PeerRun, events: int) -> DrainResult:
     """Drain a backlog by so many processes; it ends when the database says so, too."""
-    place.checkpoint()
     with place.database() as database:
         peer.prepare(database, run)
         with psycopg.connect(database.dsn) as conn:
             _publish(conn, peer, run, events, BULK)
         database.conn.execute(query("peers_vacuum", ""))
         with working(peer, database, run) as workers:
-            log, rows = wal(database.conn), dead(database.conn)
-            workers_before, server_before = workers.cpu(), place.cpu(database.conn)
-            began = time.monotonic_ns()
+
+            def cpu() -> tuple[dict[int, float], dict[int, float]]:
+                return by_process(workers.pids()), by_process(place.pids(database.conn))
+
+            log, rows = _wal(database.conn), _dead(database.conn)
+            before, began = cpu(), time.monotonic_ns()
             workers.go()
             ended = _wait_done(workers, peer, run, database, events)
-            log = wal(database.conn) - log
-            workers_after, server_after = workers.cpu(), place.cpu(database.conn)
+            log, after = _wal(database.conn) - log, cpu()
             rate = drain_rate(workers.counts, events, began, ended)
         _wait_alone(database)
-        rows = dead(database.conn) - rows  # backends tell when they end
-        used = _more(workers_before, workers_after) / events * 1e6
-        used_server = _more(server_before, server_after) / events * 1e6 if place.knows_backends else None
-        return DrainResult(run.processes, rate, log / events, rows / events, used, used_server)
+        rows = _dead(database.conn) - rows  # backends tell when they end
+    used, used_server = (between(*each) / events * 1e6 for each in zip(before, after, strict=True))
+    known = used_server if place.described.local else None
+    return DrainResult(run.processes, rate, log / events, rows / events, used, known)
 
 
 def latency(place: PeerServer, peer: Peer, run: PeerRun, rate: int, seconds: float) -> Latency:
@@ -110,15 +116,14 @@ def latency(place: PeerServer, peer: Peer, run: PeerRun, rate: int, seconds: flo
         with working(peer, database, run) as workers:
             workers.go()
             _warm(workers, peer, run, database)
-            numbers = range(1_000_000, 1_000_000 + max(1, round(rate * seconds)))
             began = time.monotonic()
-            sent = _at_rate(peer, run, database, numbers, rate)
+            sent = _at_rate(peer, run, database, rate, seconds)
             taken = time.monotonic() - began
-            _wait(lambda: all(number in workers.seen for number in numbers), workers, GRACE)
+            _wait(lambda: sent.keys() <= workers.seen.keys(), workers, GRACE)
         values = latencies(sent, workers.seen)
     if not values:
-        raise PeerError("no event was handled")
-    return Latency(rate, len(numbers) / max(taken, 1e-9), values, len(numbers) - len(values))
+        raise PartboxError("no event was handled")
+    return Latency(rate, len(sent) / max(taken, 1e-9), values, len(sent) - len(values))
 
 
 def disordered(place: PeerServer, peer: Peer, order: Order) -> float:
@@ -161,7 +166,7 @@ def _wait_done(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Datab
         if now > handled:
             handled, since = now, time.monotonic()
         if time.monotonic() - since > STALLED:
-            raise PeerError(f"no progress for {STALLED:g} s after {handled:,} of {events:,} events")
+            raise PartboxError(f"no progress for {STALLED:g} s after {handled:,} of {events:,} events")
         time.sleep(0.01)
 
 
@@ -180,7 +185,7 @@ def _warm(workers: PeerProcesses, peer: Peer, run: PeerRun, database: Database) 
             peer.publish(conn, [Sample(number)], run)
             conn.commit()
     if not _wait(lambda: all(number in workers.seen for number in range(WARM)), workers, STALLED):
-        raise PeerError(f"the first {WARM} events were not handled within {STALLED:g} s")
+        raise PartboxError(f"the first {WARM} events were not handled within {STALLED:g} s")
     time.sleep(1)
 
 
@@ -194,35 +199,32 @@ def _wait(check: Callable[[], bool], workers: PeerProcesses, timeout: float) -> 
     return True
 
 
-def _at_rate(peer: Peer, run: PeerRun, database: Database, numbers: range, rate: int) -> dict[int, int]:
+def _at_rate(peer: Peer, run: PeerRun, database: Database, rate: int, seconds: float) -> dict[int, int]:
     """The send time of the commit of each event, in ns. Events have random times, so that no poller falls into step."""
-    chance = random.Random(rate)
     began = time.monotonic() + 0.1
-    due = {number: began + (place + chance.random()) / rate for place, number in enumerate(numbers)}
+    due = [(number, began + at) for number, at in enumerate(schedule(rate, seconds, random.Random(rate)), FIRST)]
     sent: dict[int, int] = {}
-    errors: list[Exception] = []
 
-    def publish(mine: range) -> None:
-        try:
-            with psycopg.connect(database.dsn) as conn:
-                for number in mine:
-                    time.sleep(max(0.0, due[number] - time.monotonic()))
-                    peer.publish(conn, [Sample(number)], run)
-                    sent[number] = time.monotonic_ns()
-                    conn.commit()
-        except Exception as error:
-            errors.append(error)
+    def publish(mine: Sequence[tuple[int, float]]) -> None:
+        with psycopg.connect(database.dsn) as conn:
+            for number, at in mine:
+                time.sleep(max(0.0, at - time.monotonic()))
+                peer.publish(conn, [Sample(number)], run)
+                sent[number] = time.monotonic_ns()
+                conn.commit()
 
-    threads = [threading.Thread(target=publish, args=(numbers[each::PUBLISHERS],)) for each in range(PUBLISHERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(PUBLISHERS) as threads:
+        for publisher in [threads.submit(publish, due[each::PUBLISHERS]) for each in range(PUBLISHERS)]:
+            publisher.result()
     return sent
 
 
-def _more(before: dict[int, float], after: dict[int, float]) -> float:
-    """Seconds of CPU time between two readings."""
-    return sum(used - before.get(pid, 0.0) for pid, used in after.items())
+def _wal(conn: psycopg.Connection[Any]) -> float:
+    """Bytes of WAL since the server was made."""
+    return statements.wal(conn, "")
+
+
+def _dead(conn: psycopg.Connection[Any]) -> int:
+    """Row versions that updates and deletes have left in this database."""
+    ((found,),) = conn.execute(query("peers_dead", "")).fetchall()
+    return int(found)

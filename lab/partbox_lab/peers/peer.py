@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import psycopg
+from psycopg.pq import Conninfo
 
 from partbox_lab.peers.install import Folder
 
@@ -89,5 +90,9 @@ class Database:
     dsn: str
     conn: psycopg.Connection[Any]
     """In autocommit; not measured."""
-    environment: dict[str, str]
-    """libpq's variables, which every client library reads."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """libpq's variables, which every client library reads."""
+        parts = Conninfo.parse(self.dsn.encode())
+        return {each.envvar.decode(): each.val.decode() for each in parts if each.envvar and each.val}

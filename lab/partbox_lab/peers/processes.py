@@ -21,12 +21,8 @@ from typing import IO, Any
 
 import psutil
 
+from partbox.errors import PartboxError
 from partbox_lab.peers.peer import Database, Peer, PeerRun
-from partbox_lab.peers.server import spent
-
-
-class PeerError(Exception):
-    """Why workers did not work, in one line."""
 
 
 class PeerProcesses:
@@ -53,7 +49,7 @@ class PeerProcesses:
         while self._ready < len(self._processes):
             self.check()
             if time.monotonic() > end:
-                raise PeerError(f"the workers were not ready within {timeout:g} s")
+                raise PartboxError(f"the workers were not ready within {timeout:g} s")
             time.sleep(0.02)
 
     def go(self) -> None:
@@ -63,19 +59,16 @@ class PeerProcesses:
             each.stdin.flush()
 
     def check(self) -> None:
-        """Raise PeerError if a worker has ended."""
+        """Raise PartboxError if a worker has ended."""
         for each in self._processes:
             if (code := each.poll()) is not None:
-                raise PeerError(self._reason() or f"a worker ended with exit code {code}")
+                self._errors.flush()
+                self._errors.seek(0)
+                raise PartboxError(_reason(self._errors.read()) or f"a worker ended with exit code {code}")
 
-    def cpu(self) -> dict[int, float]:
-        """Seconds of CPU time by process, children included."""
-        family = []
-        for each in self._processes:
-            with suppress(psutil.NoSuchProcess):
-                parent = psutil.Process(each.pid)
-                family += [parent, *parent.children(recursive=True)]
-        return spent(family)
+    def pids(self) -> list[int]:
+        """The processes with all their children."""
+        return [member.pid for each in self._processes for member in _family(each)]
 
     def stop(self) -> None:
         """End all, by asking and then by their pids."""
@@ -84,20 +77,11 @@ class PeerProcesses:
                 assert each.stdin is not None
                 each.stdin.close()
         for each in self._processes:
-            with suppress(psutil.NoSuchProcess):
-                _end(each)
+            _end(each)
         for reader, each in zip(self._readers, self._processes, strict=True):
             reader.join(5)
             if not reader.is_alive() and each.stdout is not None:
                 each.stdout.close()
-
-    def _reason(self) -> str:
-        """The last line of what the workers have said on standard error."""
-        self._errors.flush()
-        self._errors.seek(0)
-        lines = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
-        telling = [line for line in lines if "rror" in line]
-        return (telling or lines or [""])[-1][:200]
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -139,8 +123,14 @@ def prepare(command: list[str], database: Database, peer: Peer, run: PeerRun) ->
         [*command, "install"], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     if ran.returncode:
-        lines = (ran.stderr.strip() or "no reason given").splitlines()
-        raise PeerError(next((line for line in lines if "rror" in line), lines[-1]).strip()[:200])
+        raise PartboxError(_reason(ran.stderr) or "no reason given")
+
+
+def _reason(said: str) -> str:
+    """The last line of a standard error that tells of an error, or just the last one."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if "rror" in line]
+    return (telling or lines or [""])[-1]
 
 
 def _environment(peer: Peer, database: Database, run: PeerRun, number: int) -> dict[str, str]:
@@ -165,8 +155,15 @@ def _end(process: subprocess.Popen[str]) -> None:
     try:
         process.wait(20)
     except subprocess.TimeoutExpired:
-        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-        for each in family:
+        for each in reversed(_family(process)):
             with suppress(psutil.NoSuchProcess):
                 each.kill()
         process.wait(10)
+
+
+def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The process and all its children; nobody if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(process.pid)
+        return [parent, *parent.children(recursive=True)]
+    return []

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from partbox_lab.peers.figures import middle, percentile
+from rich.table import Table
+
+from partbox_lab.bench.rounds import quantile
+from partbox_lab.peers.figures import middle
 from partbox_lab.peers.measure import DrainResult, Latency, PublishResult
 from partbox_lab.peers.peer import Order
 
@@ -13,6 +16,7 @@ HEAD = (
     "peer", "order", "publish/s", "bulk/s", "drain/s", "2 proc./s", *(f"p50/p99 at {rate:,}/s" for rate in RATES),
     "WAL pub.", "WAL drain", "dead", "CPU", "disorder",
 )  # fmt: skip
+WIDE = 240  # columns, for all of these
 NOTHING = "-"
 NOTE = """\
 publish     events a second by one connection, one event a transaction; bulk: 1,000 a transaction
@@ -42,14 +46,20 @@ class Result:
     """The first thing that failed, in one line."""
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result]) -> Table:
     """Medians of the rounds; latencies of all rounds together."""
-    rows = [HEAD, *(_row(each) for each in results)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = ["  ".join(_cell(row[at], widths[at], at) for at in range(len(HEAD))).rstrip() for row in rows]
-    lines.insert(1, "-" * max(map(len, lines)))
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in HEAD:
+        made.add_column(name, justify="left" if name in ("peer", "order") else "right", no_wrap=True)
+    for each in results:
+        made.add_row(*_row(each))
+    return made
+
+
+def failures(results: Sequence[Result]) -> list[str]:
+    """The first error of each that failed, a line each, below a heading."""
     failed = [f"{each.peer}, order {each.order}: {each.error}" for each in results if each.error]
-    return "\n".join([*lines, *(["", "failed:", *failed] if failed else [])])
+    return ["", "failed:", *failed] if failed else []
 
 
 def header_lines(header: dict[str, Any]) -> str:
@@ -83,8 +93,9 @@ def medians(result: Result) -> dict[str, float | None]:
 
 
 def _waits(run: Latency) -> dict[str, float]:
-    percentiles = {f"p{percent}": round(percentile(run.values, percent), 3) for percent in (50, 90, 99, 100)}
-    return {"rate": run.rate, "reached": run.reached, "missing": run.missing, "events": len(run.values)} | percentiles
+    found = {f"p{percent}": round(quantile(run.values, percent / 100), 3) for percent in (50, 90, 99)}
+    found["p100"] = round(max(run.values), 3)
+    return {"rate": run.rate, "reached": run.reached, "missing": run.missing, "events": len(run.values)} | found
 
 
 def _row(result: Result) -> tuple[str, ...]:
@@ -102,7 +113,7 @@ def _wait(runs: Sequence[Latency]) -> str:
     if not values:
         return NOTHING
     mark = " +" if any(each.missing for each in runs) else " ~" if any(each.is_slow for each in runs) else ""
-    return f"{_short(percentile(values, 50))} / {_short(percentile(values, 99))}{mark}"
+    return f"{_short(quantile(values, 0.5))} / {_short(quantile(values, 0.99))}{mark}"
 
 
 def _short(value: float) -> str:
@@ -115,10 +126,6 @@ def _whole(value: float | None) -> str:
 
 def _small(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
-
-
-def _cell(text: str, width: int, column: int) -> str:
-    return text.ljust(width) if column < 2 else text.rjust(width)
 
 
 def _said(value: Any) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from partbox_lab.peers.install import Folder, InstallError
+from partbox.errors import PartboxError
+from partbox.text.wording import in_short
+from partbox_lab.bench.rounds import rotated
+from partbox_lab.peers.install import Folder
 from partbox_lab.peers.measure import disordered, drained, latency, published
 from partbox_lab.peers.peer import Peer, PeerRun
-from partbox_lab.peers.processes import PeerError
 from partbox_lab.peers.report import Result
 from partbox_lab.peers.server import PeerServer
 
@@ -17,6 +19,7 @@ SECONDS = {1: 30.0, 100: 20.0, 1_000: 10.0}
 """By rate how long latency is measured."""
 QUICK_SECONDS = {1: 3.0, 100: 2.0, 1_000: 1.0}
 LEAST = 200  # events
+LONGEST = 200  # characters of a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,7 @@ def measure(place: PeerServer, folder: Folder, peers: Sequence[Peer], effort: Ef
         cases += _installed(peer, folder)
         results[:] = [result for _, result in cases]
     for number in range(effort.rounds):
-        shift = number % len(cases)
-        for peer, result in cases[shift:] + cases[:shift]:
+        for peer, result in rotated(cases, number):
             if result.versions:
                 say(f"round {number + 1}: {result.peer}, order {result.order}")
                 for work in _turn(place, peer, result, effort):
@@ -49,15 +51,15 @@ def say(text: str) -> None:
 
 def _installed(peer: Peer, folder: Folder) -> list[tuple[Peer, Result]]:
     say(f"installing {peer.name}")
-    results = [Result(peer.name, order, peer.settings) for order in peer.orders]
-    _attempt(results[0], partial(_install, peer, folder, results[0]))
-    for each in results:
-        each.versions, each.error = results[0].versions, results[0].error
+    first, *others = results = [Result(peer.name, order, peer.settings) for order in peer.orders]
+
+    def install() -> None:
+        first.versions = peer.install(folder)
+
+    _attempt(first, install)
+    for each in others:
+        each.versions, each.error = first.versions, first.error
     return [(peer, each) for each in results]
-
-
-def _install(peer: Peer, folder: Folder, result: Result) -> None:
-    result.versions = peer.install(folder)
 
 
 def _turn(place: PeerServer, peer: Peer, result: Result, effort: Effort) -> Iterator[Callable[[], None]]:
@@ -82,7 +84,7 @@ def _attempt(result: Result, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        said = reason if isinstance(error, PeerError | InstallError) else f"{type(error).__name__}: {reason}"
+        reason = in_short(str(error), LONGEST)
+        said = reason if isinstance(error, PartboxError) else f"{type(error).__name__}: {reason}"
         result.error = result.error or said
         say(f"  {result.peer}: {said}")

@@ -3,8 +3,31 @@
 `scripts/bench` runs it, in a checkout: the brokers are those of the tests.
 """
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from partbox.supervisor import Supervisor
 
 TESTS: Final = Path(__file__).resolve().parents[3] / "tests"
 """The folder of the checkout's tests, whose brokers the ratios are measured with."""
+
+
+@contextmanager
+def running(node: "Supervisor") -> "Iterator[Supervisor]":
+    """A node that runs while `with` lasts."""
+    node.start()
+    try:
+        yield node
+    finally:
+        node.stop()
+        node.join()
+
+
+def wait_empty(node: "Supervisor") -> None:
+    """Wait until everything is delivered and saved."""
+    while not node.empty():
+        time.sleep(0.1)

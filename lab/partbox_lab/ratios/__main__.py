@@ -13,15 +13,16 @@ import time
 from functools import partial
 from typing import Any
 
-import psutil
 import psycopg
 
 from partbox import Outbox
 from partbox.db.schema.migrate import migrate
 from partbox.demo.workspace import Workspace, drop
 from partbox_lab.bench import statements
+from partbox_lab.bench.cpu import cpu_seconds
 from partbox_lab.bench.rounds import in_turn
 from partbox_lab.bench.workspace import SCHEMA, bench_workspace
+from partbox_lab.ratios import running, wait_empty
 from partbox_lab.sql import query
 
 Conn = psycopg.Connection[Any]
@@ -100,13 +101,9 @@ def _iterate(place: Workspace, events: int) -> float:
 
 def _drain(conn: Conn, outbox: Outbox, given: argparse.Namespace) -> tuple[float, float]:
     _, before = _saved(conn)
-    node = outbox.supervisor(processes=1, concurrency=given.concurrency)
-    node.start()
-    while not node.empty():
-        time.sleep(0.2)
-    taken, after = _saved(conn)
-    node.stop()
-    node.join()
+    with running(outbox.supervisor(processes=1, concurrency=given.concurrency)) as node:
+        wait_empty(node)
+        taken, after = _saved(conn)
     return given.events / taken, (after - before) / given.events
 
 
@@ -134,18 +131,14 @@ def _cost(place: Workspace, given: argparse.Namespace, *, metrics: bool) -> floa
     with place.connect("pairs") as conn:
         _load(conn, place, given)
     outbox.subscriptions.pause("default")
-    node = outbox.supervisor(processes=1, concurrency=given.concurrency, metrics=metrics)
-    node.start()
-    while not (node.children and node.children[0].instance):
-        time.sleep(0.05)
-    worker = psutil.Process(node.children[0].pid)
-    before = sum(worker.cpu_times()[:2])
-    outbox.subscriptions.resume("default")
-    while not node.empty():
-        time.sleep(0.05)
-    spent = sum(worker.cpu_times()[:2]) - before
-    node.stop()
-    node.join()
+    with running(outbox.supervisor(processes=1, concurrency=given.concurrency, metrics=metrics)) as node:
+        while not (node.children and node.children[0].instance):
+            time.sleep(0.05)
+        worker = node.children[0].pid
+        before = cpu_seconds(worker)
+        outbox.subscriptions.resume("default")
+        wait_empty(node)
+        spent = cpu_seconds(worker) - before
     return spent / given.events * 1e6
 
 

@@ -10,14 +10,12 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
-import psutil
 import psycopg
 
 from partbox import Outbox
@@ -25,9 +23,10 @@ from partbox.cli.commands.relay import relaying
 from partbox.db.schema.migrate import migrate
 from partbox.demo.workspace import drop
 from partbox.settings.relay_target import RelayTarget
-from partbox.supervisor import Supervisor
+from partbox_lab.bench.cpu import total
+from partbox_lab.bench.rounds import rotated
 from partbox_lab.bench.workspace import SCHEMA
-from partbox_lab.ratios import direct
+from partbox_lab.ratios import direct, running, wait_empty
 from partbox_lab.sql import query
 
 BUDGET = 0.7
@@ -107,13 +106,14 @@ def _running(kind: str) -> Iterator[BrokerProcess]:
 
 
 def _round(dsn: str, kind: str, broker: BrokerProcess, number: int, given: argparse.Namespace) -> dict[str, float]:
-    """The seconds of each, in turn, the first one alternating. What others send is what the log has by then, of this
-    round or the last.
+    """The seconds of each, in turn, another one first in each round.
+
+    What others send is what the log has by then, of this round or the last.
     """
     events = given.events or EVENTS[kind]
     turns = {RELAY: _relayed, DIRECT: _direct} | ({TOOL: _by_tool} if kind == "apache-kafka" else {})
     taken = {}
-    for turn in turns if number % 2 == 0 else reversed(turns):
+    for turn in rotated([*turns], number):
         prefix = f"{kind}-{number}-{turn.split()[0]}"
         broker.prepare(f"{prefix}-order")
         taken[turn], used = turns[turn](dsn, kind, broker.url, f"{prefix}-{{aggregate_type}}", events, given)
@@ -142,38 +142,18 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, given: a
         outbox.handlers, _ = relaying([target], "relay")
         outbox.subscriptions.create("relay", "beginning")
         _publish(conn, WARM, given.aggregates)
-        with _relaying(outbox, given.processes) as node:
-            _wait(node)
-            used = _used(node)
+        with running(outbox.supervisor(processes=given.processes, subscription="relay")) as node:
+            wait_empty(node)
+            used = total(child.pid for child in node.children)
             _publish(conn, events, given.aggregates)
             ((began,),) = conn.execute(query("ratios_now", SCHEMA), {}).fetchall()
-            _wait(node)
-            used = _used(node) - used
+            wait_empty(node)
+            used = total(child.pid for child in node.children) - used
             ((taken, refused),) = conn.execute(query("ratios_relayed", SCHEMA), {"began": began}).fetchall()
         if refused:
             raise RefusedError(refused)
         return taken, used
 
 
-@contextmanager
-def _relaying(outbox: Outbox, processes: int | None) -> Iterator[Supervisor]:
-    node = outbox.supervisor(processes=processes, subscription="relay")
-    node.start()
-    try:
-        yield node
-    finally:
-        node.stop()
-        node.join()
-
-
-def _used(node: Supervisor) -> float:
-    return sum(sum(psutil.Process(child.pid).cpu_times()[:2]) for child in node.children)
-
-
 def _publish(conn: psycopg.Connection, events: int, aggregates: int) -> None:
     conn.execute(query("ratios_publish", SCHEMA), {"events": events, "aggregates": aggregates})
-
-
-def _wait(node: Supervisor) -> None:
-    while not node.empty():
-        time.sleep(0.1)

@@ -14,17 +14,9 @@ checkpoint
 -- The tables as autovacuum leaves them, so that none runs beside what is measured.
 vacuum (analyze)
 
--- name: peers_setting
--- A setting of the server, as people write it.
-select current_setting(%(name)s)
-
 -- name: peers_extensions
 -- The extensions that could be created.
 select e.name from pg_available_extensions e
-
--- name: peers_wal
--- Bytes of WAL since the server was made.
-select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint
 
 -- name: peers_dead
 -- Row versions that updates and deletes have left in this database.

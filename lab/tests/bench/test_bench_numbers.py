@@ -1,23 +1,27 @@
 """The arithmetic of the lines: ratios, quantiles, latencies, and the judgement on deliveries."""
 
 import random
+from types import SimpleNamespace
+from typing import NamedTuple
 from uuid import UUID
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.errors import SettingsError
 from partbox.protocol.hashing import partition_of
+from partbox_lab.bench.cpu import StolenTime, between
 from partbox_lab.bench.group import chosen_lines
 from partbox_lab.bench.growth import GROWTH
 from partbox_lab.bench.handlers import NOTE, Notebook, Noted
 from partbox_lab.bench.measurements import LINES
 from partbox_lab.bench.measurements.cluster import judge, moved
-from partbox_lab.bench.measurements.latency import figures, latencies
+from partbox_lab.bench.measurements.latency import figures
 from partbox_lab.bench.node import halves
 from partbox_lab.bench.paced_publisher import one_for_each_partition
-from partbox_lab.bench.rounds import compared, in_turn, quantile, ratio
+from partbox_lab.bench.rounds import compared, in_turn, latencies, quantile, ratio, rotated
 from partbox_lab.bench.sender import aggregate, schedule
 from partbox_lab.bench.statements import OwnedPartition
 
@@ -65,8 +69,33 @@ def test_a_ratio_says_how_fast_both_were():
     assert found.details == {"ours": [1_000.0, 3_000.0], "theirs": [1_000.0, 1_000.0]}
 
 
-def test_a_latency_is_counted_from_the_return_of_the_commit():
-    assert latencies({0: 1_000_000, 1: 5_000_000}, {1: 4_900_000, 0: 3_000_000}) == [2.0, -0.1]
+class CpuTimes(NamedTuple):
+    user: float
+    idle: float
+    steal: float
+    guest: float
+
+
+def test_stolen_time_is_a_part_of_all_time(monkeypatch):
+    times = iter([CpuTimes(1, 5, 1, 0), CpuTimes(2, 7, 2, 9), CpuTimes(1, 5, 1, 0)])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(times))
+    stolen = StolenTime()
+    assert stolen.share() == 0.25
+    assert stolen.share() == 0
+    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(user=1.0, idle=5.0))
+    assert stolen.share() is None
+
+
+def test_the_cpu_time_between_two_readings_is_that_of_processes_that_are_still_there():
+    assert between({1: 2.0, 2: 5.0}, {1: 3.5, 3: 0.25}) == 1.75
+
+
+def test_another_side_is_first_in_each_round():
+    assert [rotated("abc", number) for number in range(4)] == [[*"abc"], [*"bca"], [*"cab"], [*"abc"]]
+
+
+def test_a_latency_is_counted_from_the_commit_of_an_event_that_has_arrived():
+    assert latencies({0: 1_000_000, 1: 5_000_000, 2: 6_000_000}, {1: 4_900_000, 0: 3_000_000}) == [2.0, -0.1]
 
 
 def test_the_figures_of_a_rate_say_how_many_samples_they_come_from():

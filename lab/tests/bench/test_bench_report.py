@@ -13,7 +13,7 @@ from rich.console import Console
 
 from partbox.errors import SettingsError
 from partbox_lab.bench.budget import Budget, Direction, LineResult, Measured, Standing, Unmeasured, judged
-from partbox_lab.bench.machine import BenchMachine
+from partbox_lab.bench.machine import BenchServer, Machine
 from partbox_lab.bench.plot import LEAST, MOST, draw, drawable, headroom
 from partbox_lab.bench.progress import BenchProgress
 from partbox_lab.bench.report import BenchReport, shown
@@ -29,7 +29,7 @@ BUDGETS = st.builds(
     unit=st.sampled_from(["", "ms", "%"]),
 )
 VALUES = st.floats(min_value=-1e6, max_value=1e9)
-MACHINE = BenchMachine(
+MACHINE = Machine(
     cpu="A processor",
     processors=4,
     usable=2,
@@ -39,6 +39,8 @@ MACHINE = BenchMachine(
     python="3.11.7",
     partbox="0.1.0",
     psycopg="3.3",
+)
+SERVER = BenchServer(
     postgresql="18.4",
     embedded=False,
     local=True,
@@ -47,7 +49,14 @@ MACHINE = BenchMachine(
 
 
 def a_report(*results: LineResult, stolen: float | None = 0.001, **changed: object) -> BenchReport:
-    given = {"machine": MACHINE, "quick": False, "seconds": 61.2, "stolen": stolen, "interrupted": False} | changed
+    given = {
+        "machine": MACHINE,
+        "server": SERVER,
+        "quick": False,
+        "seconds": 61.2,
+        "stolen": stolen,
+        "interrupted": False,
+    } | changed
     return BenchReport(results=list(results), **given)
 
 

@@ -6,14 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from partbox.errors import PartboxError
 from partbox_lab import peers
-from partbox_lab.peers.figures import disorder, drain_rate, latencies, middle, percentile, stolen
+from partbox_lab.peers.figures import disorder, drain_rate, middle
 from partbox_lab.peers.measure import DrainResult, Latency, PublishResult
 from partbox_lab.peers.outboxes import PEERS
 from partbox_lab.peers.peer import KEYS, SIZE, Sample
-from partbox_lab.peers.processes import PeerError, PeerProcesses
-from partbox_lab.peers.report import Result, as_json, header_lines, table
+from partbox_lab.peers.processes import PeerProcesses
+from partbox_lab.peers.report import WIDE, Result, as_json, failures, header_lines, table
 
 SECOND = 10**9
 WORKERS = Path(peers.__file__).parent / "workers"
@@ -27,14 +29,6 @@ def test_every_event_has_the_same_size(number):
     assert Sample(number).key == Sample(number + KEYS).key
 
 
-def test_a_percentile_is_one_of_the_values():
-    values = [float(each) for each in range(1, 101)]
-    assert [percentile(values, each) for each in (0, 50, 99, 100)] == [1, 50, 99, 100]
-    assert percentile([3.0], 99) == 3
-    with pytest.raises(ValueError, match="no values"):
-        percentile([], 50)
-
-
 def test_a_drain_is_timed_from_when_the_last_process_had_begun():
     counts = {1: [(1 * SECOND, 10), (2 * SECOND, 30), (4 * SECOND, 60)], 2: [(2 * SECOND, 10), (4 * SECOND, 40)]}
     assert drain_rate(counts, events=100, began=0, ended=4 * SECOND) == pytest.approx(30)
@@ -44,10 +38,6 @@ def test_a_drain_that_ends_with_its_beginning_is_timed_from_the_start():
     assert drain_rate({1: [(1 * SECOND, 90)]}, events=100, began=0, ended=2 * SECOND) == 50
     with pytest.raises(ValueError, match="nothing was handled"):
         drain_rate({}, events=100, began=0, ended=SECOND)
-
-
-def test_latency_is_that_of_the_events_that_were_seen():
-    assert latencies({1: 5_000_000, 2: 6_000_000}, {1: 7_000_000}) == [2.0]
 
 
 def test_disorder_counts_the_events_that_a_later_one_of_their_key_overtook():
@@ -62,12 +52,6 @@ def test_the_median_is_that_of_what_was_measured():
     assert middle([None]) is None
 
 
-def test_stolen_time_is_a_part_of_all_time():
-    before = {"user": 1.0, "idle": 5.0, "steal": 1.0, "guest": 0.0}
-    assert stolen(before, {"user": 2.0, "idle": 7.0, "steal": 2.0, "guest": 9.0}) == 25
-    assert stolen(before, before) == 0
-
-
 def result(**fields: object) -> Result:
     return Result("partbox", "key", "defaults", "partbox 1", **fields)
 
@@ -76,14 +60,19 @@ def test_the_table_shows_medians_and_what_failed():
     whole = result(
         published=[PublishResult(1_000, 50_000, 500, 440), PublishResult(3_000, 70_000, 500, 440)],
         drained=[DrainResult(1, 100_000, 4.26, 0.012, 8, 2), DrainResult(2, 180_000, 5, 0.01, 8, None)],
-        latencies=[Latency(100, 100, [0.5, 1.5], 0), Latency(1_000, 700, [2.0], 0), Latency(1, 1, [200.0], 1)],
+        latencies=[Latency(100, 100, [0.5, 0.5, 1.5], 0), Latency(1_000, 700, [2.0], 0), Latency(1, 1, [200.0], 1)],
         disorder=[0.0],
     )
-    lines = table([whole, Result("PgQ", "queue", "", error="InstallError: apt-get is not installed")]).splitlines()
+    results = [whole, Result("PgQ", "queue", "", error="apt-get is not installed")]
+    console = Console(width=WIDE)
+    with console.capture() as printed:
+        console.print(table(results))
+    lines = printed.get().splitlines()
     first = "partbox key 2,000 60,000 100,000 180,000 200 / 200 + 0.5 / 1.5 2.0 / 2.0 ~ 440 4.3 0.012 8 + 2 0.0 %"
-    assert lines[2].split() == first.split()
-    assert "".join(lines[3].split()) == "PgQqueue---------- -+--".replace(" ", "")
-    assert lines[-1] == "PgQ, order queue: InstallError: apt-get is not installed"
+    assert lines[1].split() == first.split()
+    assert "".join(lines[2].split()) == "PgQqueue---------- -+--".replace(" ", "")
+    assert failures(results)[-1] == "PgQ, order queue: apt-get is not installed"
+    assert failures([whole]) == []
 
 
 def test_the_json_has_every_round_and_no_list_of_latencies():
@@ -113,7 +102,7 @@ def test_a_worker_that_ends_is_an_error_with_what_it_said(tmp_path):
         command = [sys.executable, "-c", "raise SystemExit('RuntimeError: no queue of that name')"]
         worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
         crew = PeerProcesses([worker], errors)
-        with pytest.raises(PeerError, match=r"^RuntimeError: no queue of that name$"):
+        with pytest.raises(PartboxError, match=r"^RuntimeError: no queue of that name$"):
             crew.wait_ready()
         crew.stop()
     assert worker.returncode == 1

@@ -12,9 +12,8 @@ from partbox_lab.bench.cpu import ELSEWHERE, is_here
 from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, NoteTaker, dawdle
 from partbox_lab.bench.idle_instances import IdleInstances, idle_instances, most
-from partbox_lab.bench.measurements.latency import latencies
 from partbox_lab.bench.node import BenchNode
-from partbox_lab.bench.rounds import quantile
+from partbox_lab.bench.rounds import latencies, quantile
 from partbox_lab.bench.sender import sending
 
 MANY: Final = Budget(

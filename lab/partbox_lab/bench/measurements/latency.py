@@ -12,7 +12,7 @@ from partbox_lab.bench.cpu import ELSEWHERE, is_here
 from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, NoteTaker
 from partbox_lab.bench.node import BenchNode
-from partbox_lab.bench.rounds import quantile
+from partbox_lab.bench.rounds import latencies, quantile
 from partbox_lab.bench.sender import KIND, sending
 
 MEDIANS: Final = {1: 1.0, 100: 1.0, 1_000: 1.5}  # milliseconds by rate
@@ -38,13 +38,11 @@ CPU: Final = Budget(
 )
 
 
-def latencies(sent: Mapping[int, int], arrived: Mapping[int, int]) -> list[float]:
-    """Milliseconds from the return of each commit to the handler; below zero where the handler was faster."""
-    return [(arrived[number] - at) / 1e6 for number, at in sent.items()]
-
-
 def figures(rate: int, sent: Mapping[int, int], arrived: Mapping[int, int]) -> Iterator[Measured]:
-    """Median and p99 of a rate; of fewer than a hundred samples the slowest stands for the p99."""
+    """Median and p99 of a rate, from the return of a commit: below zero where the handler was faster.
+
+    The slowest of fewer than a hundred samples stands for the p99.
+    """
     found = latencies(sent, arrived)
     passed = (max(sent.values()) - min(sent.values())) / 1e9
     said = counted(len(found), "sample") + (f", {_written((len(found) - 1) / passed)} a second" if passed else "")
