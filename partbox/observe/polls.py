@@ -28,10 +28,8 @@ class Poll:
         self.began = time.monotonic()
 
     def close(self) -> None:
-        self.span.set_attribute("success.count", self.succeeded)
-        self.span.set_attribute("failure.count", self.failed)
-        if self.left:
-            self.span.set_attribute("open.count", self.left)
+        unsettled = {"open.count": self.left} if self.left else {}
+        self.span.set_attributes({"success.count": self.succeeded, "failure.count": self.failed, **unsettled})
         self.span.end()
 
 

@@ -3,7 +3,7 @@ places, rows that are gone; and from writing: triggers and rules of others."""
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.facts import ForeignTrigger, WorkerAccess
+from partbox.db.inspect.facts import ForeignTrigger
 from partbox.doctor.case import Case, Symptom, check
 from partbox.doctor.finding import Severity
 from partbox.doctor.words import listed, quoted
@@ -36,7 +36,7 @@ def privileges(case: Case) -> Iterator[Symptom]:
         its = [each for each in lacking if each.role == role]
         yield Symptom(
             f"role {role} of workers lacks {counted(sum(len(each.missing) for each in its), 'privilege')}",
-            tuple(f"{listed(each.missing)} on {_object(each)}" for each in its),
+            tuple(f"{listed(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in its),
             (f"{case.command('init', None, options=(f'--worker-role={role}',))} grants all that it needs again",),
         )
 
@@ -75,7 +75,3 @@ def _told(each: ForeignTrigger) -> str:
 
 def _dropped(case: Case, each: ForeignTrigger) -> str:
     return f"`drop {each.kind} {quoted(each.name)} on {quoted(case.schema)}.{quoted(each.table)}`"
-
-
-def _object(access: WorkerAccess) -> str:
-    return access.kind if access.name is None else f"{access.kind} {access.name}"

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.evidence import HALF
-from partbox.db.inspect.facts import OpenSession
 from partbox.doctor.case import Case, Symptom, check
 from partbox.doctor.finding import Severity
 from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
@@ -173,11 +172,14 @@ def notification_queue(case: Case) -> Iterator[Symptom]:
     open_ = case.evidence.sessions
     named = [each for each in open_ if each.pid == queue.holder] if queue.holder else [*open_[:SUSPECTS]]
     unseen = queue.holder if not named else None
+    keeps = (
+        "keeps it from being emptied" if queue.holder is not None else "may keep it from being emptied, if it listens"
+    )
     yield Symptom(
         f"the server's notification queue is {queue.usage:.0%} full",
         (
             *((f"pid {unseen} keeps it from being emptied",) if unseen else ()),
-            *(_holding(each, sure=queue.holder is not None) for each in named),
+            *(f"{session(each)} {keeps}, its transaction open for {age(each.age)}" for each in named),
             "nobody rings meanwhile: an idle worker sees a new event within `poll_idle`, a plan or a command at a tick",
         ),
         tuple(
@@ -187,8 +189,3 @@ def notification_queue(case: Case) -> Iterator[Symptom]:
         ),
         severity=Severity.PROBLEM if queue.usage >= FULL else Severity.WARNING,
     )
-
-
-def _holding(each: OpenSession, *, sure: bool) -> str:
-    which = "keeps it from being emptied" if sure else "may keep it from being emptied, if it listens"
-    return f"{session(each)} {which}, its transaction open for {age(each.age)}"

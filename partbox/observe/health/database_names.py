@@ -12,8 +12,11 @@ LONGEST = 60  # characters of a database's name
 
 def database_names(dsns: Sequence[str]) -> list[str]:
     """The names of these databases: the database's name, with host and port only where names are equal."""
-    short, long = [_name(dsn) for dsn in dsns], [_place(dsn) for dsn in dsns]
-    names = [place if short.count(name) > 1 else name for name, place in zip(short, long, strict=True)]
+    given = [_parts(dsn) for dsn in dsns]
+    short = [_name(each) for each in given]
+    names = [
+        f"{_place(each)}/{name}" if short.count(name) > 1 else name for each, name in zip(given, short, strict=True)
+    ]
     seen: Counter[str] = Counter()
     for at, name in enumerate(names):
         seen[name] += 1
@@ -21,16 +24,13 @@ def database_names(dsns: Sequence[str]) -> list[str]:
     return names
 
 
-def _name(dsn: str) -> str:
-    given = _parts(dsn)
+def _name(given: dict[str, str]) -> str:
     name = given.get("dbname") or given.get("service") or given.get("user") or "default"
     return printable_line(name, LONGEST)
 
 
-def _place(dsn: str) -> str:
-    given = _parts(dsn)
-    place = f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}"
-    return f"{printable_line(place, LONGEST)}/{_name(dsn)}"
+def _place(given: dict[str, str]) -> str:
+    return printable_line(f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}", LONGEST)
 
 
 def _parts(dsn: str) -> dict[str, str]:

@@ -120,10 +120,7 @@ means none.
 |---|---|---|---|---|---|
 """
 
-HISTOGRAMS = """
-Upper bounds of the histograms' buckets, in seconds:
-
-"""
+HISTOGRAMS = "\nUpper bounds of the histograms' buckets, in seconds:\n\n"
 
 NAMASTACK = {
     "records": "`outbox.records.count` (new, failed, completed), `outbox.partitions.pending.records.total`",
