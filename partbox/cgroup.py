@@ -7,7 +7,6 @@ keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
 
 import os
 import re
-from collections.abc import Iterator
 from math import ceil
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -22,12 +21,9 @@ class Group(NamedTuple):
     mount: PurePosixPath
     folder: PurePosixPath
 
-    def above(self) -> Iterator[PurePosixPath]:
+    def above(self) -> list[PurePosixPath]:
         """Its folder and those above it, up to the mount."""
-        for folder in (self.folder, *self.folder.parents):
-            yield folder
-            if folder == self.mount:
-                return
+        return [each for each in (self.folder, *self.folder.parents) if each.is_relative_to(self.mount)]
 
 
 def usable_processors(root: Path = Path("/")) -> int:

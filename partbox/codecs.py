@@ -136,7 +136,12 @@ class Codecs:
             raise PublishError(f"the payload cannot be written as {kind}: {_reason(error, codec)}") from error
         if not isinstance(data, bytes):
             raise PublishError(f"the codec of {kind} must return bytes, not {type(data).__name__}")
-        return Encoded(None, data, kind, False) if kind != JSON else _checked(data)
+        if kind != JSON:
+            return Encoded(None, data, kind, False)
+        try:  # PostgreSQL would refuse it only after the statement was sent
+            return Encoded(_JSON.ready(data), None, None, False)
+        except ValueError as error:
+            raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
         """The payload stored as `data`. Raises PayloadError if it is damaged or nothing knows its content type."""
@@ -152,14 +157,6 @@ class Codecs:
             # Without the text of the error: it may quote the payload.
             problem = type(error).__name__
         raise PayloadError(f"the payload cannot be decoded as {content_type or JSON} ({problem})")
-
-
-def _checked(data: bytes) -> Encoded:
-    """Check the JSON of an application's codec: PostgreSQL would refuse it only after the statement was sent."""
-    try:
-        return Encoded(_JSON.ready(data), None, None, False)
-    except ValueError as error:
-        raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
 
 def _reason(error: Exception, codec: Codec) -> str:

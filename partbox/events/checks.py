@@ -160,17 +160,12 @@ def delay(value: timedelta | float | str) -> timedelta:
             f'deliver_after must be a timedelta, seconds or a text such as "5m", not {type(value).__name__} '
             f"{quoted(value)}{remedy}"
         )
-    length = value.total_seconds() if isinstance(value, timedelta) else _length(value)
+    try:
+        length = seconds(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise PublishError(f"deliver_after {quoted(value)} is no length of time: {error}") from None
+    length = length.total_seconds() if isinstance(length, timedelta) else length
     # A nanosecond would round to nothing; NaN compares false.
     if not 1e-6 <= length <= MAX_DELAY.total_seconds():
         raise PublishError(f"deliver_after must be above 0 and at most {MAX_DELAY.days} days, not {quoted(value)}")
     return value if isinstance(value, timedelta) else timedelta(seconds=length)
-
-
-def _length(value: float | str) -> float:
-    if not isinstance(value, str):
-        return value
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise PublishError(f"deliver_after {quoted(value)} is no length of time: {error}") from None

@@ -20,17 +20,14 @@ NOBODY_ELSE = Names()
 FRESH = {"Cache-Control": "no-store"}
 
 
-class Guard:
+def guarded(app: ASGIApp, names: Names) -> ASGIApp:
     """ASGI middleware: 403 for a host name that may be another site's; see `hosts`."""
 
-    def __init__(self, app: ASGIApp, names: Names) -> None:
-        self._app = app
-        self._names = names
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        admitted = names.admit(Headers(scope=scope).get("host", ""))
+        await (app if admitted else PlainTextResponse(ELSEWHERE, 403, FRESH))(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admitted = self._names.admit(Headers(scope=scope).get("host", ""))
-        app = self._app if admitted else PlainTextResponse(ELSEWHERE, 403, FRESH)
-        await app(scope, receive, send)
+    return serve
 
 
 def routes(prefix: str, watched: Sequence[MonitoredSupervisor], names: Names = NOBODY_ELSE) -> list[BaseRoute]:
@@ -48,7 +45,7 @@ def routes(prefix: str, watched: Sequence[MonitoredSupervisor], names: Names = N
     def readyz(_: Request) -> Response:
         return _response(health.ready())
 
-    guard = [Middleware(Guard, names)]
+    guard = [Middleware(guarded, names)]
     return [
         Route("/metrics", metrics, middleware=guard),
         Route("/healthz", healthz, middleware=guard),

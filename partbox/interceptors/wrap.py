@@ -33,7 +33,8 @@ def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
     """True if it can only go around `async def` handlers, of events or of batches."""
     if methods_of(interceptor):
         return InterceptorMethods(interceptor, is_batch).awaited() is not None
-    return only_async(interceptor)
+    made = inspect.unwrap(interceptor)  # its context managers are known to be for `async with` only
+    return inspect.isasyncgenfunction(made) or (hasattr(made, AWAITED) and not hasattr(made, ENTERED))
 
 
 def _refuse(interceptor: Any, call: Call, is_batch: bool) -> NoReturn:
@@ -46,12 +47,6 @@ def _refuse(interceptor: Any, call: Call, is_batch: bool) -> NoReturn:
 
 
 ENTERED, AWAITED = "__enter__", "__aenter__"
-
-
-def only_async(manager: Call) -> bool:
-    """True if its context managers are known to be for `async with` only."""
-    made = inspect.unwrap(manager)
-    return inspect.isasyncgenfunction(made) or (hasattr(made, AWAITED) and not hasattr(made, ENTERED))
 
 
 def managed(call: Call, manager: Call, is_batch: bool) -> Call:

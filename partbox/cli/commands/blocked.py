@@ -5,16 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partbox.cli.shell.options import (
-    Group,
-    OutboxOptions,
-    Since,
-    Subscription,
-    Until,
-    argument,
-    bundled,
-    option,
-)
+from partbox.cli.shell.options import Group, OutboxOptions, Since, Subscription, Until, argument, bundled, option
 from partbox.cli.shell.output import ListColumn, error_of, in_short, moment, print_answer, print_list, printable
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey
 from partbox.operations.blocked import BlockedKeys

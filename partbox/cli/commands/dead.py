@@ -100,11 +100,7 @@ def list_(
 @app.command()
 @bundled
 def show(
-    *,
-    id: Annotated[str, Id],
-    payload: Payload = False,
-    subscription: Subscription = "default",
-    outbox: OutboxOptions,
+    *, id: Annotated[str, Id], payload: Payload = False, subscription: Subscription = "default", outbox: OutboxOptions
 ) -> None:
     """Show one dead record whole; its payload only with --payload.
 

@@ -31,13 +31,11 @@ To = Annotated[
     ),
 ]
 Topic = Annotated[
-    str | None,
-    option("TEMPLATE", f"Topic, of {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT})."),
+    str | None, option("TEMPLATE", f"Topic, of {{aggregate_type}}, {{event_type}}, {{tenant_id}} (else {DEFAULT}).")
 ]
 Name = Annotated[str, option("NAME", "Created at the first start.", "--subscription")]
 From = Annotated[
-    str,
-    option("beginning|now|TIME", "Its first events, if it is created now; later it goes on.", "--from"),
+    str, option("beginning|now|TIME", "Its first events, if it is created now; later it goes on.", "--from")
 ]
 
 

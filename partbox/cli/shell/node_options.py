@@ -35,13 +35,11 @@ class NodeOptions:
         ),
     ] = None
     dsn: Annotated[
-        list[str] | None,
-        option("DSN", "The database (else PARTBOX_DSN); repeatable; --processes applies to each."),
+        list[str] | None, option("DSN", "The database (else PARTBOX_DSN); repeatable; --processes applies to each.")
     ] = None
     schema: Schema = None
     log_format: Annotated[
-        str | None,
-        option("text|json", "Log format: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text)."),
+        str | None, option("text|json", "Log format: text, or json, an object a line (else PARTBOX_LOG_FORMAT, text).")
     ] = None
     log_level: Annotated[
         str | None,

@@ -100,19 +100,12 @@ def _cells(each: Instance, node: str) -> dict[str, RenderableType]:
 
 
 def _totals(sighting: Sighting) -> Table:
-    table = cluster_view.totals()
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    for name, value, style in _lines(sighting):
-        table.add_row(name, Text(value, style))
-    return table
-
-
-def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
-    """Name, value and style of each total."""
     cluster, rates = sighting.cluster, sighting.rates
     dead = cluster.parked.get("dead", 0)
     away = cluster.unowned and not cluster.paused
-    return [
+    table = cluster_view.totals()
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for name, value, style in (
         ("published", f"{rates.published:,.0f}/s" if rates else "-", "bold"),
         ("delivered", f"{rates.delivered:,.0f}/s" if rates else "-", "bold"),
         ("pending", f"{'' if cluster.exact else 'about '}{cluster.pending:,}", "bold"),
@@ -121,7 +114,9 @@ def _lines(sighting: Sighting) -> list[tuple[str, str, str]]:
         ("dead", f"{dead:,}", "bold red" if dead else ""),
         ("blocked", counted(cluster.blocked_keys, "aggregate"), "bold yellow" if cluster.blocked_keys else ""),
         ("unowned", f"{cluster.unowned} of {len(cluster.partitions)}", "bold red" if away else ""),
-    ]
+    ):
+        table.add_row(name, Text(value, style))
+    return table
 
 
 def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
