@@ -31,16 +31,13 @@ class Remote:
         self.shown = masked_url(url)
         query_of(url, ())
         self._scheme = url.partition("://")[0].lower()
-        self._fs, self._root = self._opened(url)
-
-    def _opened(self, url: str) -> tuple[Any, str]:
         opened = library("fsspec").core.url_to_fs
         try:
             with place_errors(self.shown):
-                fs, root = opened(url)
+                self._fs, root = opened(url)
         except PartboxError as error:
             raise SettingsError(self._remedied(error)) from None
-        return fs, root.rstrip("/")
+        self._root = root.rstrip("/")
 
     def _remedied(self, error: PartboxError) -> str:
         if isinstance(error.__cause__, ImportError):

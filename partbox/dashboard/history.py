@@ -9,7 +9,8 @@ from uuid import UUID
 from partbox.dashboard.page_text import cut
 from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.inspect.stats import Cluster, Instance
-from partbox.operations.stats import News, Rates, changes, partitions
+from partbox.operations.stats import News, Rates, changes
+from partbox.text.wording import counted
 
 KEPT_POINTS = 121  # a second apart
 GAP = 10.0  # seconds without a look after which the past is forgotten
@@ -70,13 +71,13 @@ def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessL
     for each in found.leaving:
         yield "leaves", f"{_name(each, labels)} leaves"
     for each, left in found.gone:
-        rest = f" with {partitions(left)} still its own" if left else ""
+        rest = f" with {counted(left, 'partition')} still its own" if left else ""
         yield "gone", f"{_name(each, labels)} is gone{rest}"
     for (old, new), number in Counter(found.claims.values()).items():
         if new is not None:
             source = f" from {labels[old].letter}" if old is not None and old in labels else ""
             target = labels[new].letter if new in labels else "a process that is gone"
-            yield "moved", f"{partitions(number)} moved{source} to {target}"
+            yield "moved", f"{counted(number, 'partition')} moved{source} to {target}"
 
 
 def _name(instance: Instance, labels: Mapping[UUID, ProcessLabel]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from partbox.db.inspect.stats import Cluster, Instance
-from partbox.operations.stats import Happening, News, changes, partitions
+from partbox.operations.stats import Happening, News, changes
 from partbox.terminal.roster import Roster
+from partbox.text.wording import counted
 
 FRESH = 1.5  # seconds that a partition counts as just moved
 
@@ -41,7 +42,7 @@ class ActivityFeed(News):
         self._expected.add(process.instance_id)
         if process.partitions:
             self._began = self._began or at or time.monotonic()
-        self.say(f"{how.format(self._name(process))}: its {partitions(process.partitions)} go to others")
+        self.say(f"{how.format(self._name(process))}: its {counted(process.partitions, 'partition')} go to others")
 
     @property
     def calm(self) -> bool:
@@ -72,7 +73,7 @@ class ActivityFeed(News):
                 self._met.add(process.instance_id)
                 self.joins += 1
                 self._began = self._began or at - process.age
-                self.say(f"{self._name(process)} joined: {partitions(share)} move to it")
+                self.say(f"{self._name(process)} joined: {counted(share, 'partition')} move to it")
 
     def _compare(self, before: Cluster, after: Cluster, at: float) -> None:
         found = changes(before, after)

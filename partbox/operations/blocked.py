@@ -6,8 +6,11 @@ from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Bounds, Head, Key
 from partbox.errors import PartboxError
 from partbox.operations import arguments
+from partbox.operations.arguments import AggregateId
 from partbox.operations.session import OperatorVerbs
 
+Kind = str | Enum
+When = arguments.Bound | None
 Keys = list[BlockedKey]
 Groups = list[BlockedGroup]
 
@@ -21,14 +24,7 @@ class BlockedKeys(OperatorVerbs):
 
     _noun = "blocked"
 
-    def list(
-        self,
-        limit: int = 100,
-        *,
-        since: arguments.Bound | None = None,
-        until: arguments.Bound | None = None,
-        subscription: str = "default",
-    ) -> Keys:
+    def list(self, limit: int = 100, *, since: When = None, until: When = None, subscription: str = "default") -> Keys:
         """At most `limit` blocked keys, the longest blocked first.
 
         Those blocked since `since` or later, and before `until`: times, or lengths such as "2h", which ended now.
@@ -38,21 +34,14 @@ class BlockedKeys(OperatorVerbs):
             return blocked.listed(conn, self._schema, subscription, limit, bounds)
 
     def groups(
-        self,
-        limit: int = 100,
-        *,
-        since: arguments.Bound | None = None,
-        until: arguments.Bound | None = None,
-        subscription: str = "default",
+        self, limit: int = 100, *, since: When = None, until: When = None, subscription: str = "default"
     ) -> Groups:
         """At most `limit` groups of blocked keys that wait for heads that are alike, the most frequent first."""
         limit, bounds = arguments.limit(limit), _bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.groups(conn, self._schema, subscription, limit, bounds)
 
-    def retry_now(
-        self, aggregate_type: str | Enum, aggregate_id: arguments.AggregateId, *, subscription: str = "default"
-    ) -> Head:
+    def retry_now(self, aggregate_type: Kind, aggregate_id: AggregateId, *, subscription: str = "default") -> Head:
         """Let the head of a key run now: what it waits for is over, a dead one is replayed.
 
         The head as it was; `changed` is False where there was nothing to do, for it waits only for a free handler.
@@ -67,8 +56,8 @@ class BlockedKeys(OperatorVerbs):
 
     def skip(
         self,
-        aggregate_type: str | Enum,
-        aggregate_id: arguments.AggregateId,
+        aggregate_type: Kind,
+        aggregate_id: AggregateId,
         reason: str | None = None,
         *,
         subscription: str = "default",
@@ -87,7 +76,7 @@ class BlockedKeys(OperatorVerbs):
         return head
 
 
-def _key(subscription: str, aggregate_type: str | Enum, aggregate_id: arguments.AggregateId) -> Key:
+def _key(subscription: str, aggregate_type: Kind, aggregate_id: AggregateId) -> Key:
     return Key(subscription, arguments.kind("aggregate_type", aggregate_type), arguments.aggregate_id(aggregate_id))
 
 
@@ -100,5 +89,5 @@ def _found(head: Head | None, key: Key) -> Head:
     return head
 
 
-def _bounds(since: arguments.Bound | None, until: arguments.Bound | None) -> Bounds:
+def _bounds(since: When, until: When) -> Bounds:
     return Bounds(arguments.bound("since", since), arguments.bound("until", until))

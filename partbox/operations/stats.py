@@ -13,7 +13,6 @@ from partbox.db.inspect.stats import STATES, Cluster, Instance, Overview, Partit
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.session import OperatorVerbs
-from partbox.text.wording import counted
 
 LARGEST_PAGE = 1_000
 FAILED = ("retrying", "dead")
@@ -215,8 +214,3 @@ def changes(before: Cluster, after: Cluster) -> Changes:
 def owned(cluster: Cluster, instance: UUID) -> int:
     """The number of partitions that this instance owns."""
     return sum(partition.owner == instance for partition in cluster.partitions)
-
-
-def partitions(number: int) -> str:
-    """ "1 partition", "64 partitions"."""
-    return counted(number, "partition")

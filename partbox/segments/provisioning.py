@@ -52,10 +52,8 @@ def _prove(dsn: Callable[[], str], settings: Settings, ids: Range) -> bool:
     """Prove that the default segment holds none of these ids; False: something is in the way."""
     schema = settings.schema_name
     with connect.connect(dsn(), lease=LONGEST, pooler=settings.pooler, name="partbox segments") as conn:
-        return (
-            tried(partial(steps.exclude, conn, schema, ids)) is None
-            and tried(partial(steps.prove, conn, schema)) is None
-        )
+        excluded = tried(partial(steps.exclude, conn, schema, ids)) is None
+        return excluded and tried(partial(steps.prove, conn, schema)) is None
 
 
 def _end_proof(conn: Connection[Any], schema: str, *, needed: bool) -> None:

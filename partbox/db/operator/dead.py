@@ -117,8 +117,7 @@ def groups(conn: Connection[Any], schema: str, subscription: str, filters: Filte
 
 
 def count(conn: Connection[Any], schema: str, subscription: str, filters: Filters) -> int:
-    (counted,) = only(conn, "dead_count", schema, **_values(subscription, filters))
-    return int(counted)
+    return int(only(conn, "dead_count", schema, **_values(subscription, filters))[0])
 
 
 def chunks(conn: Connection[Any], schema: str, subscription: str, filters: Filters, size: int) -> list[list[int]]:
@@ -140,14 +139,12 @@ def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, 
 
 def replay(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
     """Make those of these records that are dead ready again; returns how many."""
-    (replayed,) = only(conn, "dead_replay", schema, subscription=subscription, record_ids=list(record_ids))
-    return int(replayed)
+    return int(only(conn, "dead_replay", schema, subscription=subscription, record_ids=list(record_ids))[0])
 
 
 def discard(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
     """Discard those of these records that are dead; returns how many."""
-    (discarded,) = only(conn, "dead_discard", schema, subscription=subscription, record_ids=list(record_ids))
-    return int(discarded)
+    return int(only(conn, "dead_discard", schema, subscription=subscription, record_ids=list(record_ids))[0])
 
 
 def state(conn: Connection[Any], schema: str, subscription: str, record_id: int) -> str | None:
