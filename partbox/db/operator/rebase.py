@@ -11,7 +11,7 @@ from psycopg import Connection, IsolationLevel
 from partbox.db.deadline import allowing
 from partbox.db.holders import Holding
 from partbox.db.holders import holders as holders_of
-from partbox.db.sql import query, records
+from partbox.db.sql import query, records, rows
 from partbox.errors import PartboxError
 
 LOCK = "3s"
@@ -84,23 +84,19 @@ def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *,
             return "healthy"
         if any(dead.get(instance) != heartbeat for instance, heartbeat in beats.items()):
             return "workers"
-        _alone(conn, schema)
+        # A trigger or rule of others may keep rows as they are: cursors would pass what is not seen.
+        for table, kind, name, _, drops in rows(conn, "doctor_triggers", schema):
+            if drops:
+                text = f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase"
+                raise PartboxError(text)
         return _move(conn, schema)
-
-
-def _alone(conn: Connection[Any], schema: str) -> None:
-    """PartboxError if a trigger or rule of others may keep rows as they are: cursors would pass what is not seen."""
-    for table, kind, name, _, drops in conn.execute(query("doctor_triggers", schema), {}).fetchall():
-        if drops:
-            raise PartboxError(f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase")
 
 
 def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
     """Take all locks in order; returns the heartbeats found."""
     conn.execute(query("rebase_patience", schema), {"lock": LOCK})
-    conn.execute(query("row_security_off", schema), {})
-    conn.execute(query("rebase_lock_purge", schema), {})
-    conn.execute(query("rebase_lock_records", schema), {})
+    for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):
+        conn.execute(query(name, schema), {})
     beats = dict(conn.execute(query("rebase_lock_instances", schema), {}).fetchall())
     conn.execute(query("rebase_lock_partitions", schema), {})
     return beats
@@ -109,16 +105,11 @@ def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
 def _move(conn: Connection[Any], schema: str) -> Rebased:
     """Move cursors and sequence, under the locks; the sequence late, since no rollback restores it."""
     parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
-    records = conn.execute(query("rebase_records", schema), {}).rowcount
+    aged = conn.execute(query("rebase_records", schema), {}).rowcount
     moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()
     instances = conn.execute(query("rebase_forget", schema), {}).rowcount
     last_id, next_after = conn.execute(query("rebase_sequence", schema), {}).fetchone() or (0, 0)
     conn.execute(query("rebase_unmark", schema), {})
     conn.execute(query("rebase_mark", schema), {})
-    return Rebased(
-        tuple(Moved(name, cursors, parked.get(name, 0)) for name, cursors in moved),
-        records,
-        instances,
-        last_id,
-        next_after,
-    )
+    subscriptions = tuple(Moved(name, cursors, parked.get(name, 0)) for name, cursors in moved)
+    return Rebased(subscriptions, aged, instances, last_id, next_after)

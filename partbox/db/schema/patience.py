@@ -33,10 +33,8 @@ def patiently(conn: Connection[Any], schema: str, attempt: Callable[[], T]) -> T
         with conn.transaction():
             return attempt()
 
-    def busy(error: Exception) -> bool:
-        return isinstance(error, (LockNotAvailable, DeadlockDetected))
-
-    return again(schema, once, busy, lambda: holders(conn, "migrate_holders", schema))
+    busy = (LockNotAvailable, DeadlockDetected)
+    return again(schema, once, lambda error: isinstance(error, busy), lambda: holders(conn, "migrate_holders", schema))
 
 
 def again(
