@@ -86,6 +86,12 @@ class Imported:
         """True if every row that had been written before it began is imported or done."""
         return self.complete and not self.bad and not self.writers
 
+    def count(self, batch: list[ImportRow]) -> None:
+        """Count the rows of a batch as pending or dead."""
+        dead = sum(each.failed is not None for each in batch)
+        self.dead += dead
+        self.pending += len(batch) - dead
+
 
 def import_rows(
     dsn: Callable[[], str],
@@ -178,9 +184,7 @@ class _Pass:
             with self.writer.transaction():
                 self._note([each.key for each in batch])
                 self._publish(batch)
-        dead = sum(each.failed is not None for each in batch)
-        self.sofar.dead += dead
-        self.sofar.pending += len(batch) - dead
+        self.sofar.count(batch)
         self.progress(self.sofar)
 
     def _note(self, keys: list[str]) -> None:
