@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from partbox.callables import Call, is_async, name_of
-from partbox.interceptors.rate_limit import Flood
+from partbox.log_rate_limit import Flood
 from partbox.text.printing import printable_line, text_of
 
 log = logging.getLogger("partbox.worker")

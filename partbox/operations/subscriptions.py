@@ -26,7 +26,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError, Moment, ReplayPosition
 from partbox.operations.session import OperatorVerbs
-from partbox.protocol.burial import Silence
+from partbox.protocol.lease import Silence
 from partbox.text.wording import command, counted, several
 
 log = logging.getLogger("partbox.commands")

@@ -1,12 +1,18 @@
-"""Trust in a lease: a process's own, and a supervisor's in its children; and the ticks of a process.
+"""Leases: until when a process may trust its own, when its supervisor renews it, and when others may bury it.
 
 The database's clock decides who owns what; local clocks may only end trust early. Two of them: one that counts
 suspended time too, and the wall clock, because a paused virtual machine may stop the first.
+
+One rule for burying an instance, for worker nodes and for commands that wait: its lease is over when the database's
+clock says so *and* the watcher has seen the same heartbeat for a full lease by its own clock *and* has itself watched
+without a break for that long. A database that was away, or whose clock stepped, ends nobody's lease.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-from partbox.protocol.burial import breaks
+from datetime import datetime
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 HALF = 3
 """Leases for which the poller alone, or the saver, may be silent: a statement that hangs is cut earlier, and a new
@@ -14,6 +20,7 @@ connection is tried for one lease at most."""
 IDLE = 2
 """Leases in which a child may neither read nor save while its supervisor reaches the database."""
 MARGIN = 0.1  # of the lease: what is left to a handler's start between the check and the lease's end
+BREAK = 2  # a watcher that was away for more than the lease divided by this starts anew
 
 
 def deadline(sent_at: float, lease: float) -> float:
@@ -95,35 +102,86 @@ class Steadiness:
         return 0.0 if self._since is None or breaks(now - self._at, self._lease) else now - self._since
 
 
-# The time between two ticks of a process, by which it sees what is planned for it and what is due.
-TICK = 0.25  # seconds
-FEW = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
-LONGEST = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead,
-OF_LEASE = 1 / 3  # and as for `poll_idle`: who sleeps for longer looks dead
-SOON = 0.05  # at least, however soon a parked row is due
-AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
-PATIENT = 8
+class Leaseholder(Protocol):
+    """An instance as the database has it; `left` of the `lease` by the database's clock (seconds)."""
+
+    @property
+    def instance_id(self) -> UUID: ...
+    @property
+    def heartbeat_at(self) -> datetime: ...
+    @property
+    def left(self) -> float: ...
+    @property
+    def lease(self) -> float: ...
 
 
-def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
-    """Seconds between two ticks at most, and so between two looks that nobody has called for.
+class SeenHeartbeat(NamedTuple):
+    """A heartbeat, and since when it has been seen unchanged (seconds of the watcher's monotonic clock)."""
 
-    Who owns few partitions takes them more rarely. Otherwise hundreds of processes without work would cost the server
-    a third of a processor; so it is about the partitions that decide, from 16 processes on. Nothing waits for them but
-    what the bell tells anyway: events, plans, and what others do to parked rows. So only who hears it, and has nothing
-    in hand, is `calm`: a handler is looked after four times a second.
-    """
-    if not calm or not owned:
-        return TICK
-    return max(TICK, min(LONGEST, OF_LEASE * lease, TICK * FEW / owned))
+    heartbeat_at: datetime
+    since: float
 
 
-def until_next_tick(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
-    """Seconds until the next tick, `most` at most: the first row is due in `soonest`, and a partition is awaited for
-    `awaited` by now.
+class Burials(NamedTuple):
+    """The instances to bury now, and the seconds until the next one may be due (None: there is no other)."""
 
-    Nobody tells when another process has released it. One that was awaited for t seconds stays without an owner for
-    t / PATIENT at most, and who waits for a handler of hours asks no more often than anybody.
-    """
-    pause = most if soonest is None else min(most, max(soonest, SOON))
-    return pause if awaited is None else min(pause, max(AWAITING, awaited / PATIENT))
+    due: list[UUID]
+    next_in: float | None
+
+
+def breaks(pause: float, lease: float) -> bool:
+    """True if a pause of the watcher is so long that it has to watch a full lease anew."""
+    return pause > lease / BREAK
+
+
+def sightings(
+    before: Mapping[UUID, SeenHeartbeat], instances: Iterable[Leaseholder], now: float, pause: float = 0.0
+) -> dict[UUID, SeenHeartbeat]:
+    """The sightings after a look at `now`, `pause` seconds after the look that made those of `before`."""
+    return {each.instance_id: _sighting(before.get(each.instance_id), each, now, pause) for each in instances}
+
+
+def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pause: float) -> SeenHeartbeat:
+    if seen and seen.heartbeat_at == instance.heartbeat_at and not breaks(pause, instance.lease):
+        return seen
+    return SeenHeartbeat(instance.heartbeat_at, now)
+
+
+def burials(
+    instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
+) -> Burials:
+    """Judge all instances; `seen` has a sighting of each. No break since `steady_since`, None: since the sightings."""
+    waits = {each.instance_id: _wait(each, seen[each.instance_id].since, now, steady_since) for each in instances}
+    due = [instance for instance, wait in waits.items() if wait <= 0]
+    return Burials(due, min((wait for wait in waits.values() if wait > 0), default=None))
+
+
+def _wait(instance: Leaseholder, seen_since: float, now: float, steady_since: float | None) -> float:
+    """Seconds until the instance may be buried; 0 or less: now."""
+    since = seen_since if steady_since is None else max(seen_since, steady_since)
+    return max(instance.left, instance.lease - (now - since))
+
+
+class Beat(NamedTuple):
+    """A heartbeat as the database has it; `left` of the `lease` by the database's clock (seconds)."""
+
+    instance_id: UUID
+    heartbeat_at: datetime
+    left: float
+    lease: float
+
+
+class Silence:
+    """Applies the rule for a watcher without heartbeats of its own, such as a command that waits for instances."""
+
+    def __init__(self) -> None:
+        self._seen: dict[UUID, SeenHeartbeat] = {}
+        self._looked: float | None = None
+
+    def over(self, beats: Iterable[Beat], now: float) -> list[UUID]:
+        """Note these beats, seen at `now` (seconds of a monotonic clock); the instances to bury."""
+        pause = 0.0 if self._looked is None else now - self._looked
+        self._looked = now
+        instances = list(beats)
+        self._seen = sightings(self._seen, instances, now, pause)
+        return burials(instances, self._seen, now).due

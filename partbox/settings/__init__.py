@@ -1,16 +1,12 @@
 """The settings: `Settings` declares them, `load` gathers their values and names the place of each.
 
-A value is taken from the first place that gives one: command line > keyword > environment (`PARTBOX_LEASE`) > TOML
-file > default. The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table
-`[partbox]` is read, or its top level where it has no such table.
+A value is taken from the strongest place that gives one (see `precedence`), else it is the default.
 """
 
 import os
 import socket
-import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError
 
@@ -19,8 +15,8 @@ from partbox.duration import seconds, written
 from partbox.errors import SettingsError
 from partbox.protocol import outage
 from partbox.protocol.retry import Exponential, Jittered, RetryPolicy, policy_of
-from partbox.settings import environment, forms
-from partbox.settings.environment import CONFIG
+from partbox.settings import forms
+from partbox.settings.precedence import Given, complaint, of_flags, of_keywords, places, sorted_out
 from partbox.settings.relay_target import RelayTarget, targets_of
 from partbox.text.dsn import shown as dsn_shown
 from partbox.text.printing import printable_line
@@ -174,14 +170,14 @@ class Settings(BaseModel):
 
     def replace(self, **keywords: Any) -> "Settings":
         """A copy with these settings changed; SettingsError as from `load`."""
-        return self._under(_keywords(keywords))
+        return self._under(of_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
         """A copy in which the options of a command line come first, None meaning "not given"; SettingsError."""
-        return self._under(_flags(flags))
+        return self._under(of_flags(flags))
 
-    def _under(self, given: "Mapping[str, _Given]") -> "Settings":
-        kept = {name: _Given(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
+    def _under(self, given: "Mapping[str, Given]") -> "Settings":
+        kept = {name: Given(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
         made = _settled(kept, given)
         for name, others in self._overruled.items():
             made._overruled[name] = made._overruled.get(name, ()) + others
@@ -191,11 +187,6 @@ class Settings(BaseModel):
         yield from ((name, self.shown(name)) for name in names())
 
 
-class _Given(NamedTuple):
-    value: Any
-    origin: str
-
-
 def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings:
     """The settings as of now; `flags` come from a command line, None there meaning "not given".
 
@@ -203,14 +194,12 @@ def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings
     of the environment that are not settings are ignored; `strays` names them.
     """
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
-    found = environment.sorted_out(os.environ, names()).settings
-    variables = {name: _Given(value, variable) for name, (value, variable) in found.items()}
-    return _settled(_from_file(), variables, _keywords(given), _flags(flags or {}))
+    return _settled(*places(flags or {}, given, names()))
 
 
 def strays() -> str | None:
     """One line about the variables of the environment that look like settings and are none; None without any."""
-    return environment.complaint(environment.sorted_out(os.environ, names()).strays, names())
+    return complaint(sorted_out(os.environ, names()).strays, names())
 
 
 def names() -> dict[str, str]:
@@ -218,38 +207,9 @@ def names() -> dict[str, str]:
     return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
 
 
-def _keywords(given: Mapping[str, Any]) -> dict[str, _Given]:
-    return {name: _Given(value, "keyword") for name, value in given.items()}
-
-
-def _flags(given: Mapping[str, Any]) -> dict[str, _Given]:
-    def option(name: str, value: Any) -> str:
-        return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
-
-    return {name: _Given(value, option(name, value)) for name, value in given.items() if value is not None}
-
-
-def _from_file() -> dict[str, _Given]:
-    named = os.environ.get(CONFIG)
-    path = Path(named or "partbox.toml")
-    if named and not path.is_file():
-        raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
-    try:
-        table = tomllib.loads(path.read_bytes().decode()) if path.is_file() else {}
-    except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
-        raise SettingsError(printable_line(f"{path} cannot be read as TOML: {error}")) from None
-    table = table.get("partbox", table)
-    if not isinstance(table, dict):
-        raise SettingsError(
-            f"partbox = {printable_line(_shown('partbox', table))} in {printable_line(str(path))} must be a table: "
-            "write [partbox] and the settings below it"
-        )
-    return {name: _Given(value, str(path)) for name, value in table.items()}
-
-
-def _settled(*places: Mapping[str, _Given]) -> Settings:
+def _settled(*places: Mapping[str, Given]) -> Settings:
     """The settings that these places give, the strongest last."""
-    given: dict[str, _Given] = {}
+    given: dict[str, Given] = {}
     overruled: dict[str, tuple[str, ...]] = {}
     for name, each in (item for place in places for item in place.items()):
         if name not in names():

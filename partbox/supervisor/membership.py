@@ -5,7 +5,7 @@ One tick a heartbeat, and whenever something changed:
 1. Renew the rows of all processes that this node vouches for, in one statement. What is renewed may be trusted until
    the time at which the statement was *sent*, plus the lease, less a margin. A row that is gone was buried: its process
    gets a new identity, and with it drops everything.
-2. Look at the others (see `peer_monitor`). Bury whose lease is over, by the rule of `protocol.burial`; this node
+2. Look at the others (see `peer_monitor`). Bury whose lease is over, by the rule of `protocol.lease`; this node
    watches without a break while its own heartbeats have none.
 3. Plan (see `planner`), if something has changed.
 """
@@ -30,9 +30,8 @@ from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime, uuid7
-from partbox.protocol.burial import breaks, burials
-from partbox.protocol.lease import Steadiness, deadline
-from partbox.protocol.turn_taking import between_beats
+from partbox.protocol.intervals import between_beats
+from partbox.protocol.lease import Steadiness, breaks, burials, deadline
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.parcel import VERSION

@@ -21,8 +21,8 @@ from psycopg import Connection
 
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import Watch
-from partbox.protocol.burial import SeenHeartbeat, sightings
-from partbox.protocol.turn_taking import AT_ONCE, between_beats
+from partbox.protocol.intervals import AT_ONCE, between_beats
+from partbox.protocol.lease import SeenHeartbeat, sightings
 from partbox.settings import Settings
 
 RARELY = 4  # leases

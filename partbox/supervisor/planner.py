@@ -13,7 +13,7 @@ from partbox.db.operator import subscriptions
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.assignment import assign, needs_plan
-from partbox.protocol.turn_taking import share
+from partbox.protocol.intervals import share
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")

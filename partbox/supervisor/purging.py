@@ -17,7 +17,7 @@ from partbox.errors import PartboxError
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.operations.purge import purge
-from partbox.protocol.turn_taking import share
+from partbox.protocol.intervals import share
 from partbox.segments import tend
 from partbox.settings import Settings
 from partbox.text.wording import counted

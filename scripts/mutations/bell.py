@@ -91,7 +91,7 @@ MUTATIONS = (
     Mutation(
         "a-long-nap-of-who-hears-nothing",
         "Where the bell is off nobody tells of a plan, and partitions wait for two seconds.",
-        "partbox/protocol/lease.py",
+        "partbox/protocol/intervals.py",
         "    if not calm or not owned:\n",
         "    if not owned:\n",
         (

@@ -17,7 +17,7 @@ MUTATIONS = (
     Mutation(
         "impatient-for-ever",
         "Who waits for a handler of hours would ask the server a hundred times a second for as long.",
-        "partbox/protocol/lease.py",
+        "partbox/protocol/intervals.py",
         "max(AWAITING, awaited / PATIENT)",
         "AWAITING",
         (
@@ -53,10 +53,10 @@ MUTATIONS = (
     Mutation(
         "beats-as-rare-as-there-are-nodes",
         "A thousand nodes would beat less often than their lease asks for, and be buried alive.",
-        "partbox/protocol/turn_taking.py",
+        "partbox/protocol/intervals.py",
         "min(heartbeat * max(1.0, nodes / BEATING), SLOWEST * lease)",
         "heartbeat * max(1.0, nodes / BEATING)",
-        ("tests/protocol/test_turn_taking.py::test_more_of_them_beat_less_often_and_still_four_times_a_lease",),
+        ("tests/protocol/test_intervals.py::test_more_of_them_beat_less_often_and_still_four_times_a_lease",),
     ),
     Mutation(
         "a-plan-after-a-death-kept-secret",

@@ -265,7 +265,7 @@ MUTATIONS = (
     Mutation(
         "bury-by-the-database-s-clock-alone",
         "A step of the database's clock would end everybody's lease at once.",
-        "partbox/protocol/burial.py",
+        "partbox/protocol/lease.py",
         "return max(instance.left, instance.lease - (now - since))",
         "return instance.left",
         ("tests/protocol/test_burial.py", "tests/protocol/test_silence.py"),

@@ -15,7 +15,7 @@ from small_disk import small_disk
 from waiting import eventually
 
 from partbox import Event
-from partbox.interceptors.rate_limit import BURST, SPAN
+from partbox.log_rate_limit import BURST, SPAN
 from partbox.observe.logs.log_event import FULL_DISK
 
 DAY = 86_400

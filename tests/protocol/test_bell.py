@@ -32,7 +32,7 @@ from partbox.protocol.bell import (
     up_for,
     why_off,
 )
-from partbox.protocol.lease import LONGEST
+from partbox.protocol.intervals import LONGEST
 
 LOOK = 0.001  # seconds between the looks of a worker that is awake
 MOST = 0.0001  # more than the errors of adding up floats

@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.burial import Burials, SeenHeartbeat, breaks, burials, sightings
+from partbox.protocol.lease import Burials, SeenHeartbeat, breaks, burials, sightings
 
 LEASE = 6.0
 WHO, OTHER = UUID(int=1), UUID(int=2)

@@ -319,7 +319,7 @@ def test_a_removed_row_leaves_the_others_as_they_were(rows, data):
     chain = chained(rows)
     if rows:
         gone = data.draw(st.sampled_from(rows))
-        chain.remove(gone)
+        chain.rows.remove(gone)
         assert [row.id for row in chain] == sorted(row.id for row in rows if row is not gone)
 
 
@@ -359,7 +359,7 @@ def _until_failure(chain: Chain, run: list[ParkedRow], random, handler: Handler,
     for row in run:
         found: Verdict | None = judge(handler, row.attempts, random.choice([None, ValueError()]), LIMIT)
         if found is None or not found.blocks:
-            chain.remove(row)
+            chain.rows.remove(row)
             yield row
             continue
         row.state, row.attempts, row.due = found.state, found.attempts, now + found.delay

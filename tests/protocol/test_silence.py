@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.burial import Beat, Silence
+from partbox.protocol.lease import Beat, Silence
 
 LEASE = 6.0
 WHO = UUID(int=1)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.lease import AWAITING, FEW, LONGEST, PATIENT, SOON, TICK, longest_tick, until_next_tick
+from partbox.protocol.intervals import AWAITING, FEW, LONGEST, PATIENT, SOON, TICK, longest_tick, until_next_tick
 
 LEASE = 6.0
 SECONDS = st.floats(min_value=0, max_value=1e6)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.db.delivery.instances import Watch
-from partbox.protocol.turn_taking import AT_ONCE, between_beats
+from partbox.protocol.intervals import AT_ONCE, between_beats
 from partbox.settings import Settings
 from partbox.supervisor.peer_monitor import RARELY, TURN, PeerMonitor, longest_turn
 

@@ -6,7 +6,7 @@ import pytest
 
 from partbox.db.delivery.instances import Watch
 from partbox.observe import Observers
-from partbox.protocol.turn_taking import AT_ONCE
+from partbox.protocol.intervals import AT_ONCE
 from partbox.supervisor import planner
 from partbox.supervisor.planner import LASTS, Planner
 

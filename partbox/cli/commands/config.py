@@ -10,7 +10,7 @@ from partbox.cli.shell.output import console, print_json, table
 from partbox.cli.shell.target import load_target
 from partbox.protocol import retry
 from partbox.settings import Settings, names
-from partbox.settings.environment import PREFIX
+from partbox.settings.precedence import PREFIX
 
 Target = Annotated[str | None, argument("[MODULE:OUTBOX]", "Include the keywords of this outbox, such as shop:outbox.")]
 Markdown = Annotated[bool, flag("Print the documentation of all settings instead.", "--markdown")]

@@ -10,7 +10,7 @@ from psycopg import ClientCursor, Connection
 
 from partbox.db.sql import only, query, records, row
 from partbox.errors import SchemaError
-from partbox.protocol.burial import Beat
+from partbox.protocol.lease import Beat
 
 Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from psycopg.errors import DiskFull
 
 from partbox.events import DeliveredEvent
-from partbox.interceptors.rate_limit import Flood
+from partbox.log_rate_limit import Flood
 from partbox.observe.logs.database import current
 from partbox.observe.logs.table import LOG_EVENTS, PREFIX
 from partbox.text.printing import printable_line, text_of

@@ -22,7 +22,7 @@ from partbox.db.delivery import proof
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.platform import boottime
-from partbox.protocol.lease import FEW, SOON, longest_tick, until_next_tick
+from partbox.protocol.intervals import FEW, SOON, longest_tick, until_next_tick
 from partbox.worker.context import Context
 from partbox.worker.delivering.timeouts import Timeouts
 from partbox.worker.forks import leave

@@ -4,8 +4,8 @@ import pytest
 from ownership import DEFAULT, SCHEMA, assign, bury, join, seize
 
 from partbox.db.delivery import instances
-from partbox.protocol.burial import SeenHeartbeat
-from partbox.protocol.turn_taking import AT_ONCE, SLOWEST
+from partbox.protocol.intervals import AT_ONCE, SLOWEST
+from partbox.protocol.lease import SeenHeartbeat
 from partbox.settings import Settings
 from partbox.supervisor import peer_monitor
 from partbox.supervisor.peer_monitor import PeerMonitor

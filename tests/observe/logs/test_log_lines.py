@@ -105,7 +105,7 @@ def test_a_flood_of_failures_says_ten_and_every_death(outbox, lines):
 
 def test_a_line_that_comes_after_held_back_ones_counts_them(lines, monkeypatch):
     now = iter([*[0.0] * 14, 11.0])
-    monkeypatch.setattr("partbox.interceptors.rate_limit.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("partbox.log_rate_limit.time", SimpleNamespace(monotonic=lambda: next(now)))
     for _ in range(15):
         log_event(log, "loop_error", "saving failed: %s", "no", loop="saver")
 

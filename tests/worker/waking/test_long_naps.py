@@ -7,7 +7,7 @@ import pytest
 from desk import Desk
 
 from partbox import Fixed
-from partbox.protocol.lease import TICK
+from partbox.protocol.intervals import TICK
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.reading import poller
 

@@ -1,11 +1,21 @@
-"""Settings among the variables of an environment, and the warning about variables that only look like settings."""
+"""The places of a setting's value, and which of them wins: flag of a command line > keyword > variable of the
+environment (`PARTBOX_LEASE`) > TOML file.
 
+The file is the one named by `PARTBOX_CONFIG`, else `partbox.toml` in the current folder; its table `[partbox]` is read,
+or its top level where it has no such table. Variables that only look like settings are named in one line.
+"""
+
+import os
 import re
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+from partbox.errors import SettingsError
 from partbox.text.printing import printable_line
+from partbox.text.secrets import masked
 
 PREFIX: Final = "PARTBOX_"
 CONFIG: Final = "PARTBOX_CONFIG"
@@ -19,6 +29,50 @@ _TEST_PREFIX = "PARTBOX_TEST_"
 _OF_SERVICES = re.compile(
     r"PARTBOX_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
+
+
+class Given(NamedTuple):
+    """A value, and the place that gives it, as a person would name it: a file, a variable, "keyword", an option."""
+
+    value: Any
+    origin: str
+
+
+def places(
+    flags: Mapping[str, Any], keywords: Mapping[str, Any], known: Collection[str]
+) -> tuple[Mapping[str, Given], ...]:
+    """The values by setting in each place, the strongest last; a flag that is None is not given."""
+    variables = {name: Given(*each) for name, each in sorted_out(os.environ, known).settings.items()}
+    return _in_file(), variables, of_keywords(keywords), of_flags(flags)
+
+
+def of_keywords(given: Mapping[str, Any]) -> dict[str, Given]:
+    return {name: Given(value, "keyword") for name, value in given.items()}
+
+
+def of_flags(given: Mapping[str, Any]) -> dict[str, Given]:
+    def option(name: str, value: Any) -> str:
+        return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+
+    return {name: Given(value, option(name, value)) for name, value in given.items() if value is not None}
+
+
+def _in_file() -> dict[str, Given]:
+    named = os.environ.get(CONFIG)
+    path = Path(named or "partbox.toml")
+    if named and not path.is_file():
+        raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
+    try:
+        table = tomllib.loads(path.read_bytes().decode()) if path.is_file() else {}
+    except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
+        raise SettingsError(printable_line(f"{path} cannot be read as TOML: {error}")) from None
+    table = table.get("partbox", table)
+    if not isinstance(table, dict):
+        raise SettingsError(
+            f"partbox = {printable_line(masked(str(table)))} in {printable_line(str(path))} must be a table: "
+            "write [partbox] and the settings below it"
+        )
+    return {name: Given(value, str(path)) for name, value in table.items()}
 
 
 class Sorted(NamedTuple):

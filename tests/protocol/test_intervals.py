@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.turn_taking import AT_ONCE, BEATING, SLOWEST, between_beats, share
+from partbox.protocol.intervals import AT_ONCE, BEATING, SLOWEST, between_beats, share
 
 
 @given(st.integers(0, AT_ONCE))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.settings.environment import MOST, complaint, sorted_out
+from partbox.settings.precedence import MOST, complaint, sorted_out
 
 KNOWN = ("lease", "schema", "http", "http_token", "dsn")
 KUBERNETES = [

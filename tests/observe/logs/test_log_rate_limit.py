@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.interceptors import rate_limit as flood
-from partbox.interceptors.rate_limit import BURST, SPAN, Flood
+from partbox import log_rate_limit as flood
+from partbox.log_rate_limit import BURST, SPAN, Flood
 
 
 def test_a_burst_is_said_and_the_rest_is_counted_with_the_next():
