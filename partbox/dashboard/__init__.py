@@ -7,8 +7,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from partbox.dashboard.access import Access, access
-from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.feed import Feed
+from partbox.dashboard.feed import Diagnosis, Feed
 from partbox.dashboard.operator_actions import OperatorActions
 from partbox.dashboard.process_labels import ProcessLabels, from_roster, own
 from partbox.dashboard.routes import PageRoutes

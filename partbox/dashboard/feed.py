@@ -18,13 +18,13 @@ import partbox
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import CAUSES, afar, alarms
 from partbox.dashboard.background_calls import in_background
-from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.history import History, PageNews
 from partbox.dashboard.page_text import cut, error_text
 from partbox.dashboard.problems import Problem, merged_alike, shown_problems
 from partbox.dashboard.process_labels import ProcessLabels, own
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster, Overview
+from partbox.doctor.doctor import Report
 from partbox.errors import PartboxError
 from partbox.observe.health.health import Siblings
 from partbox.observe.logs.log_event import log_event
@@ -33,6 +33,9 @@ from partbox.operations.stats import Pace, Rates
 log = logging.getLogger("partbox.http")
 
 EVERY = 1.02  # seconds from one look to the next; an answer that is younger than one would be given again
+
+REST = 15.0  # seconds from the end of one examination to the next
+SHARE = 10  # and so many times as long as the last one took
 
 Plain = dict[str, Any]
 
@@ -60,6 +63,41 @@ class _SubscriptionView:
         self.afar = list(afar(cluster, self.alarms))
         self.listed = cluster.unlisted is None
         self.picture = frame.subscription(cluster, labels, point, self.news.happenings)
+
+
+class Diagnosis:
+    """Doctor's examination for all viewers: one at a time, at a modest rate, and none without viewers.
+
+    `report` is the newest, None before the first; `error` is the reason if the last examination failed, else None.
+    """
+
+    def __init__(self, examine: Callable[[], Report], clock: Callable[[], float] = time.monotonic) -> None:
+        self._examine = examine
+        self._clock = clock
+        self._next = clock()
+        self._running: asyncio.Task[None] | None = None
+        self.report: Report | None = None
+        self.error: str | None = None
+
+    def wanted(self) -> None:
+        """Begin an examination if one is due; called in the event loop while the page is watched."""
+        if (self._running is None or self._running.done()) and self._clock() >= self._next:
+            self._running = asyncio.create_task(self._run())
+
+    def plain(self) -> Plain:
+        """The time of doctor's report, its number of causes, and its error."""
+        at, causes = (self.report.at.isoformat(), len(self.report.checks)) if self.report else (None, 0)
+        return {"at": at, "causes": causes, "error": self.error}
+
+    async def _run(self) -> None:
+        began = self._clock()
+        try:
+            self.report, self.error = await in_background(self._examine), None
+        except Exception as error:
+            if not isinstance(error, psycopg.Error | PartboxError):  # a fault in a check must not take the page with it
+                log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
+            self.error = error_text(error)
+        self._next = self._clock() + max(REST, SHARE * (self._clock() - began))
 
 
 class Feed:
@@ -116,7 +154,7 @@ class Feed:
         """The data to show. Its `subscription` is null if there is none of that name."""
         shown: Plain = {"schema": cut(self._schema), "version": partbox.__version__, "error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
-        shown |= {"doctor": frame.doctor(self._diagnosis), "troubles": []}
+        shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}
         shown |= {"databases": [asdict(each) for each in self._siblings()]}
         if self._overview is None:
             return shown

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from partbox.dashboard.diagnosis import Diagnosis
 from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.page_text import cut, plain
 from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.operations.stats import Happening
-from partbox.text import nodes
+from partbox.text.wording import node_names
 
 NOBODY = -1
 GONE = -2  # an owner that is not among the living
@@ -35,20 +34,11 @@ def _entry(each: Cluster) -> dict[str, Any]:
     return plain(each, "paused", "pending", name=name, label=cut(name), dead=dead)
 
 
-def doctor(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
-    """The time of doctor's report, its number of causes, and its error; None if doctor is not asked."""
-    if diagnosis is None:
-        return None
-    report = diagnosis.report
-    at, causes = (report.at.isoformat(), len(report.checks)) if report else (None, 0)
-    return {"at": at, "causes": causes, "error": diagnosis.error}
-
-
 def subscription(
     cluster: Cluster, labels: Mapping[UUID, ProcessLabel], point: ChartPoint, happenings: Iterable[Happening]
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""
-    names = nodes.named(cluster.instances)
+    names = node_names(cluster.instances)
     places = {None: NOBODY} | {instance.instance_id: place for place, instance in enumerate(cluster.instances)}
     counts = ("paused", "pending", "exact", "parked", "completed", "blocked_keys", "unowned")
     return plain(cluster, *counts) | {

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from partbox.dashboard import files, request_params
+from partbox.dashboard import request_params
 from partbox.dashboard.access import Access
 from partbox.dashboard.background_calls import SingleFlight, in_background, progress_lines
 from partbox.dashboard.feed import Feed
@@ -34,9 +35,31 @@ MOST_STREAMS = 50
 """Simultaneous viewers. A stream is a connection for as long as its page is open, and probes need some, too."""
 TOO_MANY = f"{MOST_STREAMS} pages are watching already: close one, and this one will follow"
 
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+INDEX = "index.html"
+
+# Scripts and styles only from files of ours; nothing goes anywhere but here; nobody may put the page into a frame.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
 EVENTS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
 LINES = {"content-type": "application/x-ndjson; charset=utf-8", "x-accel-buffering": "no"}
-DATA = files.HEADERS | {"cache-control": "no-store"}
+DATA = HEADERS | {"cache-control": "no-store"}
 
 
 class PageRoutes:
@@ -53,7 +76,7 @@ class PageRoutes:
         acting = {path: self._acting(path, act) for path, act in self._operator.actions.items()}
         acting |= {path: self._bulk(act) for path, act in self._operator.bulk.items()}
         return [
-            *files.routes(),
+            *_file_routes(),
             self._route("/events", self._events),
             self._route("/api/unlock", self._unlock, "POST"),
             self._route("/api/dead", self._dead),
@@ -167,6 +190,23 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._ended()
+
+
+def _file_routes() -> list[Route]:
+    """A route for each file of the package; the page itself is at `/`. They hold no data, so everybody may have them.
+
+    Nothing is built, nothing comes from anywhere else.
+    """
+    found = (each for each in files("partbox.dashboard").joinpath("static").iterdir())
+    return [_file_route(each.name, each.read_bytes()) for each in found if each.name.rpartition(".")[2] in TYPES]
+
+
+def _file_route(name: str, content: bytes) -> Route:
+    async def answer(_: Request) -> Response:
+        kind = TYPES[name.rpartition(".")[2]]
+        return Response(content, headers=HEADERS | {"content-type": kind, "cache-control": "no-cache"})
+
+    return Route("/" if name == INDEX else f"/{name}", answer, methods=["GET"], name=name)
 
 
 async def _body(request: Request) -> ActionParams:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from partbox.dashboard.diagnosis import EVERY, SHARE, Diagnosis
+from partbox.dashboard.feed import REST, SHARE, Diagnosis
 from partbox.doctor.doctor import Report
 
 REPORT = Report("partbox", datetime(2026, 1, 31, tzinfo=UTC), True, (), ("dead",))
@@ -49,7 +49,7 @@ async def test_it_examines_when_somebody_watches_and_not_again_for_some_seconds(
     assert doctor.diagnosis.report is None
     assert await doctor.wanted() == 1
     assert doctor.diagnosis.report is REPORT
-    assert await doctor.wanted(EVERY - 0.1) == 1
+    assert await doctor.wanted(REST - 0.1) == 1
     assert await doctor.wanted(0.2) == 2
 
 
@@ -68,7 +68,7 @@ async def test_many_who_watch_get_one_examination():
 
 async def test_an_examination_that_takes_long_is_repeated_more_rarely():
     doctor = Doctor()
-    doctor.takes = 2 * EVERY
+    doctor.takes = 2 * REST
     await doctor.wanted()
     assert await doctor.wanted(SHARE * doctor.takes - 0.1) == 1
     assert await doctor.wanted(0.2) == 2
@@ -78,13 +78,13 @@ async def test_a_failure_is_said_without_secrets_and_what_was_found_stays(caplog
     doctor = Doctor()
     await doctor.wanted()
     doctor.fails = psycopg.OperationalError("connection to postgresql://shop:hunter2@db failed\nmore")
-    await doctor.wanted(EVERY)
+    await doctor.wanted(REST)
     assert doctor.diagnosis.error == "connection to postgresql://shop:***@db failed"
     assert doctor.diagnosis.report is REPORT
     assert not caplog.records
     doctor.fails = KeyError("of ours")
-    await doctor.wanted(EVERY)
+    await doctor.wanted(REST)
     assert "of ours" in caplog.text
     doctor.fails = None
-    await doctor.wanted(EVERY)
+    await doctor.wanted(REST)
     assert doctor.diagnosis.error is None

@@ -9,8 +9,7 @@ from sights import ADA, BEGAN, BOB, cluster, overview
 
 import partbox
 from partbox.dashboard import feed
-from partbox.dashboard.diagnosis import Diagnosis
-from partbox.dashboard.feed import Feed
+from partbox.dashboard.feed import Diagnosis, Feed
 from partbox.doctor.doctor import Report
 from partbox.doctor.finding import Finding, Severity
 
