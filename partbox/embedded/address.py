@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from partbox.embedded import server_user
-from partbox.embedded.filelock import alone, shared
+from partbox.embedded.processes import alone, shared
 from partbox.embedded.server import Server
 
 PREFIX = "embedded:"

@@ -1,9 +1,14 @@
-"""Processes of others: what they are, and signals to them."""
+"""Processes of others: what they are, signals to them, and locks between them, on files.
+
+A lock vanishes with its holder, however that one ends. Windows has no fcntl, and no embedded server; what imports this
+file must load there all the same.
+"""
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TypeVar
 
 import psutil
 
@@ -41,6 +46,36 @@ def signal_all(pids: Iterable[int], signal: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold `path` (made if missing) alone; waits for whoever holds it, threads of this process included."""
+    import fcntl
+
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def shared(path: Path) -> IO[bytes]:
+    """Hold `path` together with others until the returned file is closed."""
+    import fcntl
+
+    file = path.open("ab")
+    fcntl.flock(file, fcntl.LOCK_SH)
+    return file
+
+
+def alone(file: IO[bytes]) -> bool:
+    """True if nobody else holds what `shared` returned; the hold has then become exclusive. Never waits."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _group_of(pid: int) -> int | None:

@@ -25,7 +25,7 @@ from typing import Literal
 from psycopg.conninfo import make_conninfo
 
 from partbox.embedded import processes, programs, server_user
-from partbox.embedded.filelock import locked
+from partbox.embedded.processes import locked
 from partbox.embedded.programs import Programs, telling
 from partbox.errors import PartboxError, SettingsError
 

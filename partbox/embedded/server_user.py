@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partbox.embedded.filelock import locked
+from partbox.embedded.processes import locked
 from partbox.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from partbox.db.connect import DsnSource
 from partbox.db.schema.migrate import migrate
 from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import programs, server_user
-from partbox.embedded.filelock import locked
+from partbox.embedded.processes import locked
 from partbox.embedded.server import Server
 
 OPTIONS = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}

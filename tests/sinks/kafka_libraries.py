@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from partbox.embedded.filelock import locked
+from partbox.embedded.processes import locked
 
 POM = Path(__file__).with_name("kafka-pom.xml")
 CACHE = Path(__file__).resolve().parents[2] / ".partbox" / "kafka"
