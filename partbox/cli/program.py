@@ -1,5 +1,6 @@
 """The commands by name, and the run of one: only the command that was typed is imported."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -19,6 +20,15 @@ from partbox.errors import PartboxError
 START, RUN, LOOK, MEND, OPERATE, DEVELOP = "Start here", "Run", "Look", "Mend", "Operate", "Develop"
 
 SETTINGS = "Every setting is an option too, such as --lease 10s or --pooler: partbox config lists them."
+
+HEAD = """\
+# The command line
+
+This page is generated: `partbox --markdown > docs/cli.md`.
+
+Exit codes: 0 = done, 1 = it could not be done, and one line says why, 2 = wrong usage. Every command answers `--help`.
+Every [setting](settings.md) is an option of each command that uses settings, such as `--lease 10s` or `--pooler`.
+"""
 
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -92,10 +102,24 @@ def _print_version(wanted: bool) -> None:
 
 def _print_page(wanted: bool) -> None:
     if wanted:
-        from partbox.cli.views import commands_page
-
-        typer.echo(commands_page.page(command()), nl=False)
+        typer.echo(page(command()), nl=False)
         raise typer.Exit
+
+
+def page(root: Any) -> str:
+    """The page of the documentation that lists every command, in Markdown; `partbox --markdown` prints it."""
+    from typer.cli import get_docs_for_click
+
+    whole = get_docs_for_click(obj=root, ctx=typer.Context(root, info_name="partbox"), name="partbox")
+    text = whole[whole.index("\n## ") :]
+    for pattern, instead in (
+        (r"^(\* `(?:-h, )?--help`: .*|Every setting is an option too.*)\n", ""),  # said once for all of them
+        (r"^\*\*Options\*\*:\n++(?=\*\*|#|\Z)", ""),  # none is left
+        (r"^Example: (.*)$", r"Example: `\1`"),
+        (r"\n{3,}", "\n\n"),
+    ):
+        text = re.sub(pattern, instead, text, flags=re.MULTILINE)
+    return f"{HEAD}{text.rstrip()}\n"
 
 
 Version = Annotated[
