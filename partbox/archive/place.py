@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from partbox.archive.errors import PROBE, place_errors
 from partbox.archive.remote import S3, Remote
 from partbox.errors import SettingsError
-from partbox.text.url_query import query_of
+from partbox.text.dsn import query_of
 
 UNFINISHED: Final = (".record-", ".part")
 """The beginning and the end of the name of a file that is being written."""

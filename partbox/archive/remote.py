@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from partbox.archive.errors import PROBE, PROBED, library, place_errors
 from partbox.errors import PartboxError, SettingsError
+from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
-from partbox.text.url_query import query_of
 
 WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
 """Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""

@@ -12,7 +12,7 @@ from partbox.db.schema import migrate
 from partbox.db.schema.migrate import subscriptions
 from partbox.errors import SchemaError
 from partbox.settings import Settings
-from partbox.text.suggestions import no_subscription
+from partbox.text.wording import no_subscription
 
 PATIENCE = 30.0  # seconds a statement may take; who reads or changes many rows needs longer than a worker's lease
 

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from partbox.outbox import Outbox
 from partbox.settings import load
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 _WRONG = {
     "OUTBOX": 'name it as text, as in "shop.outbox:outbox"',

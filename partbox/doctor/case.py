@@ -12,8 +12,7 @@ from partbox.db.inspect.facts import Open
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import IDLE, STALLED, Limits
-from partbox.text.nodes import named
-from partbox.text.wording import age, command, counted
+from partbox.text.wording import age, command, counted, node_names
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -44,7 +43,7 @@ class Case:
 
     def node(self, process: Instance) -> str:
         """The name of its node, which a host may have several of."""
-        known = (named(cluster.instances) for cluster in self.clusters if process in cluster.instances)
+        known = (node_names(cluster.instances) for cluster in self.clusters if process in cluster.instances)
         return next(known, {}).get(process.instance_id, process.node)
 
     def process(self, process: Instance) -> str:

@@ -13,7 +13,7 @@ from partbox.events import checks
 from partbox.events.copying import copied
 from partbox.events.reserved import GLOBAL
 from partbox.platform import uuid7
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 
 class TaskFields(TypedDict, total=False):

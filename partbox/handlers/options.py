@@ -8,7 +8,7 @@ from partbox.errors import RegistrationError
 from partbox.outcomes import Advice
 from partbox.protocol import outage
 from partbox.protocol.retry import RetryPolicy, policy_of
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 Blocking = Literal["block", "continue"]
 OnError = Callable[[Any, BaseException, int], Advice]

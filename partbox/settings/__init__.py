@@ -21,7 +21,7 @@ from partbox.settings.relay_target import RelayTarget, targets_of
 from partbox.text.dsn import shown as dsn_shown
 from partbox.text.printing import printable_line
 from partbox.text.secrets import MASK, masked
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 Duration = Annotated[float, BeforeValidator(seconds)]
 Interval = Annotated[float, Field(gt=0), BeforeValidator(seconds)]

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_va
 
 from partbox.text.printing import printable_line
 from partbox.text.secrets import MASK, masked_url
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 ANY: Final = "*"
 WEBHOOKS: Final = ("http", "https")

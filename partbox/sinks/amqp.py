@@ -12,8 +12,8 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import NOT_YET, Result, Sink, answer, library
+from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
-from partbox.text.url_query import query_of
 
 OPTIONS: Final = frozenset(
     {

@@ -15,8 +15,8 @@ from partbox.errors import SettingsError, UnrecoverableError
 from partbox.sinks.kafka_producer import REMEDY, Producer, Refused
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import PATIENCE, Result, Sink, library
+from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
-from partbox.text.url_query import query_of
 
 OURS: Final = {
     "enable.idempotence": True,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import Message
 from partbox.sinks.sink import NOT_YET, PATIENCE, Result, library
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 USED: Final = (
     "acks", "batch.num.messages", "batch.size", "broker.address.family", "client.id", "client.rack",

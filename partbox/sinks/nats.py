@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message, ascii_headers
 from partbox.sinks.sink import Result, Sink, answer, library
+from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
-from partbox.text.url_query import query_of
 
 CONNECTING: Final = 5  # seconds
 TOO_LARGE: Final = 10054  # JSStreamMessageExceedsMaximumErr of the server

@@ -12,9 +12,9 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import NOT_YET, Result, Sink, library
+from partbox.text.dsn import option_name, query_of
 from partbox.text.secrets import masked_url
-from partbox.text.suggestions import hint
-from partbox.text.url_query import query_of, shown
+from partbox.text.wording import hint
 
 SMALL: Final = 1 << 20
 """Bytes of a value that every Redis accepts: the least `proto-max-bulk-len`."""
@@ -57,7 +57,9 @@ class RedisSink(Sink):
             known = {"maxlen", *_options(pool.connection_class)}
             unknown = next((name for name in query_of(self._url) if name not in known), None)
             problem = (
-                str(error) if unknown is None else f"unknown option {shown(unknown)!r}: {hint(unknown, sorted(known))}"
+                str(error)
+                if unknown is None
+                else f"unknown option {option_name(unknown)!r}: {hint(unknown, sorted(known))}"
             )
             raise SettingsError(f"{masked_url(self._url)!r}: {problem}") from None
 

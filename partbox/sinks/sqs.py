@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import PATIENCE, Result, Sink, answer, library
+from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
-from partbox.text.url_query import query_of
 
 ENTRIES: Final = 10
 """Messages of one request, at most."""

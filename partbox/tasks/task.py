@@ -19,7 +19,7 @@ from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
 from partbox.outcomes import Outcome
 from partbox.tasks.arguments import Arguments
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -3,16 +3,20 @@
 Nobody knows which part of such a text is the password, and libpq's errors quote the part that it stumbled on. So its
 reasons are told in words of our own. Some texts libpq does read, though not as they were meant: behind an unescaped "@"
 or "/" the rest of the password becomes a host, a port or a database, which errors of connecting then name.
+
+The options behind the ? of other URLs: none is ignored, for a misspelt one would be, or fail at every event.
 """
 
 import re
+from collections.abc import Collection
+from urllib.parse import parse_qsl, urlsplit
 
 from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.errors import SettingsError
-from partbox.text.secrets import MASK, SECRET, masked
-from partbox.text.suggestions import hint
+from partbox.text.secrets import MASK, SECRET, masked, masked_url
+from partbox.text.wording import hint
 
 REMEDY = (
     "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
@@ -38,6 +42,7 @@ _REASONS = {
 _DIALECT = re.compile(r"\s*postgres(?:ql)?(\+\w+)://", re.IGNORECASE)
 """The form of SQLAlchemy, which names its driver."""
 _KEY = re.compile(r"\b(\w{1,63})\s*=")  # bounded: a long word without "=" must not be tried from each of its letters
+_OPTION = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
@@ -84,6 +89,34 @@ def shown(dsn: str) -> str:
     except SettingsError:
         return MASK
     return text if safe else MASK
+
+
+def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:
+    """The options of a URL by name, each given once; SettingsError for one that is not `known` (None: all are)."""
+    place, mark, _ = url.partition("#")
+    parts, where = urlsplit(place), masked_url(place)
+    if mark:
+        raise SettingsError(
+            f"{where!r} stands before a #, behind which nothing is read: write %23 for one that is meant"
+        )
+    if "@" in parts.query:
+        raise SettingsError(f"{where!r} has an @ behind a ?: write %40 and %3F for those of a password or a value")
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if known is not None and name not in known:
+            raise SettingsError(f"{where!r} has the unknown option {option_name(name)!r}: {hint(name, sorted(known))}")
+        if name in found or not value:
+            problem = "twice" if name in found else "without a value"
+            raise SettingsError(
+                f"{where!r} has the option {option_name(name)!r} {problem}: give it once, with its value"
+            )
+        found[name] = value
+    return found
+
+
+def option_name(name: str) -> str:
+    """The name of an option, if it looks like one: what does not may be a part of a password."""
+    return name if _OPTION.fullmatch(name) else MASK
 
 
 def _reason(said: str) -> str:

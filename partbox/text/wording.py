@@ -1,10 +1,26 @@
-"""Numbers, lengths of time, long texts and commands as people read them."""
+"""Numbers, lengths of time, names, long texts, commands and hints about wrong names, as people read them."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from signal import Signals
+from typing import Protocol
+from uuid import UUID
 
 from partbox.duration import UNITS
+
+MOST = 8  # names that are listed
+
+
+class NodeProcess(Protocol):
+    """A worker process; `supervisor` is None of versions that do not say theirs."""
+
+    @property
+    def instance_id(self) -> UUID: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def supervisor(self) -> UUID | None: ...
 
 
 def in_short(text: str, most: int = 120) -> str:
@@ -71,3 +87,44 @@ def command(
     if any(each.startswith("-") for each in arguments):
         parts.append("--")
     return f"`{shlex.join([*parts, *arguments])}`"
+
+
+def hint(name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6) -> str:
+    """The known name that a wrong one resembles, else the text `otherwise`, or all names; to follow a colon."""
+    names = [*known]
+    if near := get_close_matches(name, names, n=1, cutoff=likeness):
+        return f"did you mean {near[0]!r}?"
+    if otherwise is not None:
+        return otherwise
+    return f"there are {', '.join(names)}" if names else "leave it out"
+
+
+def no_subscription(name: str, schema: str, others: Sequence[str]) -> str:
+    """The error of a subscription that does not exist, with the `others` of the schema."""
+    said = f"subscription {name!r} does not exist in schema {schema!r}"
+    create = f"`partbox subscription create {shlex.quote(name)}`"
+    if not others:
+        return f"{said}, which has none: {create} makes it"
+    there = f"there {'is' if len(others) == 1 else 'are'} {listed(others)}"
+    return f"{said}: {there}; {hint(name, others, f'check the name, or {create} makes it')}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "'a', 'b' and 3 more"."""
+    return several([*map(repr, names)], MOST)
+
+
+def node_names(processes: Iterable[NodeProcess]) -> dict[UUID, str]:
+    """The name of each process's node, by its instance id: "web-1", of the second supervisor there "web-1 (2)".
+
+    A host may have several supervisors, whose processes all have its name. They are numbered in the order in which
+    they were started, which their ids keep (UUIDv7); the number of one changes only when an earlier one is gone.
+    Processes that do not say theirs are one node, the first.
+    """
+    found = list(processes)
+    known: dict[str, set[UUID | None]] = {}
+    for each in found:
+        known.setdefault(each.node, set()).add(each.supervisor)
+    ranked = {node: sorted(ids, key=lambda id: (id is not None, str(id))) for node, ids in known.items()}
+    ranks = {each.instance_id: (each.node, ranked[each.node].index(each.supervisor)) for each in found}
+    return {id: f"{node} ({before + 1})" if before else node for id, (node, before) in ranks.items()}

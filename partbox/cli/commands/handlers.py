@@ -9,7 +9,7 @@ from partbox.cli.shell.output import console, print_json, table
 from partbox.cli.shell.target import load_target
 from partbox.errors import PartboxError
 from partbox.handlers import Row
-from partbox.text.suggestions import hint
+from partbox.text.wording import hint
 
 Only = Annotated[str | None, option("NAME", "Only handlers of this subscription.")]
 

@@ -24,9 +24,8 @@ from partbox.db.schema import migrate
 from partbox.db.schema.migrate import subscriptions
 from partbox.doctor.words import WORKER
 from partbox.settings import Settings
-from partbox.text.nodes import named
 from partbox.text.printing import printable_json
-from partbox.text.wording import command
+from partbox.text.wording import command, node_names
 
 if TYPE_CHECKING:
     from partbox.operations.stats import Rates
@@ -146,7 +145,7 @@ def _tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = Non
     summary.show_header = False
     parts: list[RenderableType] = []
     if cluster.instances:
-        nodes = named(cluster.instances)
+        nodes = node_names(cluster.instances)
         rows = (_row(each, nodes[each.instance_id]) for each in cluster.instances)
         parts += [table(COLUMNS, rows, COLUMNS[3:], COLUMNS[1:3]), Text()]
     if runs := run_rows(cluster):
@@ -170,7 +169,7 @@ def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
         yield "paused", f"since {moment(cluster.paused_at)}: nothing is delivered"
         yield "", f"{command('subscription resume', schema, None, subscription)} resumes it"
     if cluster.instances:
-        nodes = len(set(named(cluster.instances).values()))
+        nodes = len(set(node_names(cluster.instances).values()))
         versions = " and ".join(sorted({instance.version for instance in cluster.instances}))
         yield "processes", f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
         again = _again(cluster)

@@ -1,8 +1,11 @@
 """`partbox top`: a subscription, live on the whole terminal."""
 
+import os
+import select
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import psycopg
 
@@ -15,8 +18,8 @@ from partbox.cli.views.top_view import Scene, picture
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.operator import blocked
 from partbox.errors import PartboxError
+from partbox.platform import IS_WINDOWS
 from partbox.terminal.cluster_view import full_screen
-from partbox.terminal.keys import Keys, keys
 from partbox.terminal.roster import Roster
 
 PATIENCE = 30.0  # seconds that a look may take
@@ -46,6 +49,44 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
         with keys() as pressed, full_screen(out) as live:
             for sighting in sightings(glance, subscription, lambda: _quits(pressed, pause)):
                 live.update(picture(show.scene(sighting), *out.size), refresh=True)
+
+
+class Keys:
+    """The keys typed at a terminal, each without Enter (None: no key ever comes)."""
+
+    def __init__(self, terminal: int | None) -> None:
+        self._terminal = terminal
+
+    def wait(self, seconds: float) -> str:
+        """The first keys pressed within this time; "" if there were none."""
+        if self._terminal is None:
+            time.sleep(seconds)
+            return ""
+        ready, _, _ = select.select([self._terminal], [], [], seconds)
+        if not ready:
+            return ""
+        typed = os.read(self._terminal, 64)
+        if not typed:  # the terminal was hung up
+            self._terminal = None
+        return typed.decode(errors="replace")
+
+
+@contextmanager
+def keys() -> Iterator[Keys]:
+    """The keys of the standard input, without echo; afterwards the terminal is as it was."""
+    if IS_WINDOWS or not sys.stdin.isatty():
+        yield Keys(None)
+        return
+    import termios  # Windows has none
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield Keys(terminal)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
 def _quits(pressed: Keys, seconds: float) -> bool:

@@ -1,8 +1,7 @@
 """Tables of a subscription, as `status` and `top` show them: handlers that run for long, and the traffic of sinks."""
 
 from partbox.db.inspect.stats import Cluster, Instance, Running
-from partbox.text.nodes import named
-from partbox.text.wording import age, brief, in_short
+from partbox.text.wording import age, brief, in_short, node_names
 
 RUN_COLUMNS = ("running for long", "for", "event", "process")
 SINK_COLUMNS = ("sink", "sent", "in flight", "acknowledged in", "sent again", "trouble")
@@ -11,7 +10,7 @@ CUT = 60  # characters of a name or an error
 
 def run_rows(cluster: Cluster) -> list[tuple[str, str, str, str]]:
     """Handler, time, event and process of each, the longest first; one more row counts those without a name."""
-    nodes = named(cluster.instances)
+    nodes = node_names(cluster.instances)
     runs = [(process, each) for process in cluster.instances for each in process.running]
     runs.sort(key=lambda run: -run[1].seconds)
     found = [_run_row(process, each, nodes[process.instance_id]) for process, each in runs]

@@ -15,9 +15,8 @@ from partbox.db.operator.blocked import BlockedKey
 from partbox.terminal import cluster_view
 from partbox.terminal.cluster_view import DIM, ROOMY, SIDE, ProcessColumn
 from partbox.terminal.roster import Roster
-from partbox.text.nodes import named
 from partbox.text.printing import printable
-from partbox.text.wording import age, counted, in_short
+from partbox.text.wording import age, counted, in_short, node_names
 
 BESIDE = 62  # columns from which the numbers have room beside the map
 FULL = 56  # columns that the whole table of processes needs
@@ -81,7 +80,7 @@ def _processes(scene: Scene, width: int, most: int) -> Table:
     if width >= FULL:
         columns.insert(-1, ProcessColumn("heartbeat"))
     found = scene.sighting.cluster.instances
-    nodes = named(found)
+    nodes = node_names(found)
     cells = ((each, _cells(each, nodes[each.instance_id])) for each in found)
     rows = [(scene.roster.face(each.instance_id), [its[name] for name, _ in columns]) for each, its in cells]
     return cluster_view.processes(columns, rows, most)

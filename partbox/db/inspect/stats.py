@@ -17,7 +17,7 @@ from partbox.db.operator.subscriptions import Subscription
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.sql import query
 from partbox.errors import SchemaError
-from partbox.text.suggestions import no_subscription
+from partbox.text.wording import no_subscription
 
 EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; beyond them they are estimated
 EXACT_OF_LIST: Final = 100

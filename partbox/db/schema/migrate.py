@@ -35,8 +35,7 @@ from partbox.db.schema.patience import patiently
 from partbox.db.sql import composed, folder, own_rows
 from partbox.db.type_conversion import DEFAULTS, OwnCursor
 from partbox.errors import SchemaError
-from partbox.text.suggestions import listed
-from partbox.text.wording import command
+from partbox.text.wording import command, listed
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
 _OLDEST_SERVER = 140000
