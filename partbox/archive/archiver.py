@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
-
-from psycopg import Connection
+from typing import Final
 
 from partbox.archive import files
 from partbox.archive.place import Place, place_of
 from partbox.db import connect
 from partbox.db.operator import archive as steps
 from partbox.db.operator.archive import ArchiveRow
+from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.settings import Settings
 from partbox.text.wording import counted, size
@@ -38,7 +37,7 @@ class Archived:
 
 
 def archive(
-    conn: Connection[Any],
+    conn: Conn,
     dsn: Callable[[], str],
     settings: Settings,
     needed: int,
@@ -78,19 +77,19 @@ def archive(
             return replace(work.done, problem=str(error))
 
 
-def is_kept(conn: Connection[Any], settings: Settings) -> bool:
+def is_kept(conn: Conn, settings: Settings) -> bool:
     """True if the archive that the settings want is kept, or they want none; else nothing may leave the log."""
     return settings.archive is None or steps.state(conn, settings.schema_name).archived is not None
 
 
-def waiting(conn: Connection[Any], settings: Settings, needed: int) -> int:
+def waiting(conn: Conn, settings: Settings, needed: int) -> int:
     """The records that `archive` would write now, counted without writing anything."""
     state = steps.state(conn, settings.schema_name)
     after = -1 if state.archived is None else state.archived
     return steps.count(conn, settings.schema_name, after, steps.LAST, needed, settings.retain_done)
 
 
-def _is_due(conn: Connection[Any], settings: Settings, needed: int, factor: float) -> bool:
+def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
     archived = steps.state(conn, settings.schema_name).archived or 0
     if archived < needed:
         return True
@@ -102,7 +101,7 @@ def _is_due(conn: Connection[Any], settings: Settings, needed: int, factor: floa
 class _Work:
     """One run: files, one after the other, of all that has expired or is up to `needed`, and settled: up to `upto`."""
 
-    conn: Connection[Any]
+    conn: Conn
     settings: Settings
     needed: int
     upto: int

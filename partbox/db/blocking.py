@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, Final
 
-from psycopg import Connection, Error
+from psycopg import Error
 from psycopg.adapt import Transformer
 from psycopg.errors import DuplicatePreparedStatement, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
@@ -23,7 +23,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.string import ByteaBinaryLoader
 
 from partbox.db import deadline
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import DEFAULTS
 
 Row = tuple[Any, ...]
@@ -36,19 +36,14 @@ _NUMBERS: Final = count()  # of prepared statements: a name is never used again
 _NAMED = re.compile(rb"%%|%\((\w+)\)s")  # a doubled % first: the schema's name may hold what looks like a parameter
 
 
-def lean(conn: Connection[Any]) -> None:
+def lean(conn: Conn) -> None:
     """Make binary results of this connection keep uuid, timestamptz and json as raw bytes."""
     for name in _RAW:
         conn.adapters.register_loader(name, ByteaBinaryLoader)
 
 
 def fetch(
-    conn: Connection[Any],
-    name: str,
-    schema: str,
-    values: Mapping[str, object],
-    *,
-    planned: Mapping[str, int] | None = None,
+    conn: Conn, name: str, schema: str, values: Mapping[str, object], *, planned: Mapping[str, int] | None = None
 ) -> list[Row]:
     """The rows of a named query; values are sent as text, None as null.
 
@@ -72,7 +67,7 @@ def array(values: Iterable[object]) -> str:
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
 
 
-def _sent(conn: Connection[Any], text: bytes, params: list[bytes | None]) -> PGresult:
+def _sent(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:
     prepared, server = getattr(conn, "prepared", None), conn.pgconn
     if prepared is None:
         return server.exec_params(text, params, result_format=Format.BINARY)
@@ -90,7 +85,7 @@ def _sent(conn: Connection[Any], text: bytes, params: list[bytes | None]) -> PGr
     return server.exec_prepared(prepared[text], params, result_format=Format.BINARY)  # type: ignore[arg-type] # None: null
 
 
-def _refused(conn: Connection[Any], result: PGresult) -> Error:
+def _refused(conn: Conn, result: PGresult) -> Error:
     """The error of a statement. If somebody between us and the server loses what is prepared, nothing is any more."""
     error = error_from_result(result)
     if isinstance(error, InvalidSqlStatementName | DuplicatePreparedStatement) and isinstance(

@@ -9,13 +9,13 @@ from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from psycopg import Connection, Cursor, Error, errors
+from psycopg import Cursor, Error, errors
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from partbox.callables import name_of, place_of
 from partbox.db.deadline import WatchedConnection, allowed
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.platform import in_forked_children, refuse_on_windows
@@ -52,7 +52,7 @@ switch it off for themselves.
 
 Dsn = str | Callable[[], str]
 
-_open: WeakSet[Connection[Any]] = WeakSet()  # what a forked process would inherit
+_open: WeakSet[Conn] = WeakSet()  # what a forked process would inherit
 
 otherwise: Callable[[], str] | None = None
 """Gives the DSN where nobody names one: that of the framework that this process belongs to."""
@@ -170,7 +170,7 @@ class Binary(Cursor[Any]):
     Also behind a pooler, where no session option may be sent.
     """
 
-    def __init__(self, connection: Connection[Any], *, row_factory: Any = None) -> None:
+    def __init__(self, connection: Conn, *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory or connection.row_factory)
         self.format = Format.BINARY
 
@@ -247,7 +247,7 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
     return True
 
 
-def check(conn: Connection[Any], schema: str) -> None:
+def check(conn: Conn, schema: str) -> None:
     """SchemaError unless this is the primary of the cluster that the cursors were written in, and readable."""
     row = conn.execute(query("marker", schema), {}).fetchone() or (True, False, False)
     standby, original, readable, *worn = row

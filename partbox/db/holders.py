@@ -1,11 +1,9 @@
 """The transactions that hold what is waited for, and how they are named to people."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from psycopg import Connection
-
-from partbox.db.sql import own_rows
+from partbox.db.sql import Conn, own_rows
 from partbox.text.wording import age, in_short, several
 
 
@@ -18,7 +16,7 @@ class Holding(NamedTuple):
     open: float | None
 
 
-def holders(conn: Connection[Any], name: str, schema: str) -> list[Holding]:
+def holders(conn: Conn, name: str, schema: str) -> list[Holding]:
     """The transactions that the query `name` finds."""
     return [Holding(*row) for row in own_rows(conn, name, schema)]
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from psycopg import Connection, OperationalError
+from psycopg import OperationalError
 from psycopg.errors import ConnectionTimeout
 
 from partbox.db.connect import PoolerRefused, connect, is_standby
 from partbox.db.schema import migrate
 from partbox.db.schema.migrate import subscriptions
+from partbox.db.sql import Conn
 from partbox.errors import SchemaError
 from partbox.settings import Settings
 from partbox.text.wording import no_subscription
@@ -18,7 +18,7 @@ PATIENCE = 30.0  # seconds a statement may take; who reads or changes many rows 
 
 
 @contextmanager
-def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[Connection[Any]]:
+def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[Conn]:
     """An autocommit connection to the primary, `name` in pg_stat_activity.
 
     SchemaError if there is but a standby, or the schema is none that we can work on.
@@ -28,7 +28,7 @@ def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[C
         yield conn
 
 
-def _connected(dsn: str, settings: Settings, name: str) -> Connection[Any]:
+def _connected(dsn: str, settings: Settings, name: str) -> Conn:
     """libpq only says that a session would be read-only, which may have other causes, so a standby is asked for."""
     try:
         return connect(dsn, lease=PATIENCE, pooler=settings.pooler, name=name)
@@ -41,7 +41,7 @@ def _connected(dsn: str, settings: Settings, name: str) -> Connection[Any]:
         raise
 
 
-def require(conn: Connection[Any], schema: str, subscription: str) -> None:
+def require(conn: Conn, schema: str, subscription: str) -> None:
     """SchemaError, naming those that exist, unless `subscription` does: a mistyped one must not look empty."""
     names = subscriptions(conn, schema)
     if subscription not in names:

@@ -22,6 +22,7 @@ from psycopg.rows import args_row, tuple_row
 from partbox.db.type_conversion import DEFAULTS, OwnCursor
 from partbox.protocol.bell import channel
 
+Conn = Connection[Any]  # rows of any kind
 T = TypeVar("T")
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -93,30 +94,30 @@ def query(name: str, schema: str, queries: Path | None = None) -> bytes:
     return _composed(_texts(queries)[name], _named(schema, "%%")).as_bytes(DEFAULTS)
 
 
-def rows(conn: Connection[Any], name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
+def rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
     """The rows of a named query as tuples, whatever rows the connection makes."""
     with conn.cursor(row_factory=tuple_row) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
-def records(conn: Connection[Any], kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
+def records(conn: Conn, kind: Callable[..., T], name: str, schema: str, **values: object) -> list[T]:
     """The rows of a named query, each made a `kind` of its columns in order."""
     with conn.cursor(row_factory=args_row(kind)) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
-def own_rows(conn: Connection[Any], name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
+def own_rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
     """`rows` on a connection whose adapters may be an application's."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query(name, schema), values).fetchall()
 
 
-def row(conn: Connection[Any], name: str, schema: str, **values: object) -> tuple[Any, ...] | None:
+def row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...] | None:
     """The first row of a named query; None without one."""
     return next(iter(rows(conn, name, schema, **values)), None)
 
 
-def only(conn: Connection[Any], name: str, schema: str, **values: object) -> tuple[Any, ...]:
+def only(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]:
     """The row of a named query that always has one."""
     return rows(conn, name, schema, **values)[0]
 

@@ -4,13 +4,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
-
-from psycopg import Connection
 
 from partbox.db.connect import connect
 from partbox.db.inspect.evidence import Evidence, Thresholds, gather, gather_again
 from partbox.db.inspect.stats import Overview
+from partbox.db.sql import Conn
 from partbox.doctor.case import Case, living, ownerless, standing, waiting
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.finding import Finding, Severity, healthy
@@ -61,9 +59,7 @@ def report(schema: str, findings: Sequence[Finding]) -> Report:
     return Report(schema, datetime.now(UTC), healthy(findings), tuple(findings), checks)
 
 
-def _case(
-    conn: Connection[Any], schema: str, limits: Limits, wait: Callable[[float], object], clock: Callable[[], float]
-) -> Case:
+def _case(conn: Conn, schema: str, limits: Limits, wait: Callable[[float], object], clock: Callable[[], float]) -> Case:
     asked = clock()
     evidence = gather(conn, schema, Thresholds(LATELY, limits.overdue))
     first = evidence.overview

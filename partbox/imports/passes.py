@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from psycopg import Connection
-
 from partbox.db.operator import imports as steps
 from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.session import session
+from partbox.db.sql import Conn
 from partbox.db.type_conversion import OwnCursor
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan
@@ -116,8 +115,8 @@ def import_rows(
 
 @dataclass(slots=True)
 class _Pass:
-    reader: Connection[Any]
-    writer: Connection[Any]
+    reader: Conn
+    writer: Conn
     settings: Settings
     plan: ImportPlan
     choice: Choice
@@ -213,7 +212,7 @@ class _Pass:
 
 
 def published(
-    conn: Connection[Any], schema: str, batch: list[T], columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
+    conn: Conn, schema: str, batch: list[T], columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
 ) -> int:
     """Publish a batch, whose `columns` depend on the database's clock; the newest record id before it."""
     clock, newest = steps.moment(conn, schema)

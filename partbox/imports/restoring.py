@@ -12,12 +12,13 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from psycopg import Connection, DataError
+from psycopg import DataError
 
 from partbox.archive.files import Entry, Source
 from partbox.db.operator import imports as steps
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
+from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.imports.passes import SAMPLE, in_batches, published
 from partbox.observe.logs.log_event import log_event
@@ -100,7 +101,7 @@ def restore(  # noqa: PLR0913  as `import_rows`, and the name
 
 @dataclass(slots=True)
 class _Restore:
-    conn: Connection[Any]
+    conn: Conn
     settings: Settings
     source: Source
     wanted: WantedEvents

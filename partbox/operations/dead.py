@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any, TypedDict, Unpack
 
-from psycopg import Connection
-
 from partbox.db.operator import dead
 from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord, Filters
+from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.session import OperatorVerbs
@@ -21,7 +20,7 @@ Kind = str | Enum | None
 Records = list[DeadRecord]
 Groups = list[DeadGroup]
 Progress = Callable[[int, int], None]
-Act = Callable[[Connection[Any], str, str, list[int]], int]
+Act = Callable[[Conn, str, str, list[int]], int]
 
 
 class DeadChoice(TypedDict, total=False):
@@ -114,7 +113,7 @@ class DeadRecords(OperatorVerbs):
         return self._bulk("discard", dead.discard, event_type, choice, progress)
 
     @contextmanager
-    def _chosen(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Connection[Any], str, str, Filters]]:
+    def _chosen(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, Filters]]:
         """A connection, the schema, the subscription and the filters, all checked."""
         subscription = choice.pop("subscription", "default")
         filters = Filters(
@@ -149,7 +148,7 @@ class DeadRecords(OperatorVerbs):
                 self._log(f"{what} --all", subscription, text, DONE[what], done, of, subscription, filters, AFTER[what])
         return done
 
-    def _record(self, conn: Connection[Any], subscription: str, id: arguments.Id) -> int:
+    def _record(self, conn: Conn, subscription: str, id: arguments.Id) -> int:
         """The record id of a record id, or of an event id that is that of one dead record."""
         parsed = arguments.record_or_event(id)
         if isinstance(parsed, int):
@@ -165,7 +164,7 @@ class DeadRecords(OperatorVerbs):
             raise PartboxError(f"event {parsed} has several dead records: name one by its record id: {several}")
         return found[0]
 
-    def _refuse(self, conn: Connection[Any], subscription: str, record_id: int) -> DeadDetail:
+    def _refuse(self, conn: Conn, subscription: str, record_id: int) -> DeadDetail:
         state = dead.state(conn, self._schema, subscription, record_id)
         if state == "dead":
             raise PartboxError(

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from psycopg import Connection
-
 from partbox.archive.archiver import Archived, is_kept, waiting
 from partbox.db import connect
 from partbox.db.operator import purge as steps
 from partbox.db.schema import migrate
+from partbox.db.sql import Conn
 from partbox.segments import tend_over
 from partbox.segments.retention import Held, held, needed
 from partbox.settings import Settings
@@ -100,16 +99,14 @@ def purge(
     return replace(sofar, complete=True)
 
 
-def _countable(conn: Connection[Any], settings: Settings) -> dict[str, Any]:
+def _countable(conn: Conn, settings: Settings) -> dict[str, Any]:
     """The numbers of a dry run: segments that would be emptied whole, the bytes of those, what would be archived."""
     free = [each.segment for each in held(conn, settings) if each.goes]
     archived = 0 if settings.archive is None else waiting(conn, settings, needed(conn, settings))
     return {"segments": len(free), "freed": sum(each.size for each in free), "archived": archived}
 
 
-def _whole(
-    conn: Connection[Any], dsn: Callable[[], str], settings: Settings, tell: Callable[..., None], **how: Any
-) -> None:
+def _whole(conn: Conn, dsn: Callable[[], str], settings: Settings, tell: Callable[..., None], **how: Any) -> None:
     """Archive, and empty whole segments, as `how` says; `tell` of what went as fields of `Purged`."""
     done = tend_over(conn, dsn, settings, **how, progress=lambda now: tell(**_archived(now)))
     tell(segments=len(done.emptied), freed=done.freed, untended=done.problem, **_archived(done.archived))
@@ -128,7 +125,7 @@ def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:
         return held(conn, settings)
 
 
-def _kinds(conn: Connection[Any], settings: Settings, dry_run: bool) -> Iterator[tuple[steps.Kind, dict[str, Any]]]:
+def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[steps.Kind, dict[str, Any]]]:
     """The kinds of rows to purge, in order, with the limits of a step; of nothing but an inbox, that alone."""
     limits = {"dry_run": dry_run, "batch": max(settings.purge_batch, DRY_BATCH) if dry_run else settings.purge_batch}
     if not migrate.is_inbox_only(conn, settings.schema_name):

@@ -8,16 +8,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
 from partbox.db.holders import described
 from partbox.db.operator import rebase as steps
 from partbox.db.operator.rebase import Known, Problem, Rebased
 from partbox.db.session import session
+from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
@@ -72,7 +71,7 @@ def rebase(
 
 
 def _attempts(
-    conn: Connection[Any], schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
+    conn: Conn, schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
 ) -> Rebased | Problem:
     """Try until the locks are held; between two attempts those that queue behind us go on."""
     end = time.monotonic() + patience
@@ -90,7 +89,7 @@ def _attempts(
         time.sleep(REST)
 
 
-def _silent(conn: Connection[Any], schema: str, progress: Progress) -> dict[UUID, datetime]:
+def _silent(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
     """The heartbeats of all instances, which are dead; PartboxError naming those that are not."""
     first, since = steps.known(conn, schema), time.monotonic()
     beats = {each.instance_id: each.heartbeat_at for each in first}
@@ -105,7 +104,7 @@ def _silent(conn: Connection[Any], schema: str, progress: Progress) -> dict[UUID
     return beats
 
 
-def _refuse_healthy(conn: Connection[Any], schema: str, force: bool) -> None:
+def _refuse_healthy(conn: Conn, schema: str, force: bool) -> None:
     if not force and steps.healthy(conn, schema):
         raise PartboxError(REFUSALS["healthy"].format(schema))
 

@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
-
-from psycopg import Connection
+from typing import ClassVar
 
 from partbox.db.session import require, session
+from partbox.db.sql import Conn
 from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
 from partbox.settings import Settings
@@ -26,7 +25,7 @@ class OperatorVerbs:
         self._schema = settings.schema_name
 
     @contextmanager
-    def _session(self, subscription: str | None = None) -> Iterator[Connection[Any]]:
+    def _session(self, subscription: str | None = None) -> Iterator[Conn]:
         """A connection, for a subscription that exists there."""
         if subscription is not None:
             arguments.text("subscription", subscription)

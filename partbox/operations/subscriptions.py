@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
-from psycopg import Connection, Error
+from psycopg import Error
 
 from partbox.db.connect import check
 from partbox.db.delivery import instances
@@ -21,6 +21,7 @@ from partbox.db.inspect.stats import subscription_list
 from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Holder, Problem, Subscription
 from partbox.db.session import session
+from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
@@ -111,7 +112,7 @@ class Subscriptions(OperatorVerbs):
         """Deliver again, from where it stood still; False if it was not paused. Workers notice within a heartbeat."""
         return self._switch("resume", subscriptions.resume, name)
 
-    def _switch(self, verb: str, act: Callable[[Connection[Any], str, str], bool | None], name: str) -> bool:
+    def _switch(self, verb: str, act: Callable[[Conn, str, str], bool | None], name: str) -> bool:
         with self._session(name) as conn:
             changed = bool(act(conn, self._schema, name))
         if changed:
@@ -161,7 +162,7 @@ class Subscriptions(OperatorVerbs):
         self._log("drop", name, "dropped subscription %r", name)
 
     @contextmanager
-    def _session(self, subscription: str | None = None) -> Iterator[Connection[Any]]:
+    def _session(self, subscription: str | None = None) -> Iterator[Conn]:
         """A connection to the primary that may read the sequence, for a subscription that exists there."""
         with super()._session(subscription) as conn:
             check(conn, self._schema)
@@ -169,7 +170,7 @@ class Subscriptions(OperatorVerbs):
 
     @contextmanager
     def _quiet(
-        self, conn: Connection[Any], name: str, timeout: float, progress: Progress | None, *, members: bool
+        self, conn: Conn, name: str, timeout: float, progress: Progress | None, *, members: bool
     ) -> Iterator[bool]:
         """While the block runs no partition of it has an owner and, with `members`, it has no instance.
 
@@ -191,7 +192,7 @@ class Subscriptions(OperatorVerbs):
             raise _told(name, error, how) from (error.__cause__ if how.known else error)
 
     def _wait(
-        self, conn: Connection[Any], name: str, timeout: float, progress: Progress | None, members: bool
+        self, conn: Conn, name: str, timeout: float, progress: Progress | None, members: bool
     ) -> Sequence[Holder]:
         """Wait until it stands still; the holders that are left when the time is over."""
         silence, end = Silence(), time.monotonic() + timeout
@@ -205,7 +206,7 @@ class Subscriptions(OperatorVerbs):
             self._bury(conn, name, found, silence)
             time.sleep(LOOK)
 
-    def _bury(self, conn: Connection[Any], name: str, found: Sequence[Holder], silence: Silence) -> None:
+    def _bury(self, conn: Conn, name: str, found: Sequence[Holder], silence: Silence) -> None:
         """Bury those whose lease is over, and free the partitions of owners that are no instances any more."""
         over = silence.over((each.beat for each in found if each.beat is not None), time.monotonic())
         if over or any(each.beat is None for each in found):
@@ -215,7 +216,7 @@ class Subscriptions(OperatorVerbs):
                 left = counted(freed, "partition")
                 log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
-    def _go_on(self, conn: Connection[Any], name: str, acting: bool) -> Left:
+    def _go_on(self, conn: Conn, name: str, acting: bool) -> Left:
         """Resume what was paused here; through a new connection if this one is lost."""
         known = True
         try:
@@ -230,7 +231,7 @@ class Subscriptions(OperatorVerbs):
             return Left(f"it is left paused, because it could not be resumed ({error}): {resume} resumes it", False)
         return Left(_resumed(resumed, acting), known)
 
-    def _as_before(self, conn: Connection[Any], name: str, acting: bool) -> Left:
+    def _as_before(self, conn: Conn, name: str, acting: bool) -> Left:
         """It was paused before, and stays so unless it is gone; a statement without an answer may have been done."""
         if not acting:
             return Left("nothing was changed; it stays paused, as it was before", known=True)
@@ -241,7 +242,7 @@ class Subscriptions(OperatorVerbs):
             return Left(perhaps, known=False)
         return Left(_resumed(None, acting) if gone else perhaps, known=True)
 
-    def _check(self, conn: Connection[Any], point: ReplayPosition) -> None:
+    def _check(self, conn: Conn, point: ReplayPosition) -> None:
         """Refuse before anything is paused what cannot be done anyway."""
         reach = subscriptions.reach(conn, self._schema, *point)
         if reach.ahead:

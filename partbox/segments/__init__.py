@@ -19,14 +19,12 @@ Each waits 25 ms at most for its first lock, and under it for no other.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
-
-from psycopg import Connection
 
 from partbox.archive.archiver import Archived, archive, is_kept
 from partbox.db import connect
 from partbox.db.operator import segments as steps
 from partbox.db.schema import migrate
+from partbox.db.sql import Conn
 from partbox.segments.patience import Attempts
 from partbox.segments.provisioning import make
 from partbox.segments.retention import drop, empty, needed
@@ -77,7 +75,7 @@ def tend(dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool]
 
 
 def tend_over(
-    conn: Connection[Any],
+    conn: Conn,
     dsn: Callable[[], str],
     settings: Settings,
     stopped: Callable[[], bool],
@@ -98,7 +96,7 @@ def tend_over(
     return Tended(made, emptied, dropped, freed, archived, _problem(conn, settings.schema_name, attempts))
 
 
-def _problem(conn: Connection[Any], schema: str, attempts: Attempts) -> str | None:
+def _problem(conn: Conn, schema: str, attempts: Attempts) -> str | None:
     """Note for doctor why the server refused a step, or that it refused none; the reason with its remedy."""
     problem = attempts.problem
     attempts.take(partial(steps.failed, conn, schema, problem), None)

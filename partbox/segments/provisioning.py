@@ -8,12 +8,10 @@ and whoever looks next ends a constraint that a killed process has left, unless 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-from psycopg import Connection
 
 from partbox.db import connect
 from partbox.db.operator import segments as steps
+from partbox.db.sql import Conn
 from partbox.protocol import segments as rules
 from partbox.protocol.segments import Range
 from partbox.segments.patience import tried
@@ -22,7 +20,7 @@ from partbox.settings import Settings
 LONGEST = 6 * 3600.0  # seconds that the search of a large default segment may take
 
 
-def make(conn: Connection[Any], dsn: Callable[[], str], settings: Settings) -> tuple[str, ...]:
+def make(conn: Conn, dsn: Callable[[], str], settings: Settings) -> tuple[str, ...]:
     """Make what is missing; the names of what was made."""
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
@@ -38,7 +36,7 @@ def make(conn: Connection[Any], dsn: Callable[[], str], settings: Settings) -> t
     return made
 
 
-def _add(conn: Connection[Any], schema: str, wanted: list[Range]) -> tuple[str, ...]:
+def _add(conn: Conn, schema: str, wanted: list[Range]) -> tuple[str, ...]:
     """Make these in order, until something is in the way."""
     made: list[str] = []
     for each in wanted:
@@ -56,7 +54,7 @@ def _prove(dsn: Callable[[], str], settings: Settings, ids: Range) -> bool:
         return excluded and tried(partial(steps.prove, conn, schema)) is None
 
 
-def _end_proof(conn: Connection[Any], schema: str, *, needed: bool) -> None:
+def _end_proof(conn: Conn, schema: str, *, needed: bool) -> None:
     """End the constraint on the default segment, if there is one, unless it is `needed` for the next segments.
 
     A needed one ends as well before publishing comes to its ids.

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from psycopg import Connection
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from partbox.db.operator import segments as steps
 from partbox.db.operator.segments import Hold
+from partbox.db.sql import Conn
 from partbox.protocol import segments as rules
 from partbox.protocol.segments import Range, Segment
 from partbox.segments.patience import tried
@@ -29,7 +29,7 @@ class Held(NamedTuple):
         return self.record is None and self.segment.oldest is not None and not self.holds
 
 
-def empty(conn: Connection[Any], settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
+def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
     """Empty every segment whose time is over and that nobody needs; their names, and the bytes given back."""
     schema, names, freed = settings.schema_name, [], 0
     for segment, by_size in _expired(conn, settings):
@@ -44,12 +44,12 @@ def empty(conn: Connection[Any], settings: Settings, stopped: Callable[[], bool]
     return tuple(names), freed
 
 
-def needed(conn: Connection[Any], settings: Settings) -> int:
+def needed(conn: Conn, settings: Settings) -> int:
     """The newest id of the segments that may go whole as far as time and size are concerned; 0 without any."""
     return max((each.newest or 0 for each, _ in _expired(conn, settings)), default=0)
 
 
-def drop(conn: Connection[Any], settings: Settings) -> tuple[str, ...]:
+def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
     """Drop the oldest empty shell, if nobody is in the way: one at a look, for taking it out locks the whole log.
 
     One that was taken out goes now or at a later look, for instance after a kill.
@@ -62,7 +62,7 @@ def drop(conn: Connection[Any], settings: Settings) -> tuple[str, ...]:
     return (first[0],) if first is not None and detached else ()
 
 
-def held(conn: Connection[Any], settings: Settings) -> list[Held]:
+def held(conn: Conn, settings: Settings) -> list[Held]:
     """Every segment with what keeps it, by its ids; without any: it is emptied at the next look.
 
     Of one that is not full yet, and of the default one, whose records go one by one, the oldest record is asked about.
@@ -75,7 +75,7 @@ def held(conn: Connection[Any], settings: Settings) -> list[Held]:
     ]
 
 
-def _held(conn: Connection[Any], settings: Settings, segment: Segment, drawn: int, retain: float | None) -> Held:
+def _held(conn: Conn, settings: Settings, segment: Segment, drawn: int, retain: float | None) -> Held:
     lower, upper, oldest = segment.lower, segment.upper, segment.oldest
     if lower is not None and upper is not None and upper - 1 <= drawn:
         return Held(segment, steps.holds(conn, settings.schema_name, Range(lower, upper), retain))
@@ -84,7 +84,7 @@ def _held(conn: Connection[Any], settings: Settings, segment: Segment, drawn: in
     return Held(segment, steps.holds(conn, settings.schema_name, Range(oldest, oldest + 1), retain), oldest)
 
 
-def _expired(conn: Connection[Any], settings: Settings) -> list[tuple[Segment, bool]]:
+def _expired(conn: Conn, settings: Settings) -> list[tuple[Segment, bool]]:
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
     return list(rules.expired(found, drawn, settings.retain_done, settings.retain_size))

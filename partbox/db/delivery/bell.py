@@ -1,12 +1,10 @@
 """The flag that says until when somebody sleeps, and the channel of rings: see `partbox.protocol.bell`."""
 
-from typing import Any, NamedTuple
-
-from psycopg import Connection
+from typing import NamedTuple
 
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import bare, query
+from partbox.db.sql import Conn, bare, query
 from partbox.protocol.bell import BACK, raised_for
 
 
@@ -17,18 +15,18 @@ class BellSequence(NamedTuple):
     prepared: int
 
 
-def found(conn: Connection[Any], schema: str) -> BellSequence | None:
+def found(conn: Conn, schema: str) -> BellSequence | None:
     """None: there is none that this role may set."""
     row = conn.execute(query("bell_found", schema), {}).fetchone()
     return None if row is None else BellSequence(*row)
 
 
-def of(conn: Connection[Any]) -> int | None:
+def of(conn: Conn) -> int | None:
     """The sequence whose flag the polls of this connection return; None if they do not."""
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
-def arm(conn: Connection[Any], schema: str, sequence: int, nap: float) -> bool | None:
+def arm(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
     """Say that somebody sleeps from now on, for `nap` seconds at a time; whether anybody did already.
 
     None, and nothing said, where the server's notification queue is filling up.
@@ -38,18 +36,18 @@ def arm(conn: Connection[Any], schema: str, sequence: int, nap: float) -> bool |
     return None if until is None else bool(was_up)
 
 
-def lower(conn: Connection[Any], schema: str, sequence: int) -> None:
+def lower(conn: Conn, schema: str, sequence: int) -> None:
     """Say that nobody sleeps, and then have those who do look: two statements, for it must be so when they hear it."""
     fetch(conn, "bell_lower", schema, {"bell": sequence})
     say(conn, schema, BACK)
 
 
-def say(conn: Connection[Any], schema: str, payload: str) -> bool:
+def say(conn: Conn, schema: str, payload: str) -> bool:
     """Notify all who listen; False where the server's notification queue is filling up."""
     ((said,),) = fetch(conn, "bell_say", schema, {"payload": payload})
     return bool(said)
 
 
-def listen(conn: Connection[Any], schema: str) -> None:
+def listen(conn: Conn, schema: str) -> None:
     """Hear the rings of a schema on this connection."""
     conn.execute(bare("bell_listen", schema))

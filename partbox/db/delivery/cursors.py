@@ -1,17 +1,16 @@
 """The partitions of one instance: read, claim, save."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import orjson
-from psycopg import Connection
 
 from partbox.db.blocking import array, fetch
 from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.parked import Park
-from partbox.db.sql import query, records
+from partbox.db.sql import Conn, query, records
 from partbox.db.type_conversion import OwnCursor
 from partbox.protocol.bell import up_for
 
@@ -72,7 +71,7 @@ class Saving(NamedTuple):
 
 
 def tick(
-    conn: Connection[Any], schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
+    conn: Conn, schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
 ) -> SeenTick:
     """An idle check and the partitions that this instance owns or is assigned; `known` is their digest as
     it was before."""
@@ -84,9 +83,7 @@ def tick(
     return SeenTick(idle_check.result(conn, row[:LOOK]), digest, partitions, dict(zip(numbers, seconds, strict=True)))
 
 
-def calm(
-    conn: Connection[Any], schema: str, subscription: str, me: UUID, known: int, before: IdleCheck
-) -> IdleCheck | None:
+def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
     """The look `before` anew, by a cheaper statement, if nothing has changed since; None: something may have.
 
     `before` listed no transaction, and `known` is the digest of my partitions as they were then.
@@ -103,14 +100,12 @@ def calm(
     return before._replace(ended=False, up=up_for(ahead)) if is_still else None
 
 
-def claim(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[Owned]:
+def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[Owned]:
     """Claim every free partition assigned to this instance; none if its instance row is gone."""
     return records(conn, Owned, "claim", schema, subscription=subscription, me=me)
 
 
-def take_up(
-    conn: Connection[Any], schema: str, subscription: str, me: UUID, only: Sequence[int] | None = None
-) -> list[Owned]:
+def take_up(conn: Conn, schema: str, subscription: str, me: UUID, only: Sequence[int] | None = None) -> list[Owned]:
     """Raise the epoch of every owned partition, or `only` of these, for a new session; returns them.
 
     A save that an earlier session sent and gave up on is refused if it arrives after this.
@@ -120,7 +115,7 @@ def take_up(
 
 
 def save(  # eight parameters: an object of them would be made for every page
-    conn: Connection[Any],
+    conn: Conn,
     schema: str,
     subscription: str,
     me: UUID,
@@ -168,11 +163,11 @@ def _saved(savings: Sequence[Saving]) -> dict[str, str]:
     }
 
 
-def begin_effects(conn: Connection[Any], schema: str) -> None:
+def begin_effects(conn: Conn, schema: str) -> None:
     """Lift the time limits of a transaction of handlers, while it locks none of our rows."""
     OwnCursor(conn).execute(query("begin_effects", schema), {})
 
 
-def end_effects(conn: Connection[Any], schema: str, limit: float) -> None:
+def end_effects(conn: Conn, schema: str, limit: float) -> None:
     """Limit it again before its save: a client that freezes loses the transaction after `limit` seconds."""
     OwnCursor(conn).execute(query("end_effects", schema), {"limit": f"{int(limit * 1000)}ms"})

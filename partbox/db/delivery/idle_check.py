@@ -1,12 +1,11 @@
 """The idle check of the log, which is a fence too: a statement of its own, or part of the round trip of a tick."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
-from psycopg import Connection
+from typing import NamedTuple
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, proof, server_incarnation
+from partbox.db.sql import Conn
 from partbox.protocol.bell import up_for
 from partbox.protocol.horizon import Fence, fence
 
@@ -20,26 +19,26 @@ class IdleCheck(NamedTuple):
     up: float
 
 
-def run(conn: Connection[Any], schema: str, listed: Iterable[int]) -> IdleCheck:
+def run(conn: Conn, schema: str, listed: Iterable[int]) -> IdleCheck:
     """Check now; `listed`: the transactions of the last snapshot."""
     (row,) = fetch(conn, "fence", schema, parameters(conn, listed))
     return result(conn, row)
 
 
-def parameters(conn: Connection[Any], listed: Iterable[int] = ()) -> Mapping[str, object]:
+def parameters(conn: Conn, listed: Iterable[int] = ()) -> Mapping[str, object]:
     """The parameters of a statement that is an idle check too."""
     sequence, _ = server_incarnation.of(conn)
     return {"listed": array(listed), "life": sequence, "bell": bell.of(conn)}
 
 
-def result(conn: Connection[Any], columns: Row) -> IdleCheck:
+def result(conn: Conn, columns: Row) -> IdleCheck:
     """The check that came back in these columns. Raises as `check` does."""
     drawn, age, xmax, ended, alive, ahead, log = columns
     check(conn, alive, log)
     return IdleCheck(fence(proof.drawn(conn, drawn), age, int(xmax)), ended, up_for(ahead))
 
 
-def check(conn: Connection[Any], alive: int | None, log: int) -> None:
+def check(conn: Conn, alive: int | None, log: int) -> None:
     """NewIncarnationError if `alive` is of another one than the session's, UnseenError if the `log` is another."""
     _, value = server_incarnation.of(conn)
     server_incarnation.check(conn, alive == value)

@@ -5,10 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypedDict, Unpack
 from uuid import UUID
 
-from psycopg import Connection
-
 from partbox.db.blocking import array, fetch
-from partbox.db.sql import only, query, records, row, rows
+from partbox.db.sql import Conn, only, query, records, row, rows
 
 
 class Member(NamedTuple):
@@ -55,19 +53,14 @@ class InstanceColumns(TypedDict):
 
 
 def register(
-    conn: Connection[Any],
-    schema: str,
-    *,
-    pids: Sequence[int],
-    supervisor: UUID | None = None,
-    **columns: Unpack[InstanceColumns],
+    conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
 ) -> dict[int, UUID]:
     """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
     found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
 
-def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
+def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID, Renewal]:
     """Renew these instances, each draining or not; returns the heartbeats of those that still exist.
 
     One that is not renewed may exist all the same: the function tells.
@@ -81,12 +74,12 @@ def heartbeat(conn: Connection[Any], schema: str, draining: dict[UUID, bool]) ->
     return {instance: Renewal(before, at) for instance, before, at in found}
 
 
-def leave(conn: Connection[Any], schema: str, instance: UUID) -> None:
+def leave(conn: Conn, schema: str, instance: UUID) -> None:
     """Note that the instance was told to stop; does not renew it."""
     conn.execute(query("leave", schema), {"instance": instance})
 
 
-def watch(conn: Connection[Any], schema: str, subscription: str, since: datetime | None) -> Watch:
+def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> Watch:
     """Look at a subscription; late are those who have not beaten for a quarter of their lease, or `since` a time."""
     ((clock, shape, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
@@ -95,17 +88,17 @@ def watch(conn: Connection[Any], schema: str, subscription: str, since: datetime
     return Watch(clock, (shape, count), nodes, unassigned, orphaned, [*map(Member, *columns)])
 
 
-def members(conn: Connection[Any], schema: str, subscription: str) -> list[Member]:
+def members(conn: Conn, schema: str, subscription: str) -> list[Member]:
     """Every instance of the subscription."""
     return records(conn, Member, "members", schema, subscription=subscription)
 
 
-def assignees(conn: Connection[Any], schema: str, subscription: str) -> list[UUID | None]:
+def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
     """The assignee of each partition; empty while the subscription is paused or missing."""
     return [assignee for (assignee,) in rows(conn, "assignees", schema, subscription=subscription)]
 
 
-def bury(conn: Connection[Any], schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
+def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
     """Delete the victims (only expired ones unless `known_dead`) and free all orphaned partitions; returns the deleted
     instances and the number of partitions freed."""
     deleted, freed = only(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
@@ -113,7 +106,7 @@ def bury(conn: Connection[Any], schema: str, victims: Sequence[UUID], *, known_d
 
 
 def plan(
-    conn: Connection[Any],
+    conn: Conn,
     schema: str,
     subscription: str,
     members: Sequence[UUID],
@@ -125,16 +118,16 @@ def plan(
     return _is(conn, "plan", schema, subscription=subscription, **values)
 
 
-def subscribed(conn: Connection[Any], schema: str, subscription: str) -> bool:
+def subscribed(conn: Conn, schema: str, subscription: str) -> bool:
     """True if the subscription exists."""
     return _is(conn, "subscribed", schema, subscription=subscription)
 
 
-def empty(conn: Connection[Any], schema: str, subscription: str) -> bool:
+def empty(conn: Conn, schema: str, subscription: str) -> bool:
     """True if everything that is due is delivered."""
     return _is(conn, "empty", schema, subscription=subscription)
 
 
-def _is(conn: Connection[Any], name: str, schema: str, **values: object) -> bool:
+def _is(conn: Conn, name: str, schema: str, **values: object) -> bool:
     found = row(conn, name, schema, **values)
     return bool(found and found[0])

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from psycopg import Connection
-
 from partbox.db.delivery.proof import unfiltered
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 
 
 class Stored(NamedTuple):
@@ -75,31 +73,29 @@ class Park:
         }
 
 
-def blocking(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> list[Stored]:
+def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[Stored]:
     """The rows that block their key, in id order."""
     return [Stored(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
 
 
-def ahead(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
+def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
     """(partition, record id) of the rows that the saved cursor may not have passed."""
     return _rows(conn, "ahead", schema, subscription, partitions)
 
 
-def open_rows(conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, int]:
+def open_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, int]:
     """The number of rows of each partition that count against its brake."""
     return dict(_rows(conn, "open_rows", schema, subscription, partitions))
 
 
 def due(
-    conn: Connection[Any], schema: str, subscription: str, partitions: Sequence[int], taken: Sequence[int], room: int
+    conn: Conn, schema: str, subscription: str, partitions: Sequence[int], taken: Sequence[int], room: int
 ) -> list[Stored]:
     """At most `room` rows that block nothing and are due, in id order, but for the `taken` ones."""
     return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, taken=list(taken), room=room)]
 
 
-def _rows(
-    conn: Connection[Any], name: str, schema: str, subscription: str, partitions: Sequence[int], **more: Any
-) -> list[Any]:
+def _rows(conn: Conn, name: str, schema: str, subscription: str, partitions: Sequence[int], **more: Any) -> list[Any]:
     values = {"subscription": subscription, "partitions": list(partitions), **more}
     with unfiltered(conn):
         return conn.execute(query(name, schema), values).fetchall()

@@ -13,13 +13,12 @@ anew once anything of the log has changed (see the function `log_planned`). Look
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from psycopg import Connection, Error, OperationalError
+from psycopg import Error, OperationalError
 from psycopg.errors import InsufficientPrivilege
 
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 
 GONE = ("0A", "22023", "3F", "42", "55000", "XX")
 """SQLSTATEs, or their first digits: a relation or a privilege is gone, a plan does not fit, or `intact` has raised.
@@ -45,7 +44,7 @@ class Basis:
     drawn: int = 0
 
 
-def begin(conn: Connection[Any], schema: str) -> Basis:
+def begin(conn: Conn, schema: str) -> Basis:
     """The basis of a session that begins now."""
     log, tables = conn.execute(query("tables_begin", schema), {}).fetchone() or (None, None)
     basis = Basis(log, tables)
@@ -54,12 +53,12 @@ def begin(conn: Connection[Any], schema: str) -> Basis:
     return basis
 
 
-def of(conn: Connection[Any]) -> Basis:
+def of(conn: Conn) -> Basis:
     """The basis of the session of this connection; a blank one where none has begun."""
     return conn.basis if isinstance(conn, WatchedConnection) and conn.basis is not None else Basis()
 
 
-def intact(conn: Connection[Any], schema: str, subscription: str | None = None) -> None:
+def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
     """Raise psycopg.Error unless everything that was published can be read, by this subscription or by each."""
     with unfiltered(conn):
         if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
@@ -73,14 +72,14 @@ def intact(conn: Connection[Any], schema: str, subscription: str | None = None) 
         )
 
 
-def same(conn: Connection[Any], log: int) -> None:
+def same(conn: Conn, log: int) -> None:
     """Close the connection and raise UnseenError unless `log` is the log, and its sequence, of the session's begin."""
     if log != (of(conn).log or log):
         conn.close()
         raise UnseenError("the log of this session, or its sequence, is gone: another has taken its place")
 
 
-def is_known(conn: Connection[Any], schema: str, made: int | str | bytes | None) -> bool:
+def is_known(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
     """True if a poll read a log that is known to be whole. Else learn what it is made of now: the poll does not count.
 
     `made`: what the statement has answered. UnseenError, or another psycopg.Error, if it is not whole.
@@ -98,7 +97,7 @@ def is_known(conn: Connection[Any], schema: str, made: int | str | bytes | None)
     return False
 
 
-def drawn(conn: Connection[Any], ids: int | str | None) -> int:
+def drawn(conn: Conn, ids: int | str | None) -> int:
     """The ids drawn so far, as a statement has returned them; the connection is closed if they cannot be true."""
     if ids is None:
         raise InsufficientPrivilege("permission denied for sequence record_id_seq: grant select on it to this role")
@@ -111,7 +110,7 @@ def drawn(conn: Connection[Any], ids: int | str | None) -> int:
 
 
 @contextmanager
-def unfiltered(conn: Connection[Any]) -> Iterator[None]:
+def unfiltered(conn: Conn) -> Iterator[None]:
     """PostgreSQL raises in this block where row security would hide rows, also behind a pooler."""
     if not (isinstance(conn, WatchedConnection) and conn.pooled):
         yield

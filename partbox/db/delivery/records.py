@@ -7,13 +7,13 @@ fetches those, bounded by bytes.
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from sys import getsizeof
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
-from psycopg import Connection
 
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, proof, server_incarnation
+from partbox.db.sql import Conn
 from partbox.events.record import (
     AGGREGATE_ID,
     AGGREGATE_TYPE,
@@ -64,7 +64,7 @@ class QuickPolled(NamedTuple):
 
 # Which ids, of whom, and how: none of it says anything without the others.
 def poll(
-    conn: Connection[Any],
+    conn: Conn,
     schema: str,
     asks: Sequence[Ask],
     shared: Page | None,
@@ -104,7 +104,7 @@ def poll(
     )
 
 
-def quick(conn: Connection[Any], schema: str, shared: Page, partitions: str) -> QuickPolled:
+def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPolled:
     """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
     own = {"partitions": partitions, "most": cursor.CAP, "bell": bell.of(conn)}
     above, end = ids(shared)
@@ -121,7 +121,7 @@ def bits(partitions: Collection[int]) -> str:
 
 
 def _page(
-    conn: Connection[Any], name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
+    conn: Conn, name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
 ) -> tuple[Row, list[Row]]:
     """The last row of a poll, and the records. Asked again if the log is not made of what was known."""
     sequence, value = server_incarnation.of(conn)
@@ -190,14 +190,14 @@ def _swept(sweep: Sweep | None) -> dict[str, object]:
     }
 
 
-def bodies(conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
+def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
     """The records of these (partition, id), in id order; one that is gone is missing."""
     with proof.unfiltered(conn):
         return fetch(conn, "bodies", schema, _identities(wanted))
 
 
 def payloads(
-    conn: Connection[Any], schema: str, wanted: Sequence[tuple[int, int]], most: int
+    conn: Conn, schema: str, wanted: Sequence[tuple[int, int]], most: int
 ) -> dict[tuple[int, int], Row | None]:
     """The first of these (partition, id), whole, up to `most` bytes together; None for one that is gone.
 

@@ -12,9 +12,8 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from psycopg import Connection
 
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Running:
     timeout: float | None = None
 
 
-def note(conn: Connection[Any], schema: str, instance: UUID, running: Sequence[Running], more: int) -> None:
+def note(conn: Conn, schema: str, instance: UUID, running: Sequence[Running], more: int) -> None:
     """Store the long-running handlers of this process, and how many `more`; with none the column becomes null."""
     said = [*map(asdict, running), *([{"more": more}] if more else [])]
     conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(said).decode()})

@@ -5,13 +5,13 @@ they read; if it has changed the connection is closed, so that it is handled as 
 sequence `life`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from psycopg import Connection, OperationalError
+from psycopg import OperationalError
 from psycopg.errors import InternalError_
 
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 
 
 class NewIncarnationError(OperationalError):
@@ -29,7 +29,7 @@ UNKNOWN = Incarnation(None, None)
 """The incarnation of a server that cannot tell: PostgreSQL 14, or a role that may not set the sequence."""
 
 
-def begin(conn: Connection[Any], schema: str) -> Incarnation:
+def begin(conn: Conn, schema: str) -> Incarnation:
     """The incarnation that the server is in. A sequence that cannot be read since a promotion is made anew."""
     try:
         _ensure(conn, schema)
@@ -39,12 +39,12 @@ def begin(conn: Connection[Any], schema: str) -> Incarnation:
     return _ensure(conn, schema)  # as it is now, if several have set it at once
 
 
-def _ensure(conn: Connection[Any], schema: str) -> Incarnation:
+def _ensure(conn: Conn, schema: str) -> Incarnation:
     row = conn.execute(query("life_begin", schema), {}).fetchone()
     return Incarnation(*row) if row is not None else UNKNOWN
 
 
-def of(conn: Connection[Any]) -> Incarnation:
+def of(conn: Conn) -> Incarnation:
     """The incarnation that the session of this connection began in."""
     return conn.incarnation if isinstance(conn, WatchedConnection) and conn.incarnation is not None else UNKNOWN
 
@@ -54,7 +54,7 @@ def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
     conn.incarnation = incarnation
 
 
-def check(conn: Connection[Any], same: bool) -> None:
+def check(conn: Conn, same: bool) -> None:
     """Close the connection and raise NewIncarnationError unless the server is still in the `same` one."""
     if not same:
         conn.close()

@@ -6,9 +6,8 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from psycopg import Connection
 
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 
 COUNTS = ("sent", "in_flight", "retries", "seconds")
 
@@ -35,7 +34,7 @@ class Traffic:
         return self.seconds / self.sent if self.sent else None
 
 
-def note(conn: Connection[Any], schema: str, instance: UUID, traffic: Sequence[Traffic]) -> None:
+def note(conn: Conn, schema: str, instance: UUID, traffic: Sequence[Traffic]) -> None:
     """Store the traffic of this process's sinks in its row."""
     said = orjson.dumps([asdict(each) for each in traffic]).decode()
     conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": said})

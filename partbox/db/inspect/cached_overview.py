@@ -4,15 +4,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import psycopg
-from psycopg import Connection
 
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Overview
 from partbox.db.schema import migrate
+from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.settings import Settings
 
@@ -34,10 +34,10 @@ class KeptConnection:
         self._name = name
         self._patience = patience
         self._lock = threading.Lock()
-        self._conn: Connection[Any] | None = None
+        self._conn: Conn | None = None
         self._closed = False
 
-    def use(self, look: Callable[[Connection[Any]], T]) -> T:
+    def use(self, look: Callable[[Conn], T]) -> T:
         """Return `look(conn)`, which only reads; retried once if the cached connection turns out to be lost.
 
         Raises psycopg.Error; SchemaError if this program cannot work on the schema; PartboxError after `close`.
@@ -58,7 +58,7 @@ class KeptConnection:
             finally:
                 self._lock.release()
 
-    def _tried(self, look: Callable[[Connection[Any]], T]) -> T:
+    def _tried(self, look: Callable[[Conn], T]) -> T:
         kept = self._conn is not None
         try:
             return look(self._connection())
@@ -70,7 +70,7 @@ class KeptConnection:
                 raise
         return look(self._connection())
 
-    def _connection(self) -> Connection[Any]:
+    def _connection(self) -> Conn:
         if self._closed:
             raise PartboxError(f"{self._name} is closed: make a new one")
         if self._conn is None:
@@ -134,7 +134,7 @@ class CachedOverview:
         if subscription not in self._named:
             self._named.append(subscription)
 
-    def query(self, look: Callable[[Connection[Any]], T]) -> T:
+    def query(self, look: Callable[[Conn], T]) -> T:
         """Return `look(conn)` on the same connection, for what else a viewer reads. Raises as `overview` does."""
         return self._kept.use(look)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
-from psycopg import Connection, errors
+from psycopg import errors
 from psycopg.errors import Diagnostic, ProgramLimitExceeded
 
 from partbox.db.inspect import facts
@@ -21,7 +21,7 @@ from partbox.db.operator import blocked
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.operator.rebase import healthy
 from partbox.db.schema import migrate
-from partbox.db.sql import query, rows
+from partbox.db.sql import Conn, query, rows
 from partbox.protocol.segments import EventTrigger
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     unread: tuple[UnreadPart, ...] = ()
 
 
-def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
+def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
     """Gather all evidence through an autocommit connection; SchemaError if the schema is not of this version."""
     reader = _PartReader(conn, schema)
     reader.part("the version of the schema", lambda: migrate.check(conn, schema))
@@ -135,7 +135,7 @@ def gather(conn: Connection[Any], schema: str, ask: Thresholds) -> Evidence:
     )
 
 
-def gather_again(conn: Connection[Any], schema: str, before: Evidence) -> Evidence:
+def gather_again(conn: Conn, schema: str, before: Evidence) -> Evidence:
     """The same evidence with the subscriptions read again; unchanged, and noted as unread, if they cannot be."""
     reader = _PartReader(conn, schema)
     seen = reader.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
@@ -145,7 +145,7 @@ def gather_again(conn: Connection[Any], schema: str, before: Evidence) -> Eviden
 class _PartReader:
     """Reads part by part, and remembers what it could not read."""
 
-    def __init__(self, conn: Connection[Any], schema: str) -> None:
+    def __init__(self, conn: Conn, schema: str) -> None:
         self._conn = conn
         self._schema = schema
         self._patience = PATIENCE
@@ -175,13 +175,13 @@ class _PartReader:
             return None
 
 
-def _notification_queue(conn: Connection[Any], schema: str) -> NotificationQueue:
+def _notification_queue(conn: Conn, schema: str) -> NotificationQueue:
     """Read it through an autocommit connection."""
     (usage,) = conn.execute(query("queue_usage", schema), {}).fetchone() or (0.0,)
     return NotificationQueue(usage, _holder(conn, schema) if usage >= HALF else None)
 
 
-def _holder(conn: Connection[Any], schema: str) -> int | None:
+def _holder(conn: Conn, schema: str) -> int | None:
     """The pid in the warning that a notification brings: the only number there, for its language is the server's."""
     pids: list[int] = []
 
@@ -197,7 +197,7 @@ def _holder(conn: Connection[Any], schema: str) -> int | None:
     return pids[0] if pids else None
 
 
-def _unreadable(conn: Connection[Any], schema: str) -> str | None:
+def _unreadable(conn: Conn, schema: str) -> str | None:
     try:
         conn.execute(query("doctor_life", schema), {})
     except errors.InternalError_ as error:
@@ -207,7 +207,7 @@ def _unreadable(conn: Connection[Any], schema: str) -> str | None:
     return None
 
 
-def _displaced(conn: Connection[Any], schema: str) -> facts.Displaced | None:
+def _displaced(conn: Conn, schema: str) -> facts.Displaced | None:
     """The table or segment that is not where it was; psycopg.Error if it cannot be asked."""
     try:
         with conn.transaction():
@@ -217,7 +217,7 @@ def _displaced(conn: Connection[Any], schema: str) -> facts.Displaced | None:
     return None
 
 
-def _keys(conn: Connection[Any], schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:
+def _keys(conn: Conn, schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:
     most = sorted(seen.clusters if seen else (), key=lambda each: -each.blocked_keys)[:SUBSCRIPTIONS]
     names = sorted(each.subscription for each in most if each.blocked_keys)
     return tuple((name, key) for name in names for key in blocked.listed(conn, schema, name, KEYS))

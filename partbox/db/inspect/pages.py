@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-from psycopg import Connection
-
-from partbox.db.sql import records, rows
+from partbox.db.sql import Conn, records, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class RecordStatus:
 
 
 def page(
-    conn: Connection[Any], name: str, schema: str, subscription: str, limit: int, after: int, **more: object
+    conn: Conn, name: str, schema: str, subscription: str, limit: int, after: int, **more: object
 ) -> list[RecordStatus]:
     """At most `limit` records above id `after` that the query `name` finds, by id.
 

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import Connection
 from psycopg.rows import tuple_row
 
 from partbox.db.delivery.running import Running as Running  # what an instance has is had from here
@@ -15,7 +14,7 @@ from partbox.db.delivery.traffic import Traffic, together
 from partbox.db.delivery.traffic import noted as sinks_noted
 from partbox.db.operator.subscriptions import Subscription
 from partbox.db.schema.migrate import subscriptions
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 from partbox.errors import SchemaError
 from partbox.text.wording import no_subscription
 
@@ -214,7 +213,7 @@ class Overview:
 
 
 def overview(
-    conn: Connection[Any],
+    conn: Conn,
     schema: str,
     subscription: str | None = None,
     *,
@@ -240,7 +239,7 @@ def overview(
     return Overview(schema, at, tuple(clusters), newest_id, database)
 
 
-def cluster(conn: Connection[Any], schema: str, subscription: str) -> Cluster:
+def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
     """The state of `subscription`, read in one statement; SchemaError if there is no such subscription."""
     found = overview(conn, schema, subscription).clusters
     if not found:
@@ -292,7 +291,7 @@ def _longest(*ages: float | None) -> float | None:
     return max((age for age in ages if age is not None), default=None)
 
 
-def subscription_list(conn: Connection[Any], schema: str) -> list[Subscription]:
+def subscription_list(conn: Conn, schema: str) -> list[Subscription]:
     """All subscriptions by name, with what each has to do."""
     types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
     return [

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
 from partbox.db import sql
 from partbox.db.delivery.proof import unfiltered
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 from partbox.errors import PartboxError
 
 LAST = 2**63 - 1
@@ -59,13 +58,13 @@ class ArchiveRow(NamedTuple):
     expired: bool
 
 
-def state(conn: Connection[Any], schema: str) -> ArchiveState:
+def state(conn: Conn, schema: str) -> ArchiveState:
     """The progress of the archive, and its limit as of now; writes nothing."""
     archived, fence, oldest = _one(conn, "archive_state", schema)
     return ArchiveState(archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest)
 
 
-def begin(conn: Connection[Any], schema: str) -> None:
+def begin(conn: Conn, schema: str) -> None:
     """From now on no purge removes what is in no archive; nothing changes if one is kept already."""
     if state(conn, schema).archived is None:
         conn.execute(query("archive_begin", schema), {})
@@ -73,12 +72,12 @@ def begin(conn: Connection[Any], schema: str) -> None:
             raise PartboxError("a trigger or rule keeps rows out of table meta: no archive is kept; drop it")
 
 
-def end(conn: Connection[Any], schema: str) -> bool:
+def end(conn: Conn, schema: str) -> bool:
     """Purges ask for no archive any more; False if none was kept."""
     return conn.execute(query("archive_end", schema), {}).fetchone() is not None
 
 
-def settle(conn: Connection[Any], schema: str) -> int:
+def settle(conn: Conn, schema: str) -> int:
     """The id up to which no record can appear any more; asked again and again it rises.
 
     A transaction that was open when it was asked, and may write, holds it up until it ends.
@@ -92,7 +91,7 @@ def settle(conn: Connection[Any], schema: str) -> int:
 
 
 @contextmanager
-def alone(conn: Connection[Any], schema: str) -> Iterator[bool]:
+def alone(conn: Conn, schema: str) -> Iterator[bool]:
     """Yields True if nobody else archives while it lasts; the connection is for nothing else meanwhile."""
     with conn.transaction():
         try:
@@ -105,41 +104,39 @@ def alone(conn: Connection[Any], schema: str) -> Iterator[bool]:
         yield got
 
 
-def oldest(conn: Connection[Any], schema: str, after: int) -> float | None:
+def oldest(conn: Conn, schema: str, after: int) -> float | None:
     """The age (s) of the oldest record beyond `after`; None without one."""
     row = next(iter(_rows(conn, "archive_oldest", schema, after=after)), None)
     return row[0] if row else None
 
 
-def count(conn: Connection[Any], schema: str, after: int, upto: int, needed: int, retain: float) -> int:
+def count(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
     """The records beyond `after`, up to `upto`, that are older than `retain` (s) or up to `needed`."""
     found = _one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)
     return int(found[0])
 
 
-def rows(
-    conn: Connection[Any], schema: str, after: int, upto: int, retain: float, most: int, size: int
-) -> list[ArchiveRow]:
+def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
     """The next records beyond `after`, up to `upto`, by id: `most` at most, of `size` bytes on disk; at least one."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
     with unfiltered(conn):
         return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)
 
 
-def done(conn: Connection[Any], schema: str, id: int) -> None:
+def done(conn: Conn, schema: str, id: int) -> None:
     """Note that everything up to this id is in the archive, for good."""
     conn.execute(query("archive_done", schema), {"id": id})
 
 
-def failed(conn: Connection[Any], schema: str, problem: str) -> None:
+def failed(conn: Conn, schema: str, problem: str) -> None:
     """Note that archiving fails, for doctor."""
     conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
 
 
-def _one(conn: Connection[Any], name: str, schema: str, **values: Any) -> tuple[Any, ...]:
+def _one(conn: Conn, name: str, schema: str, **values: Any) -> tuple[Any, ...]:
     return _rows(conn, name, schema, **values)[0]
 
 
-def _rows(conn: Connection[Any], name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
+def _rows(conn: Conn, name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
     with unfiltered(conn):
         return sql.rows(conn, name, schema, **values)

@@ -5,10 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg import Connection
-
 from partbox.db.operator.dead import time_of, typed
-from partbox.db.sql import records
+from partbox.db.sql import Conn, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,28 +84,28 @@ class Bounds(NamedTuple):
 ALL = Bounds()
 
 
-def listed(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds = ALL) -> list[BlockedKey]:
+def listed(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds = ALL) -> list[BlockedKey]:
     """At most `limit` blocked keys, the longest blocked first."""
     return records(conn, _key, "blocked_list", schema, **_values(conn, schema, subscription, limit, bounds))
 
 
-def groups(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> list[BlockedGroup]:
+def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds) -> list[BlockedGroup]:
     """At most `limit` groups, the largest first."""
     return records(conn, _group, "blocked_groups", schema, **_values(conn, schema, subscription, limit, bounds))
 
 
-def retry_now(conn: Connection[Any], schema: str, key: Key) -> Head | None:
+def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
     """Make the head of a key due now; None if the key is not blocked."""
     return next(iter(records(conn, Head, "blocked_retry_now", schema, **key._asdict())), None)
 
 
-def skip(conn: Connection[Any], schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
+def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
     """Bury the head of a key without blocking; None if the key is not blocked."""
     values = {**key._asdict(), "reason": reason, "error_limit": error_limit}
     return next(iter(records(conn, Head, "blocked_skip", schema, **values)), None)
 
 
-def _values(conn: Connection[Any], schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:
+def _values(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:
     since, until = (time_of(conn, schema, bound) for bound in bounds)
     return {"subscription": subscription, "limit": limit, "since": since, "until": until}
 

@@ -1,11 +1,10 @@
 """Statements of change data capture: the state of the server, the SQL to prepare it, the statements of a connector."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from psycopg import Connection
 from psycopg import sql as compose
 
-from partbox.db.sql import bare, composed, folder, only
+from partbox.db.sql import Conn, bare, composed, folder, only
 from partbox.db.type_conversion import DEFAULTS
 
 
@@ -17,7 +16,7 @@ class CdcReadiness(NamedTuple):
     published: bool
 
 
-def prepared(conn: Connection[Any], schema: str, publication: str) -> CdcReadiness:
+def prepared(conn: Conn, schema: str, publication: str) -> CdcReadiness:
     """Read how far the server is prepared for a connector of this `publication`."""
     return CdcReadiness(*only(conn, "cdc_server", schema, publication=publication))
 

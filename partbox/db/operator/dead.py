@@ -8,9 +8,8 @@ from typing import Any, cast
 from uuid import UUID
 
 import orjson
-from psycopg import Connection
 
-from partbox.db.sql import only, records, row, rows
+from partbox.db.sql import Conn, only, records, row, rows
 from partbox.events.reserved import PREFIX
 
 CHUNK = 500  # records of one transaction, about
@@ -90,12 +89,12 @@ class DeadGroup:
     newest: DeadRecord
 
 
-def resolved(conn: Connection[Any], schema: str, filters: Filters) -> Filters:
+def resolved(conn: Conn, schema: str, filters: Filters) -> Filters:
     """The filters with times for lengths."""
     return replace(filters, since=time_of(conn, schema, filters.since), until=time_of(conn, schema, filters.until))
 
 
-def time_of(conn: Connection[Any], schema: str, bound: datetime | float | None) -> datetime | None:
+def time_of(conn: Conn, schema: str, bound: datetime | float | None) -> datetime | None:
     """A time, or that so many seconds ago by the database's clock."""
     if bound is None or isinstance(bound, datetime):
         return bound
@@ -104,50 +103,50 @@ def time_of(conn: Connection[Any], schema: str, bound: datetime | float | None) 
 
 
 def listed(
-    conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int, after: int | None = None
+    conn: Conn, schema: str, subscription: str, filters: Filters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
     """At most `limit` dead records, oldest first, those with ids above `after`."""
     values = _values(subscription, filters) | {"limit": limit, "after": after}
     return records(conn, _record, "dead_list", schema, **values)
 
 
-def groups(conn: Connection[Any], schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadGroup]:
+def groups(conn: Conn, schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadGroup]:
     """At most `limit` groups, the largest first."""
     return records(conn, _group, "dead_groups", schema, limit=limit, **_values(subscription, filters))
 
 
-def count(conn: Connection[Any], schema: str, subscription: str, filters: Filters) -> int:
+def count(conn: Conn, schema: str, subscription: str, filters: Filters) -> int:
     return int(only(conn, "dead_count", schema, **_values(subscription, filters))[0])
 
 
-def chunks(conn: Connection[Any], schema: str, subscription: str, filters: Filters, size: int) -> list[list[int]]:
+def chunks(conn: Conn, schema: str, subscription: str, filters: Filters, size: int) -> list[list[int]]:
     """The ids of all that match, in chunks of about `size` that hold whole aggregate keys; see the query."""
     return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_values(subscription, filters))]
 
 
-def of_event(conn: Connection[Any], schema: str, subscription: str, event_id: UUID) -> list[int]:
+def of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
     """The ids of the dead records of an event."""
     found = rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
     return [record_id for (record_id,) in found]
 
 
-def show(conn: Connection[Any], schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
+def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
     """One dead record; None if it is not dead. Without `payload` that is not read."""
     values = {"subscription": subscription, "record_id": record_id, "payload": payload}
     return next(iter(records(conn, _detail, "dead_show", schema, **values)), None)
 
 
-def replay(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
+def replay(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> int:
     """Make those of these records that are dead ready again; returns how many."""
     return int(only(conn, "dead_replay", schema, subscription=subscription, record_ids=list(record_ids))[0])
 
 
-def discard(conn: Connection[Any], schema: str, subscription: str, record_ids: Sequence[int]) -> int:
+def discard(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> int:
     """Discard those of these records that are dead; returns how many."""
     return int(only(conn, "dead_discard", schema, subscription=subscription, record_ids=list(record_ids))[0])
 
 
-def state(conn: Connection[Any], schema: str, subscription: str, record_id: int) -> str | None:
+def state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
     """The state in which a record is parked; None if it is not."""
     found = row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
     return found[0] if found else None

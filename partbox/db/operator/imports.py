@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from psycopg import Connection, IsolationLevel, errors
+from psycopg import IsolationLevel, errors
 from psycopg import sql as compose
 from psycopg.rows import args_row
 
 from partbox.db import sql
 from partbox.db.deadline import allowing
-from partbox.db.sql import filled, query
+from partbox.db.sql import Conn, filled, query
 from partbox.errors import PartboxError
 
 FETCH = 100
@@ -93,7 +93,7 @@ class Choice(NamedTuple):
     parts: Mapping[str, compose.Composable]
 
 
-def table(conn: Connection[Any], name: str) -> SourceTable:
+def table(conn: Conn, name: str) -> SourceTable:
     """The table of this name; PartboxError if there is none, or it cannot be read."""
     try:
         row = conn.execute(query("import_table", "partbox"), {"table": name}).fetchone()
@@ -110,13 +110,13 @@ def table(conn: Connection[Any], name: str) -> SourceTable:
     return SourceTable(oid, schema, relation, full_name, tuple(key or ()), {each.name: each for each in columns})
 
 
-def writers(conn: Connection[Any], found: SourceTable) -> list[OpenWriter]:
+def writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
     """The open transactions whose rows of the table may not be visible yet."""
     return [OpenWriter(*row) for row in conn.execute(query("import_writers", "partbox"), {"oid": found.oid})]
 
 
 @contextmanager
-def reading(conn: Connection[Any], schema: str, source: str) -> Iterator[bool]:
+def reading(conn: Conn, schema: str, source: str) -> Iterator[bool]:
     """Open a read-only transaction; yields True if nobody else imports this table while it lasts.
 
     Its statements have a snapshot each: the rows are read by one that is younger than the lock.
@@ -128,7 +128,7 @@ def reading(conn: Connection[Any], schema: str, source: str) -> Iterator[bool]:
         yield alone
 
 
-def counts(conn: Connection[Any], schema: str, choice: Choice) -> dict[str, tuple[int, int]]:
+def counts(conn: Conn, schema: str, choice: Choice) -> dict[str, tuple[int, int]]:
     """The number of rows by status, and how many of them are imported."""
     values = {"source": choice.table.name}
     rows = conn.execute(filled("import_counts", schema, **choice.parts), values).fetchall()
@@ -136,7 +136,7 @@ def counts(conn: Connection[Any], schema: str, choice: Choice) -> dict[str, tupl
 
 
 def rows(
-    conn: Connection[Any], schema: str, choice: Choice, *, pending: Sequence[str], failed: Sequence[str], error: int
+    conn: Conn, schema: str, choice: Choice, *, pending: Sequence[str], failed: Sequence[str], error: int
 ) -> Iterator[Found]:
     """The rows with these statuses that are not imported, in order; of an error, `error` characters."""
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
@@ -146,30 +146,30 @@ def rows(
         yield from cursor
 
 
-def note(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
+def note(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
     """Note these rows as imported by this transaction; returns those that were not before."""
     return {key for (key,) in sql.rows(conn, "import_note", schema, source=source, keys=list(keys))}
 
 
-def known(conn: Connection[Any], schema: str, source: str, keys: Sequence[str]) -> set[str]:
+def known(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
     """Those of the keys that were noted before."""
     return {key for (key,) in sql.rows(conn, "import_known", schema, source=source, keys=list(keys))}
 
 
 def present(
-    conn: Connection[Any], schema: str, partitions: Sequence[int], ids: Sequence[int], event_ids: Sequence[str]
+    conn: Conn, schema: str, partitions: Sequence[int], ids: Sequence[int], event_ids: Sequence[str]
 ) -> set[tuple[int, str]]:
     """Of these records the ids and event ids of those that are in the log."""
     values = {"partitions": list(partitions), "ids": list(ids), "event_ids": list(event_ids)}
     return {(id, event_id) for id, event_id in conn.execute(query("import_present", schema), values)}
 
 
-def moment(conn: Connection[Any], schema: str) -> tuple[int, int]:
+def moment(conn: Conn, schema: str) -> tuple[int, int]:
     """The database's clock, in microseconds since 1970, and the newest record id."""
     return conn.execute(query("import_moment", schema), {}).fetchone() or (0, 0)
 
 
-def bury(conn: Connection[Any], schema: str, failed: Sequence[Failed], after: int) -> None:
+def bury(conn: Conn, schema: str, failed: Sequence[Failed], after: int) -> None:
     """Bury for all subscriptions what this transaction has published with ids above `after`."""
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}

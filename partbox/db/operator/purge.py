@@ -1,11 +1,9 @@
 """Purging, one bounded step at a time; each is a call, and a transaction, of its own."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from psycopg import Connection
-
-from partbox.db.sql import records
+from partbox.db.sql import Conn, records
 
 START = (0, 0)
 """Where the first step of each kind begins."""
@@ -23,7 +21,7 @@ class PurgeStep(NamedTuple):
 
 
 def step(
-    conn: Connection[Any], kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **retain: float
+    conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **retain: float
 ) -> PurgeStep | None:
     """At most `batch` rows of a kind that are older than `retain` (s); None: another purge is at work.
 

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
-from psycopg import Connection, IsolationLevel
+from psycopg import IsolationLevel
 
 from partbox.db.deadline import allowing
 from partbox.db.holders import Holding
 from partbox.db.holders import holders as holders_of
-from partbox.db.sql import query, records, rows
+from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import PartboxError
 
 LOCK = "3s"
@@ -56,23 +56,23 @@ class Rebased:
     next_after: int
 
 
-def healthy(conn: Connection[Any], schema: str) -> bool:
+def healthy(conn: Conn, schema: str) -> bool:
     """True if these are the cursors of this cluster."""
     row = conn.execute(query("marker", schema), {}).fetchone()
     return bool(row and row[1])
 
 
-def known(conn: Connection[Any], schema: str) -> list[Known]:
+def known(conn: Conn, schema: str) -> list[Known]:
     """Every instance of any subscription."""
     return records(conn, Known, "rebase_instances", schema)
 
 
-def holders(conn: Connection[Any], schema: str) -> list[Holding]:
+def holders(conn: Conn, schema: str) -> list[Holding]:
     """The sessions that hold, or may hold, the locks that a rebase needs; the oldest transaction first."""
     return holders_of(conn, "rebase_holders", schema)
 
 
-def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
+def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
     """Rebase, or return what is in the way: it is healthy (unless `force`), or instances are not `dead` as seen.
 
     psycopg.errors.LockNotAvailable, with nothing changed, if a lock is held for longer than a moment.
@@ -92,7 +92,7 @@ def rebase(conn: Connection[Any], schema: str, dead: Mapping[UUID, datetime], *,
         return _move(conn, schema)
 
 
-def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
+def _lock(conn: Conn, schema: str) -> dict[UUID, datetime]:
     """Take all locks in order; returns the heartbeats found."""
     conn.execute(query("rebase_patience", schema), {"lock": LOCK})
     for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):
@@ -102,7 +102,7 @@ def _lock(conn: Connection[Any], schema: str) -> dict[UUID, datetime]:
     return beats
 
 
-def _move(conn: Connection[Any], schema: str) -> Rebased:
+def _move(conn: Conn, schema: str) -> Rebased:
     """Move cursors and sequence, under the locks; the sequence late, since no rollback restores it."""
     parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
     aged = conn.execute(query("rebase_records", schema), {}).rowcount

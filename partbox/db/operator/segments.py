@@ -2,9 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from psycopg import Connection
-
-from partbox.db.sql import only, query, records, row
+from partbox.db.sql import Conn, only, query, records, row
 from partbox.protocol.segments import EventTrigger, Range, Segment, Stretch
 
 
@@ -25,72 +23,72 @@ class Emptied(NamedTuple):
     freed: int
 
 
-def segments(conn: Connection[Any], schema: str) -> list[Segment]:
+def segments(conn: Conn, schema: str) -> list[Segment]:
     """Every segment by its ids, the default one last."""
     return records(conn, Segment, "segments", schema)
 
 
-def drawn(conn: Connection[Any], schema: str) -> int:
+def drawn(conn: Conn, schema: str) -> int:
     """The newest id."""
     return int(only(conn, "segments_drawn", schema)[0])
 
 
-def stretches(conn: Connection[Any], schema: str) -> list[Stretch]:
+def stretches(conn: Conn, schema: str) -> list[Stretch]:
     """The ids drawn lately, over shorter and longer stretches of time."""
     return records(conn, Stretch, "segments_pace", schema)
 
 
-def proof(conn: Connection[Any], schema: str) -> tuple[Range, bool] | None:
+def proof(conn: Conn, schema: str) -> tuple[Range, bool] | None:
     """The ids that are kept out of the default segment, and whether it was found without them."""
     found = row(conn, "segments_proof", schema)
     return (Range(found[0], found[1]), found[2]) if found else None
 
 
-def event_triggers(conn: Connection[Any], schema: str) -> list[EventTrigger]:
+def event_triggers(conn: Conn, schema: str) -> list[EventTrigger]:
     """The event triggers of the database that run when segments are made or dropped."""
     return records(conn, EventTrigger, "event_triggers", schema)
 
 
-def failed(conn: Connection[Any], schema: str, problem: str | None) -> None:
+def failed(conn: Conn, schema: str, problem: str | None) -> None:
     """Note for doctor why segments cannot be changed; None: they can."""
     conn.execute(query("segments_failed", schema), {"problem": problem and problem.replace("\0", "")})
 
 
-def holds(conn: Connection[Any], schema: str, ids: Range, retain: float | None) -> list[Hold]:
+def holds(conn: Conn, schema: str, ids: Range, retain: float | None) -> list[Hold]:
     """All that keeps these ids from being emptied; `retain` None: but for their age."""
     return records(conn, Hold, "segment_holds", schema, retain=retain, **ids._asdict())
 
 
-def add(conn: Connection[Any], schema: str, ids: Range) -> str | None:
+def add(conn: Conn, schema: str, ids: Range) -> str | None:
     """Make a segment; None, or what is in the way."""
     return _problem(conn, "segment_add", schema, **ids._asdict())
 
 
-def exclude(conn: Connection[Any], schema: str, ids: Range | None) -> str | None:
+def exclude(conn: Conn, schema: str, ids: Range | None) -> str | None:
     """Keep these ids out of the default segment, or no more; None, or what is in the way."""
     return _problem(conn, "segment_exclude", schema, **(ids._asdict() if ids else {"lower": None, "upper": None}))
 
 
-def prove(conn: Connection[Any], schema: str) -> None:
+def prove(conn: Conn, schema: str) -> None:
     """Search the default segment for them; may take minutes."""
     only(conn, "segment_prove", schema)
 
 
-def empty(conn: Connection[Any], schema: str, lower: int, retain: float | None) -> Emptied:
+def empty(conn: Conn, schema: str, lower: int, retain: float | None) -> Emptied:
     """Empty the segment that begins there, if nobody needs what is in it."""
     return Emptied(*only(conn, "segment_empty", schema, lower=lower, retain=retain))
 
 
-def detach(conn: Connection[Any], schema: str, lower: int) -> str | None:
+def detach(conn: Conn, schema: str, lower: int) -> str | None:
     """Take the empty segment that begins there out of the log; None, or what is in the way."""
     return _problem(conn, "segment_detach", schema, lower=lower)
 
 
-def drop(conn: Connection[Any], schema: str) -> int:
+def drop(conn: Conn, schema: str) -> int:
     """Drop the segments that were taken out of the log, by whomever; their number."""
     return int(only(conn, "segment_drop", schema)[0])
 
 
-def _problem(conn: Connection[Any], name: str, schema: str, **values: Any) -> str | None:
+def _problem(conn: Conn, name: str, schema: str, **values: Any) -> str | None:
     found: str | None = only(conn, name, schema, **values)[0]
     return found

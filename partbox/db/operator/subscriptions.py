@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
-from psycopg import ClientCursor, Connection
+from psycopg import ClientCursor
 
-from partbox.db.sql import only, query, records, row
+from partbox.db.sql import Conn, only, query, records, row
 from partbox.errors import SchemaError
 from partbox.protocol.lease import Beat
 
@@ -70,7 +70,7 @@ class Replayed(NamedTuple):
 
 
 def create(
-    conn: Connection[Any], schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
+    conn: Conn, schema: str, name: str, beginning: bool, since: datetime | None, types: Sequence[str] | None
 ) -> bool:
     """Create one from the beginning, since a time, or (neither) from now on; False if the name is taken.
 
@@ -84,7 +84,7 @@ def create(
         return cursor.rowcount > 0
 
 
-def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[str] | None:
+def filters(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
     """The event types that it wants, None for all. SchemaError if it does not exist."""
     found = row(conn, "subscription_filters", schema, subscription=subscription)
     if found is None:
@@ -94,45 +94,45 @@ def filters(conn: Connection[Any], schema: str, subscription: str) -> frozenset[
     return None if found[0] is None else frozenset(found[0])
 
 
-def paused(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
+def paused(conn: Conn, schema: str, subscription: str) -> bool | None:
     """True if it is paused; None if it does not exist."""
     return _flag(conn, "subscription_paused", schema, subscription)
 
 
-def pause(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
+def pause(conn: Conn, schema: str, subscription: str) -> bool | None:
     """Pause it; True if it was running, None if it does not exist."""
     return _flag(conn, "subscription_pause", schema, subscription)
 
 
-def resume(conn: Connection[Any], schema: str, subscription: str) -> bool | None:
+def resume(conn: Conn, schema: str, subscription: str) -> bool | None:
     """Resume it; True if it was paused, None if it does not exist."""
     return _flag(conn, "subscription_resume", schema, subscription)
 
 
-def _flag(conn: Connection[Any], name: str, schema: str, subscription: str) -> bool | None:
+def _flag(conn: Conn, name: str, schema: str, subscription: str) -> bool | None:
     found = row(conn, name, schema, subscription=subscription)
     return None if found is None else found[0]
 
 
-def holders(conn: Connection[Any], schema: str, subscription: str) -> list[Holder]:
+def holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
     """Its instances, and whoever owns a partition of it."""
     return records(conn, Holder, "subscription_holders", schema, subscription=subscription)
 
 
-def reach(conn: Connection[Any], schema: str, from_id: int | None, from_time: datetime | None) -> Reach:
+def reach(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> Reach:
     """The range of a replay from there."""
     return Reach(*only(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
 def replay(
-    conn: Connection[Any], schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
+    conn: Conn, schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
 ) -> Replayed:
     """Set a paused one without owners back to an id or a time; `resume` resumes it in the same transaction."""
     values = {"subscription": subscription, "from_id": from_id, "from_time": from_time, "resume": resume}
     return Replayed(*only(conn, "subscription_replay", schema, **values))
 
 
-def drop(conn: Connection[Any], schema: str, subscription: str) -> Problem | None:
+def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
     """Delete a paused one without owners and instances; returns what is in the way, None if deleted."""
     problem: Problem | None = only(conn, "subscription_drop", schema, subscription=subscription)[0]
     return problem

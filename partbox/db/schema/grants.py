@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import Connection
 from psycopg import sql as compose
 
-from partbox.db.sql import bare, composed, folder, own_rows
+from partbox.db.sql import Conn, bare, composed, folder, own_rows
 from partbox.errors import SchemaError
 
 
@@ -42,7 +41,7 @@ def check(roles: Roles) -> None:
             raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
 
 
-def check_exist(conn: Connection[Any], roles: Roles) -> None:
+def check_exist(conn: Conn, roles: Roles) -> None:
     """SchemaError unless all exist."""
     names = [*roles.publishers, *roles.workers]
     missing = [name for (name,) in own_rows(conn, "roles_missing", "partbox", names=names)]
@@ -52,7 +51,7 @@ def check_exist(conn: Connection[Any], roles: Roles) -> None:
         )
 
 
-def granted(conn: Connection[Any], schema: str) -> Roles:
+def granted(conn: Conn, schema: str) -> Roles:
     """The roles that were granted something before."""
     return roles_of(own_rows(conn, "roles_granted", schema))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql as compose
@@ -32,7 +32,7 @@ from partbox.db.connect import PassingSchemaError
 from partbox.db.schema import grants
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.patience import patiently
-from partbox.db.sql import composed, folder, own_rows
+from partbox.db.sql import Conn, composed, folder, own_rows
 from partbox.db.type_conversion import DEFAULTS, OwnCursor
 from partbox.errors import SchemaError
 from partbox.text.wording import command, listed
@@ -72,7 +72,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
         return patiently(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
 
 
-def migrate_in(conn: psycopg.Connection[Any], schema: str = "partbox", *, below: int | None = None) -> list[str]:
+def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
     """The same in the transaction that is open on `conn`, READ COMMITTED and outside of savepoints.
 
     `below`: nothing is done if the schema has that version or a newer one.
@@ -83,9 +83,7 @@ def migrate_in(conn: psycopg.Connection[Any], schema: str = "partbox", *, below:
     return _migrate(conn, schema, below, False, NOBODY)  # the first one cannot be made in a savepoint: see finish.sql
 
 
-def _migrate(
-    conn: psycopg.Connection[Any], schema: str, below: int | None, writer_only: bool, roles: Roles
-) -> list[str]:
+def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, roles: Roles) -> list[str]:
     _check_server(conn)
     OwnCursor(conn).execute(fixed("begin", schema))
     since = _version(conn, schema) or Version(0, 0)
@@ -126,7 +124,7 @@ def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
         return patiently(conn, schema, lambda: _migrate_inbox(conn, schema))
 
 
-def _migrate_inbox(conn: psycopg.Connection[Any], schema: str) -> bool:
+def _migrate_inbox(conn: Conn, schema: str) -> bool:
     _check_server(conn)
     OwnCursor(conn).execute(fixed("begin", schema))
     since = _version(conn, schema)
@@ -142,7 +140,7 @@ def _migrate_inbox(conn: psycopg.Connection[Any], schema: str) -> bool:
     return True
 
 
-def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
+def check(conn: Conn, schema: str = "partbox") -> None:
     """Raise SchemaError, naming the remedy, unless this program can work on `schema`. Writes nothing."""
     check_name(schema)
     _check_server(conn)
@@ -166,7 +164,7 @@ def check(conn: psycopg.Connection[Any], schema: str = "partbox") -> None:
         )
 
 
-def missing(conn: psycopg.Connection[Any], schema: str) -> PassingSchemaError:
+def missing(conn: Conn, schema: str) -> PassingSchemaError:
     """The error for a missing schema, naming those that may be meant, or for a schema without our table meta."""
     if own_rows(conn, "migrate_remains", schema) == [(True,)]:
         return PassingSchemaError(f"table meta of schema {schema!r} is gone, and its other tables are not: put it back")
@@ -176,7 +174,7 @@ def missing(conn: psycopg.Connection[Any], schema: str) -> PassingSchemaError:
     return PassingSchemaError(f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}")
 
 
-def is_inbox_only(conn: psycopg.Connection[Any], schema: str) -> bool:
+def is_inbox_only(conn: Conn, schema: str) -> bool:
     """True if `schema` holds nothing but an inbox."""
     version = _version(conn, schema)
     return version is not None and version.inbox_only
@@ -237,7 +235,7 @@ def fixed(name: str, schema: str, /, **values: object) -> compose.Composed:
     return composed(text, schema, **{key: compose.Literal(value) for key, value in values.items()})
 
 
-def _version(conn: psycopg.Connection[Any], schema: str) -> Version | None:
+def _version(conn: Conn, schema: str) -> Version | None:
     """The version of `schema`; None if it does not exist or holds nothing of ours."""
     if not is_there(conn, schema):
         return None
@@ -263,7 +261,7 @@ def _refuse_older(version: Version, schema: str) -> None:
         )
 
 
-def _refuse_subscriptions(conn: psycopg.Connection[Any], schema: str) -> None:
+def _refuse_subscriptions(conn: Conn, schema: str) -> None:
     names = subscriptions(conn, schema)
     if names:
         raise SchemaError(
@@ -272,7 +270,7 @@ def _refuse_subscriptions(conn: psycopg.Connection[Any], schema: str) -> None:
         )
 
 
-def _check_server(conn: psycopg.Connection[Any]) -> None:
+def _check_server(conn: Conn) -> None:
     if conn.info.server_version < _OLDEST_SERVER:
         raise SchemaError(f"partbox needs PostgreSQL 14 or newer, this server is {conn.info.server_version // 10000}")
     encoding = conn.info.parameter_status("server_encoding")
@@ -289,11 +287,11 @@ def check_name(schema: str) -> None:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
 
 
-def is_there(conn: psycopg.Connection[Any], schema: str) -> bool:
+def is_there(conn: Conn, schema: str) -> bool:
     """True if `schema` has a table meta, of partbox or of somebody else."""
     return own_rows(conn, "migrate_found", schema) != [(False,)]
 
 
-def subscriptions(conn: psycopg.Connection[Any], schema: str) -> list[str]:
+def subscriptions(conn: Conn, schema: str) -> list[str]:
     """The names of all subscriptions; none of a writer-only outbox."""
     return [name for (name,) in own_rows(conn, "stats_subscriptions", schema)]

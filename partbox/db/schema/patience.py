@@ -8,12 +8,12 @@ go on before it tries again.
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from psycopg import Connection
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from partbox.db.holders import Holding, described, holders
+from partbox.db.sql import Conn
 from partbox.errors import SchemaError
 from partbox.text.wording import age
 
@@ -23,7 +23,7 @@ LASTS = 600.0  # seconds after which it gives up
 REST = 1.0  # seconds in which publishers go on, between two attempts
 
 
-def patiently(conn: Connection[Any], schema: str, attempt: Callable[[], T]) -> T:
+def patiently(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
     """Return `attempt()`, made in a transaction of its own, or in a savepoint of the one that is open.
 
     SchemaError, with nothing changed, if a lock is not to be had for ten minutes.
