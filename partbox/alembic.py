@@ -11,9 +11,8 @@ from alembic.operations import MigrateOperation, Operations
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
-from partbox.db.holders import Holding
 from partbox.db.schema.grants import Roles, granted_text, roles_of
-from partbox.db.schema.patience import again
+from partbox.db.schema.patience import Holding, again
 from partbox.db.schema.scripts import statements
 from partbox.db.sql import bare
 from partbox.errors import SchemaError

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from psycopg.errors import LockNotAvailable
 
-from partbox.db.holders import described
 from partbox.db.operator import rebase as steps
 from partbox.db.operator.rebase import Known, Problem, Rebased
+from partbox.db.schema.patience import described, holders
 from partbox.db.session import session
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
@@ -79,7 +79,7 @@ def _attempts(
         try:
             return steps.rebase(conn, schema, dead, force=force)
         except LockNotAvailable:
-            found = described(steps.holders(conn, schema))
+            found = described(holders(conn, "rebase_holders", schema))
         if time.monotonic() >= end:
             raise PartboxError(
                 f"after {patience:g} s {found} still in the way, and nothing was changed: end that, or give it longer "

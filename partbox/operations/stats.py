@@ -7,9 +7,8 @@ from itertools import count
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from partbox.db.inspect import pages, stats
-from partbox.db.inspect.pages import RecordStatus
-from partbox.db.inspect.stats import STATES, Cluster, Instance, Overview, PartitionStats
+from partbox.db.inspect import stats
+from partbox.db.inspect.stats import STATES, Cluster, Instance, Overview, PartitionStats, RecordStatus
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.session import OperatorVerbs
@@ -73,7 +72,7 @@ class Stats(OperatorVerbs):
                     f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it"
                 )
             above = arguments.after(after) or 0
-            return pages.page(conn, name, self._schema, subscription, limit, above, **more)
+            return stats.page(conn, name, self._schema, subscription, limit, above, **more)
 
 
 WINDOW: Final = 5.0  # seconds over which rates are averaged

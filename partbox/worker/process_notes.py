@@ -12,8 +12,8 @@ from uuid import UUID
 
 from psycopg import Connection, Error
 
-from partbox.db.delivery import running, traffic
-from partbox.db.delivery.running import Running
+from partbox.db.delivery import instances, traffic
+from partbox.db.delivery.instances import Running
 from partbox.events import DeliveredEvent
 from partbox.observe.traffic import TrafficObserver
 from partbox.text.printing import printable_line
@@ -104,7 +104,7 @@ class LongRuns(Note):
 
     def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
         named = [self._named(run, now) for run in found[:MOST]]
-        running.note(conn, self._context.schema, me, named, len(found) - len(named))
+        instances.note_running(conn, self._context.schema, me, named, len(found) - len(named))
 
     def _named(self, run: Run, now: float) -> Running:
         since, lane, event = run

@@ -1,9 +1,12 @@
-"""The instance table: registration, heartbeats, burial, and the plan."""
+"""The instance table: registration, heartbeats, long-running handlers, burial, and the plan."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple, TypedDict, Unpack
 from uuid import UUID
+
+import orjson
 
 from partbox.db.blocking import array, fetch
 from partbox.db.sql import Conn, only, query, records, row, rows
@@ -42,6 +45,24 @@ class Watch(NamedTuple):
     late: list[Member]
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A handler that has run for `seconds`, with its event; of a list, the first. Texts are cut, and may hold anything.
+
+    `instance.running` is an array of such objects, but with `since` by the database's clock, taken when it writes: so
+    ages are read by one clock, whatever the hosts say. A last object counts, as `more`, the handlers that do not fit.
+    """
+
+    handler: str
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    record_id: int
+    seconds: float
+    partition: int | None = None
+    timeout: float | None = None
+
+
 class InstanceColumns(TypedDict):
     """The columns that all processes of a node have alike; `lease` in seconds."""
 
@@ -72,6 +93,23 @@ def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID,
     if not found:
         found = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
     return {instance: Renewal(before, at) for instance, before, at in found}
+
+
+def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[Running], more: int) -> None:
+    """Store the long-running handlers of this process, and how many `more`; with none the column becomes null."""
+    said = [*map(asdict, running), *([{"more": more}] if more else [])]
+    conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(said).decode()})
+
+
+def running_noted(said: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[Running, ...], int]:
+    """The handlers stored in a row, as of `at`, and how many more there are."""
+    objects, known = said or [], {each.name for each in fields(Running)}
+    running = [
+        Running(**{name: each[name] for name in known & each.keys()}, seconds=max(0.0, at.timestamp() - each["since"]))
+        for each in objects
+        if "since" in each
+    ]
+    return tuple(running), sum(each.get("more", 0) for each in objects)
 
 
 def leave(conn: Conn, schema: str, instance: UUID) -> None:

@@ -1,4 +1,4 @@
-"""The state of the subscriptions at one moment: their processes, their partitions, their backlog."""
+"""The state of the subscriptions at one moment: their processes, partitions and backlog, and records by status."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from uuid import UUID
 
 from psycopg.rows import tuple_row
 
-from partbox.db.delivery.running import Running as Running  # what an instance has is had from here
-from partbox.db.delivery.running import noted as running_noted
+from partbox.db.delivery.instances import Running as Running  # what an instance has is had from here
+from partbox.db.delivery.instances import running_noted
 from partbox.db.delivery.traffic import Traffic, together
 from partbox.db.delivery.traffic import noted as sinks_noted
 from partbox.db.operator.subscriptions import Subscription
 from partbox.db.schema.migrate import subscriptions
-from partbox.db.sql import Conn, query
+from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import SchemaError
 from partbox.text.wording import no_subscription
 
@@ -191,6 +191,26 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordStatus:
+    """A record and what a subscription has made of it: `status` is pending, completed, or the state it is parked in.
+
+    `attempts` that were counted and `last_error` are those of a parked one. `event_id` and `created_at` are None only
+    if somebody took a parked record out of the log.
+    """
+
+    id: int
+    event_id: UUID | None
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    partition: int
+    created_at: datetime | None
+    status: str
+    attempts: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """All subscriptions of a schema, by name, at one moment of the database's clock; none if it is writer-only.
 
@@ -233,9 +253,9 @@ def overview(
     values |= {"listed": LISTED, "working": working}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": limit})
-        rows = cursor.execute(query("stats_overview", schema), values).fetchall()
-    at, database, newest_id, *log = rows[0][:5]
-    clusters = (_cluster(schema, at, log, found) for _, _, _, _, _, *found in rows if found[0] is not None)
+        found = cursor.execute(query("stats_overview", schema), values).fetchall()
+    at, database, newest_id, *log = found[0][:5]
+    clusters = (_cluster(schema, at, log, row) for _, _, _, _, _, *row in found if row[0] is not None)
     return Overview(schema, at, tuple(clusters), newest_id, database)
 
 
@@ -249,7 +269,7 @@ def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
 
 def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Cluster:
     """The subscription of a row; of the log, how many records it holds, estimated, and its segments ahead."""
-    records, ahead = log
+    in_log, ahead = log
     name, created, paused_at, instances, partitions, sums, parked, blocked_keys = row
     found = tuple(PartitionStats(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
     members = tuple(_instance(each, at) for each in instances)
@@ -264,7 +284,7 @@ def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Clust
         parked=parked,
         created=created,
         paused_at=paused_at,
-        completed=max(0, records - left),
+        completed=max(0, in_log - left),
         blocked_keys=blocked_keys,
         segments_ahead=ahead,
         unlisted=unlisted,
@@ -308,3 +328,15 @@ def subscription_list(conn: Conn, schema: str) -> list[Subscription]:
         )
         for each in overview(conn, schema, exact_up_to=EXACT_OF_LIST).clusters
     ]
+
+
+def page(
+    conn: Conn, name: str, schema: str, subscription: str, limit: int, after: int, **more: object
+) -> list[RecordStatus]:
+    """At most `limit` records above id `after` that the query `name` finds, by id.
+
+    Planner settings make the server scan the primary key in order up to the limit.
+    """
+    with conn.transaction():
+        rows(conn, "stats_plan", schema, limit=None)
+        return records(conn, RecordStatus, name, schema, subscription=subscription, limit=limit, after=after, **more)

@@ -9,8 +9,6 @@ from uuid import UUID
 from psycopg import IsolationLevel
 
 from partbox.db.deadline import allowing
-from partbox.db.holders import Holding
-from partbox.db.holders import holders as holders_of
 from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import PartboxError
 
@@ -65,11 +63,6 @@ def healthy(conn: Conn, schema: str) -> bool:
 def known(conn: Conn, schema: str) -> list[Known]:
     """Every instance of any subscription."""
     return records(conn, Known, "rebase_instances", schema)
-
-
-def holders(conn: Conn, schema: str) -> list[Holding]:
-    """The sessions that hold, or may hold, the locks that a rebase needs; the oldest transaction first."""
-    return holders_of(conn, "rebase_holders", schema)
 
 
 def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:

@@ -1,4 +1,4 @@
-"""Tries a migration again while somebody has a lock that it needs, and says so.
+"""Tries a migration again while somebody has a lock that it needs, and names those who have it.
 
 A migration that locks the log waits for every open transaction that has published, and publishers queue behind it. So
 it waits for two seconds at a time (`lock_timeout` in `sql/migrations/begin.sql`), takes everything back, and lets them
@@ -8,19 +8,49 @@ go on before it tries again.
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
-from partbox.db.holders import Holding, described, holders
-from partbox.db.sql import Conn
+from partbox.db.sql import Conn, own_rows
 from partbox.errors import SchemaError
-from partbox.text.wording import age
+from partbox.text.wording import age, in_short, several
 
 T = TypeVar("T")
 
 LASTS = 600.0  # seconds after which it gives up
 REST = 1.0  # seconds in which publishers go on, between two attempts
+
+
+class Holding(NamedTuple):
+    """A session that holds what is waited for, or (without a pid) a prepared transaction; `open` is its age (s)."""
+
+    pid: int | None
+    application: str
+    prepared: str | None
+    open: float | None
+
+
+def holders(conn: Conn, name: str, schema: str) -> list[Holding]:
+    """The transactions that the query `name` finds."""
+    return [Holding(*row) for row in own_rows(conn, name, schema)]
+
+
+def described(found: Sequence[Holding]) -> str:
+    """The transactions that are waited for, in words for people, with the verb."""
+    if not found:
+        return "a transaction that has published, or locked a cursor, is"
+    return f"{several([*map(_who, found)])} {'is' if len(found) == 1 else 'are'}"
+
+
+def _who(each: Holding) -> str:
+    """A session or a prepared transaction, and its age."""
+    since = f"open for {age(each.open)}" if each.open is not None else "of an age that only its owner may see"
+    if each.pid is None:
+        name = f" {in_short(each.prepared, 60)!r}" if each.prepared else ""
+        return f"the prepared transaction{name}, {since},"
+    application = f" ({in_short(each.application, 60)})" if each.application else ""
+    return f"the transaction of pid {each.pid}{application}, {since},"
 
 
 def patiently(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:

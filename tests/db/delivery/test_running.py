@@ -7,8 +7,8 @@ import psycopg
 import pytest
 from ownership import SCHEMA, bury, join, worker
 
-from partbox.db.delivery import instances, running
-from partbox.db.delivery.running import Running
+from partbox.db.delivery import instances
+from partbox.db.delivery.instances import Running
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Instance
 
@@ -28,7 +28,7 @@ def column(conn, instance: UUID) -> object:
 def test_what_is_noted_is_read_with_an_age_by_the_clock_of_the_database_alone(conn, dsn):
     me, other = join(conn, 2)
     with worker(dsn) as own:
-        running.note(own, SCHEMA, me, [LONG, replace(LONG, aggregate_id=None, timeout=900.0)], 0)
+        instances.note_running(own, SCHEMA, me, [LONG, replace(LONG, aggregate_id=None, timeout=900.0)], 0)
     first, second = told(conn, me).running
     assert first == replace(LONG, seconds=first.seconds)
     assert (second.aggregate_id, second.timeout) == (None, 900.0)
@@ -47,9 +47,9 @@ def test_what_is_noted_is_read_with_an_age_by_the_clock_of_the_database_alone(co
 def test_what_does_not_fit_is_counted_and_with_none_the_column_is_null_again(conn, dsn):
     (me,) = join(conn)
     with worker(dsn) as own:
-        running.note(own, SCHEMA, me, [LONG], 7)
+        instances.note_running(own, SCHEMA, me, [LONG], 7)
         assert (len(told(conn, me).running), told(conn, me).running_more) == (1, 7)
-        running.note(own, SCHEMA, me, [], 0)
+        instances.note_running(own, SCHEMA, me, [], 0)
     assert column(conn, me) is None
     assert (told(conn, me).running, told(conn, me).running_more) == ((), 0)
 
@@ -58,7 +58,7 @@ def test_who_was_buried_notes_nothing(conn, dsn):
     me, other = join(conn, 2)
     bury(conn, [me], known_dead=True)
     with worker(dsn) as own:
-        running.note(own, SCHEMA, me, [LONG], 0)
+        instances.note_running(own, SCHEMA, me, [LONG], 0)
     assert column(conn, other) is None
 
 
@@ -66,7 +66,9 @@ def test_hostile_texts_are_kept_as_they_are(conn, dsn):
     (me,) = join(conn)
     hostile = "'\"\\ {0} %s %(x)s \x1b[2J \u202e ünï </script>"
     with worker(dsn) as own:
-        running.note(own, SCHEMA, me, [replace(LONG, handler=hostile, aggregate_id=hostile, event_type=hostile)], 0)
+        instances.note_running(
+            own, SCHEMA, me, [replace(LONG, handler=hostile, aggregate_id=hostile, event_type=hostile)], 0
+        )
     (found,) = told(conn, me).running
     assert (found.handler, found.aggregate_id, found.event_type) == (hostile, hostile, hostile)
 
@@ -75,7 +77,7 @@ def test_a_note_waits_for_no_heartbeat_of_others_and_holds_up_none(conn, dsn):
     me, other = join(conn, 2)
     with worker(dsn) as own, psycopg.connect(dsn) as beating:
         instances.heartbeat(beating, SCHEMA, {other: False})
-        running.note(own, SCHEMA, me, [LONG], 0)
+        instances.note_running(own, SCHEMA, me, [LONG], 0)
     assert told(conn, me).running
 
 
