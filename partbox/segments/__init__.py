@@ -26,9 +26,8 @@ from partbox.db.operator import segments as steps
 from partbox.db.schema import migrate
 from partbox.db.sql import Conn
 from partbox.segments.patience import Attempts
-from partbox.segments.provisioning import make
+from partbox.segments.provisioning import make, refused
 from partbox.segments.retention import drop, empty, needed
-from partbox.segments.wording import refused
 from partbox.settings import Settings
 from partbox.text.wording import size
 

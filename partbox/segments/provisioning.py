@@ -1,4 +1,4 @@
-"""Makes segments ahead of need.
+"""Makes segments ahead of need, and words the remedy where the server refuses it.
 
 A small default segment is searched while it is locked, which takes milliseconds. A large one would keep publishers out
 for minutes; so first a constraint keeps the new ids out of it, then it is validated, which locks nobody out, and then
@@ -6,14 +6,15 @@ nothing needs to be searched. Until the segments are there, drawing one of those
 and whoever looks next ends a constraint that a killed process has left, unless it needs one itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from partbox.db import connect
 from partbox.db.operator import segments as steps
 from partbox.db.sql import Conn
+from partbox.observe.logs.log_event import FULL_DISK
 from partbox.protocol import segments as rules
-from partbox.protocol.segments import Range
+from partbox.protocol.segments import EventTrigger, Range
 from partbox.segments.patience import tried
 from partbox.settings import Settings
 
@@ -62,3 +63,21 @@ def _end_proof(conn: Conn, schema: str, *, needed: bool) -> None:
     proof = steps.proof(conn, schema)
     if proof is not None and not (needed and not rules.reachable(proof[0], steps.drawn(conn, schema))):
         tried(partial(steps.exclude, conn, schema, None))
+
+
+def refused(problem: str, triggers: Sequence[EventTrigger]) -> str:
+    """The server's reason, with the remedy where event triggers of the database may be the cause."""
+    if problem.startswith(FULL_DISK):
+        return problem
+    if not triggers:
+        return f"{problem}: remove the cause, all goes on by itself"
+    return f"{problem}: event triggers run in it: {', '.join(map(str, triggers))}: {qualified(triggers)}"
+
+
+def qualified(triggers: Sequence[EventTrigger]) -> str:
+    """The remedy for event triggers that do not find their tables where segments are made."""
+    commands = ", ".join(f"`alter function {each.function} set search_path = …`" for each in triggers)
+    return (
+        "segments are made with an empty search_path and as the owner of the log, so let each name its tables with "
+        f"their schema, or {commands}"
+    )

@@ -14,6 +14,7 @@ from partbox.protocol import segments as rules
 from partbox.protocol.segments import Range, Segment
 from partbox.segments.patience import tried
 from partbox.settings import Settings
+from partbox.text.wording import counted
 
 
 class Held(NamedTuple):
@@ -73,6 +74,35 @@ def held(conn: Conn, settings: Settings) -> list[Held]:
         _held(conn, settings, each, drawn, None if each.name in by_size else settings.retain_done)
         for each in steps.segments(conn, schema)
     ]
+
+
+def reasons(held: Held) -> list[str]:
+    """All that keeps a segment, a phrase each; of its oldest record where that was asked about."""
+    about = "" if held.record is None else f"record {held.record}, its oldest: "
+    return [about + _phrase(each, held.record is not None) for each in held.holds]
+
+
+def _phrase(hold: Hold, single: bool) -> str:
+    match hold.reason:
+        case "open":
+            return "it is not full yet"
+        case "young":
+            return "younger than retain_done" if single else "its newest records are younger than retain_done"
+        case "archive":
+            return "not archived yet" if single else "its newest records are not archived yet"
+        case "empty":
+            return "dead: replay or discard it" if single else "nothing is in it but dead records, which are kept"
+        case "cursor":
+            return f"subscription {hold.subscription!r} has not passed it: partition {hold.partition} is at {hold.id}"
+        case "parked":
+            return (
+                f"subscription {hold.subscription!r} has {counted(hold.rows or 0, 'record')} of it parked, "
+                f"the first is {hold.id} in partition {hold.partition}"
+            )
+        case "dead":
+            return f"{counted(hold.rows or 0, 'dead record')} are too many to set aside: replay or discard them"
+        case other:
+            return other
 
 
 def _held(conn: Conn, settings: Settings, segment: Segment, drawn: int, retain: float | None) -> Held:

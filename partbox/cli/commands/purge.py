@@ -22,7 +22,7 @@ from partbox.errors import PartboxError
 from partbox.operations.purge import Purged, holders
 from partbox.operations.purge import purge as run
 from partbox.protocol.segments import past
-from partbox.segments.wording import reasons
+from partbox.segments.retention import reasons
 from partbox.settings import Settings
 from partbox.supervisor.signals import SignalFlag
 

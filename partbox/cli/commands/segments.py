@@ -7,8 +7,7 @@ from partbox.cli.shell.options import OutboxOptions, bundled
 from partbox.cli.shell.output import console, print_json, printable, table
 from partbox.errors import PartboxError
 from partbox.operations.purge import holders
-from partbox.segments.retention import Held
-from partbox.segments.wording import reasons
+from partbox.segments.retention import Held, reasons
 from partbox.text.wording import age, size
 
 COLUMNS = ("name", "first id", "below id", "size", "oldest", "newest", "kept by")

@@ -9,7 +9,7 @@ from partbox.doctor.finding import Severity
 from partbox.doctor.limits import SEGMENT_LEFT
 from partbox.doctor.words import literal, quoted, said
 from partbox.protocol.segments import AHEAD
-from partbox.segments.wording import qualified
+from partbox.segments.provisioning import qualified
 from partbox.text.wording import age, counted
 
 DEFAULT_ID = "CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN nextval("
