@@ -57,7 +57,7 @@ class Outbox(Registrar, Operations):
         **keywords: Any,
     ) -> None:
         from partbox import settings
-        from partbox.observe.logs.strays import tell_strays
+        from partbox.observe.logs.setup import tell_strays
 
         loaded = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
         tell_strays()

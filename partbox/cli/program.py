@@ -137,7 +137,7 @@ Markdown = Annotated[
 def before(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
     """Before any command: warn of PARTBOX_ variables that are not settings. A worker logs them instead."""
     if context.invoked_subcommand not in ("worker", "relay"):
-        from partbox.observe.logs.strays import pass_over
+        from partbox.observe.logs.setup import pass_over
 
         if text := pass_over():
             typer.echo(f"partbox: {text}", err=True)

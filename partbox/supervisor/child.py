@@ -18,8 +18,7 @@ from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.observe.logs import database as databases
 from partbox.observe.logs.log_event import log_event
-from partbox.observe.logs.setup import configure
-from partbox.observe.logs.strays import pass_over
+from partbox.observe.logs.setup import configure, pass_over
 from partbox.observe.metrics.meter import Layout, Meter
 from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.platform import STOP_SIGNALS, boottime, die_before_parent

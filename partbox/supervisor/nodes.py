@@ -9,7 +9,6 @@ from partbox.codecs import Codecs
 from partbox.db import connect
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.handlers import Handlers
-from partbox.observe.health.database_names import database_names
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.logs.setup import level_of
 from partbox.observe.metrics.registry import ApplicationRegistry
@@ -21,6 +20,7 @@ from partbox.supervisor.foreground import run
 from partbox.supervisor.serving import Pages, served
 from partbox.supervisor.supervisor import Supervisor
 from partbox.supervisor.systemd import unneeded
+from partbox.text.dsn import database_names
 
 log = logging.getLogger("partbox")
 

@@ -8,15 +8,19 @@ The options behind the ? of other URLs: none is ignored, for a misspelt one woul
 """
 
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from psycopg import Error, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.errors import SettingsError
+from partbox.text.printing import printable_line
 from partbox.text.secrets import MASK, SECRET, masked, masked_url
 from partbox.text.wording import hint
+
+LONGEST = 60  # characters of a database's name
 
 REMEDY = (
     "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
@@ -146,3 +150,33 @@ def _misread(dsn: str, found: dict[str, str]) -> str | None:
     if not all(port.strip().isdecimal() for port in found.get("port", "").split(",") if port.strip()):
         return "a port that is no number (a : and a / in a password must be %3A and %2F)"
     return None
+
+
+def database_names(dsns: Sequence[str]) -> list[str]:
+    """The names of these databases: the database's name, with host and port only where names are equal."""
+    given = [_read(dsn) for dsn in dsns]
+    short = [_name(each) for each in given]
+    names = [
+        f"{_place(each)}/{name}" if short.count(name) > 1 else name for each, name in zip(given, short, strict=True)
+    ]
+    seen: Counter[str] = Counter()
+    for at, name in enumerate(names):
+        seen[name] += 1
+        names[at] = name if seen[name] == 1 else f"{name} #{seen[name]}"
+    return names
+
+
+def _name(given: dict[str, str]) -> str:
+    name = given.get("dbname") or given.get("service") or given.get("user") or "default"
+    return printable_line(name, LONGEST)
+
+
+def _place(given: dict[str, str]) -> str:
+    return printable_line(f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}", LONGEST)
+
+
+def _read(dsn: str) -> dict[str, str]:
+    try:
+        return parts(dsn)
+    except SettingsError:  # connecting will name the error
+        return {}

@@ -8,7 +8,7 @@ import pytest
 from packaging.version import Version
 
 from partbox.cli import program
-from partbox.observe.logs import strays
+from partbox.observe.logs import setup
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,7 +80,7 @@ def test_no_arguments_at_all_are_the_help(partbox):
 
 @pytest.mark.parametrize("command", ["config", "metrics"])
 def test_variables_that_are_no_settings_are_one_line_before_a_command(partbox, monkeypatch, command):
-    monkeypatch.setattr(strays, "_said", set())
+    monkeypatch.setattr(setup, "_said", set())
     monkeypatch.setenv("PARTBOX_SERVICE_HOST", "10.0.0.7")
     monkeypatch.setenv("PARTBOX_DNS", "postgresql://shop:s3cret@db/shop")
     ran = partbox(command, "--json")

@@ -17,8 +17,8 @@ from partbox.cli import main
 from partbox.cli.shell.arguments import blotted
 from partbox.db import connect
 from partbox.errors import PartboxError, SettingsError
-from partbox.observe.health.database_names import database_names
 from partbox.text import dsn as rules
+from partbox.text.dsn import database_names
 from partbox.text.secrets import masked
 
 FIRST, LAST = "Zq7Kx", "Xw9Jv"

@@ -8,12 +8,17 @@ from traceback import format_exc
 from typing import Literal
 
 from partbox.observe.logs.formats import JsonLines, TextLines, indented
+from partbox.observe.logs.log_event import log_event
 from partbox.observe.logs.outlet import Outlet
-from partbox.settings import Settings
+from partbox.settings import Settings, strays
 from partbox.text.secrets import masked
 from partbox.text.wording import counted
 
+log = logging.getLogger("partbox")
+
 Format = Literal["text", "json"]
+
+_said: set[str] = set()  # of strays
 
 
 class StderrHandler(logging.Handler):
@@ -73,6 +78,24 @@ def level_of(settings: Settings) -> int:
     """The level of worker processes: the setting, else that of this process."""
     said = level_said(settings)
     return logging.getLogger().getEffectiveLevel() if said is None else said
+
+
+def tell_strays() -> None:
+    """Warn of variables of the environment that look like settings and are none; the same text once in a process.
+
+    They are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of that name.
+    """
+    text = strays()
+    if text is not None and text not in _said:
+        _said.add(text)
+        log_event(log, "unknown_variables", "%s", text)
+
+
+def pass_over() -> str | None:
+    """The text that `tell_strays` would log; from now on it counts as logged."""
+    text = strays()
+    _said.update(() if text is None else (text,))
+    return text
 
 
 def _may_block() -> bool:

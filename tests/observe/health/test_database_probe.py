@@ -12,8 +12,8 @@ from waiting import eventually
 from partbox.errors import SchemaError
 from partbox.observe import collector
 from partbox.observe.collector import registry_of
-from partbox.observe.health.database_names import database_names
 from partbox.observe.health.database_probe import DatabaseProbe
+from partbox.text.dsn import database_names
 
 
 @pytest.fixture
