@@ -8,8 +8,8 @@ from starlette.routing import BaseRoute
 
 from partbox.dashboard.access import Access, access
 from partbox.dashboard.feed import Diagnosis, Feed
+from partbox.dashboard.frame import ProcessLabels, from_roster, own
 from partbox.dashboard.operator_actions import OperatorActions
-from partbox.dashboard.process_labels import ProcessLabels, from_roster, own
 from partbox.dashboard.routes import PageRoutes
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.doctor.doctor import examine

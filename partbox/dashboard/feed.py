@@ -18,10 +18,10 @@ import partbox
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import CAUSES, afar, alarms
 from partbox.dashboard.background_calls import in_background
+from partbox.dashboard.frame import ProcessLabels, own
 from partbox.dashboard.history import History, PageNews
 from partbox.dashboard.page_text import cut, error_text
 from partbox.dashboard.problems import Problem, merged_alike, shown_problems
-from partbox.dashboard.process_labels import ProcessLabels, own
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.doctor.doctor import Report

@@ -1,15 +1,18 @@
-"""One look at the outbox as the page gets it: plain data, with processes by their place in a list."""
+"""One look at the outbox as the page gets it: plain data, with processes by their place in a list.
 
-from collections.abc import Iterable, Mapping, Sequence
+Each has a letter and a colour, as on a terminal.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.page_text import cut, plain
-from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.operations.stats import Happening
+from partbox.terminal.roster import COLOURS, Face, Roster
 from partbox.text.wording import node_names
 
 NOBODY = -1
@@ -17,6 +20,25 @@ GONE = -2  # an owner that is not among the living
 MOST_SINKS = 20
 MOST_CHOICES = 100
 MOST_RUNNING = 20  # handlers that run for long, those that run the longest
+
+ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, Face]]
+"""The labels of living processes."""
+
+
+def own() -> ProcessLabels:
+    """ProcessLabels given by the page itself, when it first sees a process."""
+    roster = Roster()
+
+    def labels(instances: Iterable[Instance]) -> dict[UUID, Face]:
+        roster.meet([each.instance_id for each in instances])
+        return from_roster(roster)(instances)
+
+    return labels
+
+
+def from_roster(roster: Roster) -> ProcessLabels:
+    """The labels that another view has given; a process without one is shown as nobody."""
+    return lambda instances: {each.instance_id: roster.face(each.instance_id) for each in instances}
 
 
 def choice(overview: Overview, shown: str) -> dict[str, Any]:
@@ -35,7 +57,7 @@ def _entry(each: Cluster) -> dict[str, Any]:
 
 
 def subscription(
-    cluster: Cluster, labels: Mapping[UUID, ProcessLabel], point: ChartPoint, happenings: Iterable[Happening]
+    cluster: Cluster, labels: Mapping[UUID, Face], point: ChartPoint, happenings: Iterable[Happening]
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""
     names = node_names(cluster.instances)
@@ -91,11 +113,11 @@ def _sink(each: Traffic) -> dict[str, Any]:
     return plain(each, "sent", "in_flight", "mean", "retries", "error", name=cut(each.sink), failing=failing)
 
 
-def _instance(each: Instance, node: str, label: ProcessLabel) -> dict[str, Any]:
+def _instance(each: Instance, node: str, label: Face) -> dict[str, Any]:
     return plain(each, "pid", "lease", "partitions") | {
         "id": str(each.instance_id),
         "letter": label.letter,
-        "slot": label.slot,
+        "slot": COLOURS.index(label.colour) if label.colour in COLOURS else len(COLOURS) - 1,
         "node": cut(node, 60),
         "hostname": cut(each.hostname, 60),
         "version": cut(each.version, 30),

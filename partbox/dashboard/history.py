@@ -7,9 +7,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from partbox.dashboard.page_text import cut
-from partbox.dashboard.process_labels import ProcessLabel
 from partbox.db.inspect.stats import Cluster, Instance
 from partbox.operations.stats import News, Rates, changes
+from partbox.terminal.roster import Face
 from partbox.text.wording import counted
 
 KEPT_POINTS = 121  # a second apart
@@ -51,9 +51,9 @@ class PageNews(News):
     def __init__(self) -> None:
         super().__init__(KEPT_NEWS)
         self._last: Cluster | None = None
-        self._labels: Mapping[UUID, ProcessLabel] = {}
+        self._labels: Mapping[UUID, Face] = {}
 
-    def watch(self, cluster: Cluster, labels: Mapping[UUID, ProcessLabel], at: datetime) -> None:
+    def watch(self, cluster: Cluster, labels: Mapping[UUID, Face], at: datetime) -> None:
         """Compare with the last look; nothing is new at the first."""
         if self._last is not None:
             for kind, text in _differences(self._last, cluster, {**self._labels, **labels}):
@@ -61,7 +61,7 @@ class PageNews(News):
         self._last, self._labels = cluster, labels
 
 
-def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessLabel]) -> Iterator[tuple[str, str]]:
+def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, Face]) -> Iterator[tuple[str, str]]:
     """The `(kind, text)` of each difference."""
     found = changes(before, after)
     if before.paused != after.paused:
@@ -80,5 +80,5 @@ def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessL
             yield "moved", f"{counted(number, 'partition')} moved{source} to {target}"
 
 
-def _name(instance: Instance, labels: Mapping[UUID, ProcessLabel]) -> str:
+def _name(instance: Instance, labels: Mapping[UUID, Face]) -> str:
     return f"process {labels[instance.instance_id].letter} (pid {instance.pid} on {cut(instance.node, 40)})"

@@ -11,14 +11,14 @@ from sights import ADA, BEGAN, BOB, EVE, cluster, instance, partition
 
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
+from partbox.dashboard.frame import from_roster, own
 from partbox.dashboard.history import ChartPoint, History, PageNews
 from partbox.dashboard.page_text import cut, visible
-from partbox.dashboard.process_labels import ProcessLabel, from_roster, own
 from partbox.db.inspect.stats import Running
 from partbox.errors import PartboxError
 from partbox.http.address import Address, address
 from partbox.operations.stats import Rates
-from partbox.terminal.roster import Roster
+from partbox.terminal.roster import COLOURS, Face, Roster
 
 TRICKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\ufeff\x00\x1b\x7f\x9b\n\t"
 
@@ -169,7 +169,7 @@ def test_the_page_calls_processes_as_a_terminal_does():
     roster = Roster()
     roster.meet([UUID(int=7), ADA])
     faces = from_roster(roster)([instance(ADA), instance(BOB)])
-    assert (faces[ADA], faces[BOB].letter) == (ProcessLabel("B", 1), "·")
+    assert (faces[ADA], faces[BOB].letter) == (Face("B", COLOURS[1]), "·")
 
 
 @pytest.mark.parametrize(

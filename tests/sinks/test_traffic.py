@@ -11,9 +11,8 @@ from prometheus_client import CollectorRegistry
 from waiting import eventually
 
 from partbox import Outbox, UnrecoverableError
-from partbox.dashboard.frame import subscription
+from partbox.dashboard.frame import own, subscription
 from partbox.dashboard.history import ChartPoint
-from partbox.dashboard.process_labels import own
 from partbox.db.delivery.traffic import Traffic, together
 from partbox.db.inspect import stats
 from partbox.doctor.doctor import examine
