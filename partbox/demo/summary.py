@@ -65,7 +65,11 @@ class Summary:
             ("moves", self.moves, "partitions changed owner"),
         )
         counts = ((name, f"{count:,}", Text(remark, "bright_black")) for name, count, remark in rows)
-        return figures([*counts, ("lag", *self._lag())])
+        half, most = self.lag_p50_ms, self.lag_p99_ms
+        lag = ("-", "")
+        if half is not None and most is not None:
+            lag = f"{half:.1f} ms", f"median from publish to handler; 99 % within {most:.1f} ms"
+        return figures([*counts, ("lag", *lag)])
 
     def verdict(self) -> Text:
         """One line: the promise was kept, or what is wrong."""
@@ -77,8 +81,3 @@ class Summary:
             f"BROKEN: {self.lost:,} lost, {self.out_of_order:,} out of order, {self.made_up:,} made up",
             style="bold red",
         )
-
-    def _lag(self) -> tuple[str, str]:
-        if self.lag_p50_ms is None or self.lag_p99_ms is None:
-            return "-", ""
-        return f"{self.lag_p50_ms:.1f} ms", f"median from publish to handler; 99 % within {self.lag_p99_ms:.1f} ms"

@@ -58,18 +58,18 @@ def picture(frame: Frame, width: int, height: int) -> RenderableType:
     )
     # The address is whole even if that takes two lines: it is there to be copied. It stands last, under the eyes; on
     # top only where the last line would be off the screen.
-    page = _address(frame.page or "", width)
+    address = frame.page or ""
+    label = "page " if address and len(address) + len("page ") <= width else ""  # no break parts them
+    page = Text.assemble((label, DIM), address, overflow="fold")
     left, lines = height - taken - 3, -(-len(page) // width)
     on_top = left < lines
-    news = _last(frame, max(3, left) if on_top or not lines else left - lines, roomy)
+    count = max(3, left) if on_top or not lines else left - lines
+    news = [
+        Text.assemble((clock(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
+        for each in list(frame.happenings)[-count:][:count]  # none if that is 0
+    ]
     top, bottom = (page, []) if on_top else (Text(), [page] if lines else [])
     return Group(_title(frame, roomy), top, body, Text(), *news, *bottom)
-
-
-def _address(page: str, width: int) -> Text:
-    """The address on lines of its own; its label only where both fit into one, so that no break parts them."""
-    label = "page " if page and len(page) + len("page ") <= width else ""
-    return Text.assemble((label, DIM), page, overflow="fold")
 
 
 def line(frame: Frame) -> str:
@@ -127,14 +127,6 @@ def _totals(frame: Frame, rates: bool) -> Table:
     table.add_row("duplicates", f"{frame.duplicates:,}")
     table.add_row("out of order", Text(f"{frame.out_of_order:,}", "bold red" if frame.out_of_order else "bold green"))
     return table
-
-
-def _last(frame: Frame, count: int, roomy: bool) -> list[Text]:
-    """The last news, the newest at the bottom."""
-    return [
-        Text.assemble((clock(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
-        for each in list(frame.happenings)[-count:][:count]  # none if that is 0
-    ]
 
 
 def _ms(seconds: float) -> str:

@@ -30,7 +30,9 @@ def resolve(dsn: str) -> str:
         return dsn
     server = Server(folder(dsn))
     with _using, server.guarded():
-        _join(server)
+        if server.data not in _used:  # before the start: an interrupted start is cleaned up too
+            _used[server.data] = shared(server.data / "users.lock")
+            atexit.register(_leave, server, os.getpid())
         server.start_guarded()
     return server.dsn
 
@@ -47,13 +49,6 @@ def default_folder() -> Path:
         return server_user.STATE / "db"
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "partbox" / "db"
-
-
-def _join(server: Server) -> None:
-    """Register this process as a user of the server, before the start: an interrupted start is cleaned up too."""
-    if server.data not in _used:
-        _used[server.data] = shared(server.data / "users.lock")
-        atexit.register(_leave, server, os.getpid())
 
 
 def _leave(server: Server, pid: int) -> None:

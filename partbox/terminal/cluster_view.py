@@ -70,10 +70,7 @@ def processes(
     made = listing()
     made.add_column("", no_wrap=True)
     for name, width in columns:
-        if width is None:
-            made.add_column(name, justify="right", no_wrap=True)
-        else:
-            made.add_column(name, no_wrap=True, overflow="ellipsis", max_width=width)
+        made.add_column(name, justify="right" if width is None else "left", no_wrap=True, max_width=width)
     shown = rows if len(rows) <= room else rows[: room - 1]
     for face, cells in shown:
         made.add_row(badge(face), *cells)

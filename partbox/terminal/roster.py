@@ -1,6 +1,7 @@
 """Gives every worker process a letter and a colour, which it keeps."""
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Hashable, Iterable
+from itertools import cycle, islice
 from string import ascii_uppercase
 from typing import Final, NamedTuple
 
@@ -26,7 +27,7 @@ class Roster:
 
     def __init__(self) -> None:
         self._faces: dict[Hashable, Face] = {}
-        self._given = 0
+        self._letters = cycle(ascii_uppercase)
 
     def meet(self, processes: Iterable[Hashable]) -> None:
         """Give the new ones a face; `processes` are all that live."""
@@ -35,17 +36,11 @@ class Roster:
             if process not in self._faces:
                 others = {self._faces[other] for other in living if other in self._faces}
                 worn = [other.colour for other in others]
-                letter = self._letter({other.letter for other in others})
+                taken = {other.letter for other in others}
+                tried = islice(self._letters, len(ascii_uppercase))
+                letter = next((each for each in tried if each not in taken), "?")
                 self._faces[process] = Face(letter, min(COLOURS, key=worn.count))  # with the fewest wearers
 
     def face(self, process: Hashable | None) -> Face:
         """The face of a process that was met."""
         return self._faces.get(process, NOBODY) if process is not None else NOBODY
-
-    def _letter(self, taken: Collection[str]) -> str:
-        for _ in ascii_uppercase:
-            letter = ascii_uppercase[self._given % len(ascii_uppercase)]
-            self._given += 1
-            if letter not in taken:
-                return letter
-        return "?"

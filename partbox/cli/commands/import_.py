@@ -102,9 +102,7 @@ def import_(
             _check_none(asdict(of_archive), "an archive")
             settings = outbox.settings()
             once = partial(import_rows, lambda: database(settings), settings, of_table.plan(table))
-            raise typer.Exit(
-                _dry(once, follow, outbox.json) if dry_run else _import(once, skip_bad, follow, outbox.json)
-            )
+            raise typer.Exit(_import(once, dry_run, skip_bad, follow, outbox.json))
         case None, str(archive):
             _check_none(asdict(of_table) | {"skip_bad": skip_bad, "follow": follow}, "a table")
             raise typer.Exit(_restore(outbox, archive, of_archive, dry_run))
@@ -135,16 +133,13 @@ def _restore(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_r
     return print_restored(restored, outbox.json, dry_run)
 
 
-def _dry(once: Callable[..., Imported], follow: bool, json: bool) -> int:
-    """Tell what would be imported; return the exit code."""
-    if follow:
+def _import(once: Callable[..., Imported], dry_run: bool, skip_bad: bool, follow: bool, json: bool) -> int:
+    """Import a table, or tell what would be imported; return the exit code."""
+    if dry_run and follow:
         raise PartboxError("--dry-run looks once: leave --follow out")
-    print_dry(once(dry_run=True), json)
-    return 0
-
-
-def _import(once: Callable[..., Imported], skip_bad: bool, follow: bool, json: bool) -> int:
-    """Import a table; return the exit code."""
+    if dry_run:
+        print_dry(once(dry_run=True), json)
+        return 0
     with stoppable() as stopped, _progressing("rows") as progress:
         once = partial(
             once,

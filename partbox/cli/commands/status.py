@@ -1,10 +1,11 @@
 """`partbox status`: the worker processes, their partitions, and the backlog."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from partbox.cli.shell.flags import database
 from partbox.cli.shell.options import OutboxOptions, Subscription, bundled, flag
-from partbox.cli.shell.output import age, console, counted, in_short, moment, print_json, printable, table
+from partbox.cli.shell.output import age, console, counted, in_short, moment, print_answer, print_json, printable, table
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
 from partbox.cli.views.cluster_tables import RUN_COLUMNS, SINK_COLUMNS, run_rows, sink_rows
@@ -69,10 +70,6 @@ def status(
 
 
 def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> None:
-    def rest() -> bool:
-        time.sleep(pause)
-        return False
-
     from partbox.db.inspect.cached_overview import CachedOverview
 
     overview = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
@@ -81,7 +78,7 @@ def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> N
             _print_writer_only(settings.schema_name, json)
             return
         with _shown(json, settings.drain_timeout) as show:
-            for sighting in sightings(glance, subscription, rest):
+            for sighting in sightings(glance, subscription, partial(Event().wait, pause)):
                 show(sighting)
 
 
@@ -99,13 +96,9 @@ def _shown(json: bool, patience: float) -> Iterator[Show]:
 
 
 def _print_writer_only(schema: str, json: bool) -> None:
-    if json:
-        print_json({"schema": schema, "subscription": None, "writer_only": True})
-    else:
-        typer.echo(
-            f"schema {schema} is writer-only: no subscription, and nothing is delivered from here; "
-            "`partbox purge --every 30m` keeps it small"
-        )
+    said = f"schema {schema} is writer-only: no subscription, and nothing is delivered from here"
+    purge = "`partbox purge --every 30m` keeps it small"
+    print_answer(json, {"schema": schema, "subscription": None, "writer_only": True}, f"{said}; {purge}")
 
 
 def _print(sighting: Sighting, patience: float, json: bool) -> None:
@@ -188,28 +181,26 @@ def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
 def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
     """The events that are not done, and the way to those that are in trouble."""
     schema, subscription = cluster.schema, cluster.subscription
-    yield "pending", _pending(cluster)
+    about = "" if cluster.exact else "about "
+    most = f"at most {about}{cluster.pending_max:,} in a partition"
+    pending = f"{about}{cluster.pending:,}, {most}, the oldest published {age(cluster.oldest_age)} ago"
+    yield "pending", pending if cluster.pending else "none"
     yield "parked", ", ".join(f"{count:,} {state}" for state, count in cluster.waiting.items()) or "none"
-    if cluster.blocked_keys:
-        yield (
-            "blocked",
-            f"{counted(cluster.blocked_keys, 'aggregate')}, waiting for an event that cannot be finished now",
-        )
+    blocked, dead = cluster.blocked_keys, cluster.parked.get("dead", 0)
+    wait = "waiting for an event that cannot be finished now"
+    yield "blocked", f"{counted(blocked, 'aggregate')}, {wait}" if blocked else "none"
+    if blocked:
         yield "", f"{command('blocked list', schema, subscription)} names them"
-    else:
-        yield "blocked", "none"
-    if dead := cluster.parked.get("dead", 0):
-        yield "dead", f"{counted(dead, 'event')}, which nobody tries any more"
+    yield "dead", f"{counted(dead, 'event')}, which nobody tries any more" if dead else "none"
+    if dead:
         yield "", f"{command('dead list', schema, subscription)} shows them"
-    else:
-        yield "dead", "none"
     if discarded := cluster.parked.get("discarded", 0):
         yield "discarded", f"{counted(discarded, 'event')}, by an operator"
     yield "completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"
     # Without any process the remedy is printed already.
     away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
     hindered = any(each.running or each.expired for each in cluster.instances)
-    if away or hindered or cluster.blocked_keys or dead:
+    if away or hindered or blocked or dead:
         yield "trouble", f"{command('doctor', schema)} says why, and what to do"
     if rates is not None:
         yield "rates", f"about {rates.published:,.0f}/s published, {rates.delivered:,.0f}/s delivered"
@@ -218,11 +209,3 @@ def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
 def _again(cluster: stats.Cluster) -> int:
     """The events that would run again if all processes stopped now, as far as handlers over ten seconds tell it."""
     return sum(len(each.running) + each.running_more for each in cluster.instances)
-
-
-def _pending(cluster: stats.Cluster) -> str:
-    if not cluster.pending:
-        return "none"
-    about = "" if cluster.exact else "about "
-    most = f"at most {about}{cluster.pending_max:,} in a partition"
-    return f"{about}{cluster.pending:,}, {most}, the oldest published {age(cluster.oldest_age)} ago"

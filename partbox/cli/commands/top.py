@@ -5,7 +5,7 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import psycopg
 
@@ -112,19 +112,12 @@ class _Show:
         cluster = sighting.cluster
         owners = tuple(each.owner for each in cluster.partitions)
         self._roster.meet(each.instance_id for each in cluster.instances)
-        if self._owners and sighting.complaint is None:
-            pairs = enumerate(zip(self._owners, owners, strict=False))
-            self._moved = frozenset(number for number, (old, new) in pairs if old != new)
-        self._owners = owners
         if sighting.complaint is None:
-            self._blocked = self._look(sighting)
+            pairs = enumerate(zip(self._owners, owners, strict=False))  # none at first
+            self._moved = frozenset(number for number, (old, new) in pairs if old != new)
+            where = cluster.schema, cluster.subscription, BLOCKED
+            with suppress(psycopg.Error, PartboxError):  # the next look complains
+                keys = self._glance.query(lambda conn: blocked.listed(conn, *where)) if cluster.blocked_keys else []
+                self._blocked = keys
+        self._owners = owners
         return Scene(sighting, self._roster, self._moved, self._blocked)
-
-    def _look(self, sighting: Sighting) -> list[blocked.BlockedKey]:
-        cluster = sighting.cluster
-        if not cluster.blocked_keys:
-            return []
-        try:
-            return self._glance.query(lambda conn: blocked.listed(conn, cluster.schema, cluster.subscription, BLOCKED))
-        except (psycopg.Error, PartboxError):
-            return self._blocked  # the next look complains

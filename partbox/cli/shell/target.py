@@ -5,6 +5,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
@@ -50,9 +51,9 @@ def load_target(target: str) -> Outbox:
 
 
 def _module(name: str) -> ModuleType:
-    here = _here()
-    if here is not None and here not in sys.path:
-        sys.path.insert(0, here)
+    with suppress(FileNotFoundError):  # the current folder has been deleted
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.insert(0, here)
     try:
         with interruptible(signal.SIGINT):  # which an import may drop otherwise, with a trace
             return importlib.import_module(name)
@@ -76,14 +77,6 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)] or frames
     return f"{short_path(theirs[-1].filename)}:{theirs[-1].lineno}"
-
-
-def _here() -> str | None:
-    """The current folder; None if it has been deleted."""
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError:
-        return None
 
 
 def _hint(module: ModuleType, attribute: str) -> str:
