@@ -1,4 +1,7 @@
-"""Checks of the fields of an event: each function returns its field as it is kept, or raises PublishError."""
+"""Checks of the fields of an event: each function returns its field as it is kept, or raises PublishError.
+
+On top stand the names that partbox keeps for itself.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -9,12 +12,24 @@ from uuid import UUID
 
 from partbox.duration import seconds
 from partbox.errors import PublishError
-from partbox.events.reserved import PREFIX
 
-MAX_NAME: Final = 255
-"""Characters of an event type, an aggregate type and a content type."""
-MAX_ID: Final = 8_192
-"""Bytes of an aggregate id and a tenant id."""
+GLOBAL: Final = "__GLOBAL__"  # the aggregate type of an event that names none
+TASK: Final = "partbox-task"  # the aggregate type of a task's events
+PREFIX: Final = "partbox-"
+"""Headers that begin with it are not the publisher's, and not shown among an event's headers."""
+
+IDEMPOTENCY_KEY: Final = PREFIX + "idempotency-key"
+RAW: Final = PREFIX + "raw"  # the payload is bytes that no codec has made (see partbox.codecs)
+FAILED: Final = PREFIX + "failed"
+"""An import gives it to an event that had failed, beside `NEVER`: only both mean that it is dead from the start."""
+
+NEVER: Final = 9_223_371_331_199_999_999
+"""`available_at` of a record that had failed when it was imported, in microseconds since 2000, and as text: the last
+finite time of PostgreSQL, which publishers may give too."""
+NEVER_TEXT: Final = "294276-12-31 23:59:59.999999Z"
+
+MAX_NAME: Final = 255  # characters of an event type, an aggregate type and a content type
+MAX_ID: Final = 8_192  # bytes of an aggregate id and a tenant id
 MAX_HEADERS: Final = 65_536
 MAX_KEY: Final = 255
 MAX_DELAY: Final = timedelta(days=36_500)

@@ -17,11 +17,11 @@ DEEPEST: Final = 50
 ROOT: Final = "payload"
 
 
-def culprit(payload: Any, refused: Callable[[Any], bool]) -> str:
-    """The path to the innermost part that is `refused` by itself; the first of several, and at most DEEPEST steps."""
+def culprit(payload: Any, attempt: Callable[[Any], object]) -> str:
+    """The path to the innermost part on which `attempt` fails; the first of several, and at most DEEPEST steps."""
     path, part = ROOT, payload
     for _ in range(DEEPEST):
-        found = next(((step, inner) for step, inner in _parts(part) if refused(inner)), None)
+        found = next(((step, inner) for step, inner in _parts(part) if _fails(attempt, inner)), None)
         if found is None:
             break
         path, part = path + found[0], found[1]
@@ -55,13 +55,13 @@ def copied(value: Any, event_type: str) -> Any:
         return _copy(value)
     except Exception as error:
         problem = type(error).__name__
-        where = f"{culprit(value, _is_refused)} of {quoted(event_type)}"
+        where = f"{culprit(value, _copy)} of {quoted(event_type)}"
         raise PublishError(f"{where} cannot be copied ({problem}): give JSON values, dataclasses or models") from error
 
 
-def _is_refused(value: Any) -> bool:
+def _fails(attempt: Callable[[Any], object], part: Any) -> bool:
     try:
-        _copy(value)
+        attempt(part)
     except Exception:
         return True
     return False

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import orjson
 
+from partbox.events.checks import FAILED, IDEMPOTENCY_KEY, PREFIX, RAW
 from partbox.events.record import (
     AGGREGATE_ID,
     AGGREGATE_TYPE,
@@ -26,7 +27,6 @@ from partbox.events.record import (
     Row,
     microseconds,
 )
-from partbox.events.reserved import FAILED, IDEMPOTENCY_KEY, PREFIX, RAW
 from partbox.text.printing import MAX_SHOWN, visible
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

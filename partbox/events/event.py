@@ -11,7 +11,6 @@ from uuid import UUID
 from partbox.errors import PublishError
 from partbox.events import checks
 from partbox.events.copying import copied
-from partbox.events.reserved import GLOBAL
 from partbox.platform import uuid7
 from partbox.text.wording import hint
 
@@ -72,7 +71,7 @@ class Event:
         event_type: str | Enum,
         payload: Any,
         *,
-        aggregate_type: str | Enum = GLOBAL,
+        aggregate_type: str | Enum = checks.GLOBAL,
         aggregate_id: str | int | UUID | None = NOT_GIVEN,
         tenant_id: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -132,7 +131,7 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
 
 
 def _check_unordered(aggregate_type: str) -> None:
-    if aggregate_type != GLOBAL:
+    if aggregate_type != checks.GLOBAL:
         raise PublishError(
             f"aggregate_id is None, and aggregate_type is {checks.quoted(aggregate_type)}: flush first, so that the "
             "object has its id; for an event without order leave aggregate_id out"

@@ -12,9 +12,8 @@ from partbox.codecs import JSON, Codecs
 from partbox.db.operator.imports import Failed, Found
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.checks import quoted
+from partbox.events.checks import FAILED, GLOBAL, NEVER_TEXT, quoted
 from partbox.events.event import NOT_GIVEN
-from partbox.events.reserved import FAILED, GLOBAL, NEVER_TEXT
 from partbox.publish.fields import UNTIMED, Fields, fields_of
 
 MOST_ATTEMPTS = 2**31 - 1

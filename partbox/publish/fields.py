@@ -3,7 +3,6 @@
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import orjson
@@ -11,9 +10,8 @@ import orjson
 from partbox.codecs import JSON, Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.checks import quoted
+from partbox.events.checks import IDEMPOTENCY_KEY, RAW, quoted
 from partbox.events.copying import ROOT, culprit
-from partbox.events.reserved import IDEMPOTENCY_KEY, RAW
 from partbox.protocol.hashing import partition_of
 
 COLUMNS = (
@@ -63,17 +61,10 @@ def _located(event: Event, codecs: Codecs, error: PublishError) -> PublishError:
     """The error of an encoding, with the event type and the place in the payload."""
     where = ROOT
     if event.content_type in (None, JSON) and not isinstance(event.payload, str | bytes):
-        where = culprit(event.payload, partial(_is_refused, codecs))
+        # Each part in a list, for bytes alone are no JSON that is to be made.
+        where = culprit(event.payload, lambda part: codecs.encode([part]))
     named = f"the {ROOT}" if where == ROOT else where
     return PublishError(str(error).replace(f"the {ROOT}", f"{named} of {quoted(event.event_type)}", 1))
-
-
-def _is_refused(codecs: Codecs, part: Any) -> bool:
-    try:
-        codecs.encode([part])  # in a list, for bytes alone are no JSON that is to be made
-    except PublishError:
-        return True
-    return False
 
 
 def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fields]:

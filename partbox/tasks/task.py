@@ -13,8 +13,8 @@ from uuid import UUID
 from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import DeliveredEvent, Event
+from partbox.events.checks import TASK
 from partbox.events.event import TaskFields
-from partbox.events.reserved import TASK
 from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
 from partbox.outcomes import Outcome

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from partbox.events import Event
-from partbox.events.checks import MAX_DELAY, MAX_HEADERS, MAX_ID, MAX_KEY, MAX_NAME
-from partbox.events.reserved import GLOBAL, PREFIX
+from partbox.events.checks import GLOBAL, MAX_DELAY, MAX_HEADERS, MAX_ID, MAX_KEY, MAX_NAME, PREFIX
 
 __all__ = [
     "aggregate_ids",

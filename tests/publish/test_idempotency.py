@@ -13,7 +13,7 @@ from reading import count, delivered
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.events.reserved import IDEMPOTENCY_KEY
+from partbox.events.checks import IDEMPOTENCY_KEY
 from partbox.publish.writing import COPY_FROM
 
 SIZES = [2, COPY_FROM, 2 * COPY_FROM]

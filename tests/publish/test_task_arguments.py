@@ -19,7 +19,7 @@ from run_size import examples
 from partbox import Outbox
 from partbox.errors import PayloadError, PublishError
 from partbox.events import DeliveredEvent
-from partbox.events.reserved import TASK
+from partbox.events.checks import TASK
 from partbox.tasks.arguments import Arguments
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)

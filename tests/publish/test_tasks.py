@@ -13,7 +13,7 @@ from reading import deliver, delivered
 from partbox import Dead, Event, Outbox
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import DeliveredEvent
-from partbox.events.reserved import TASK
+from partbox.events.checks import TASK
 from partbox.tasks import Task
 from partbox.tasks.task import name_of
 

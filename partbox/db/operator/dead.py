@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from partbox.db.sql import Conn, only, records, row, rows
-from partbox.events.reserved import PREFIX
+from partbox.events.checks import PREFIX
 
 CHUNK = 500  # records of one transaction, about
 

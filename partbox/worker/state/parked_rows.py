@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from partbox.db.delivery.parked import Park, Stored
 from partbox.events import DeliveredEvent
+from partbox.events.checks import NEVER
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
-from partbox.events.reserved import NEVER
 from partbox.protocol.parking import OPEN, Chain, ParkedRow
 from partbox.protocol.progress import Progress, give_back
 from partbox.protocol.verdict import Verdict
