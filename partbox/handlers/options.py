@@ -43,7 +43,10 @@ def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
             meant = hint(option, Options.__annotations__)
             raise RegistrationError(f"{where} has an unknown option {option!r}: {meant}")
         if option != "name" and (value is not None or option in ("max_attempts", "timeout")):
-            found[option] = _option(option, value, where)
+            try:
+                found[option] = _CHECKS[option](value)
+            except ValueError as error:
+                raise RegistrationError(f"{option} of {where} cannot be {value!r}: {error}") from None
     return found
 
 
@@ -54,23 +57,10 @@ def batch_size(value: Any, where: str) -> int:
     raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")
 
 
-def _option(option: str, value: Any, where: str) -> Any:
-    try:
-        return _CHECKS[option](value)
-    except ValueError as error:
-        raise RegistrationError(f"{option} of {where} cannot be {value!r}: {error}") from None
-
-
 def _timeout(value: Any) -> float | None:
     if value is None or seconds(value) > 0:
         return value if value is None else seconds(value)
     raise ValueError("give more than 0 seconds, or None for no timeout")
-
-
-def _blocking(value: Any) -> str:
-    if value in ("block", "continue"):
-        return str(value)
-    raise ValueError("use 'block' or 'continue'")
 
 
 def _form(fits: Callable[[Any], bool], form: str) -> Callable[[Any], Any]:
@@ -82,6 +72,7 @@ def _form(fits: Callable[[Any], bool], form: str) -> Callable[[Any], Any]:
     return check
 
 
+_blocking = _form(lambda value: value in ("block", "continue"), "use 'block' or 'continue'")
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "retry": policy_of,
     "max_attempts": _form(

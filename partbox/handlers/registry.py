@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from partbox import interceptors
 from partbox.callables import call_of, is_async, name_of, place_of, takes
 from partbox.errors import RegistrationError
-from partbox.handlers.handler import Handler, Registration, Row, routing
+from partbox.handlers.handler import ANY, Handler, Registration, Routes, Row, routing
 from partbox.handlers.options import Options, batch_size, checked
-from partbox.handlers.routes import ANY, Routes
 
 if TYPE_CHECKING:
     from partbox.settings import Settings
@@ -44,13 +43,8 @@ class Registrar:
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Decorates the handler of these events, which stays as it is; `"*"` is every type, None any aggregate type."""
-        _check_not_bare("on", event_type)
-
-        def decorate(handler: AnyHandler) -> AnyHandler:
-            self.register(handler, event_type, aggregate_type, subscription, **options)
-            return handler
-
-        return decorate
+        given = event_type, aggregate_type, subscription
+        return _decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
 
     def on_batch(
         self,
@@ -65,13 +59,11 @@ class Registrar:
 
         It may return a list with an outcome per event; an exception in it is that event's error.
         """
-        _check_not_bare("on_batch", event_type)
 
-        def decorate(handler: AnyHandler) -> AnyHandler:
+        def register(handler: Any) -> None:
             self._registry.add(_registration(handler, event_type, aggregate_type, subscription, options, max_size))
-            return handler
 
-        return decorate
+        return _decorator("on_batch", event_type, register)
 
     def register(
         self,
@@ -244,15 +236,20 @@ def _registration(
     )
 
 
-def _check_not_bare(decorator: str, event_type: Any) -> None:
-    """Refuses `@outbox.on` without parentheses, which would register nothing."""
-    if isinstance(event_type, str | Enum):
-        return
-    if callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle"):
+def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
+    """Registers what it decorates. Refuses `@outbox.on` without parentheses, which would register nothing."""
+    is_bare = callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")
+    if is_bare and not isinstance(event_type, str | Enum):
         raise RegistrationError(
-            f"@outbox.{decorator} stands above {name_of(event_type)} without an event type, and would register nothing:"
-            f' write @outbox.{decorator}("OrderPlaced"), or @outbox.{decorator}("*") for every type'
+            f"@outbox.{name} stands above {name_of(event_type)} without an event type, and would register nothing:"
+            f' write @outbox.{name}("OrderPlaced"), or @outbox.{name}("*") for every type'
         )
+
+    def decorate(handler: AnyHandler) -> AnyHandler:
+        register(handler)
+        return handler
+
+    return decorate
 
 
 def _text(what: str, value: Any, where: str) -> str:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import update_wrapper
-from typing import Any, NoReturn
+from typing import Any
 
 from partbox.callables import Call, is_async, name_of, place_of, takes
 from partbox.errors import RegistrationError
@@ -20,7 +20,12 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
     wrapped = call
     for interceptor in reversed(interceptors):
         if not is_async and must_be_awaited(interceptor, is_batch=is_batch):
-            _refuse(interceptor, call, is_batch)
+            method = InterceptorMethods(interceptor, is_batch).awaited() if methods_of(interceptor) else None
+            part = f"{method} of " if method else ""
+            raise RegistrationError(
+                f"{part}the interceptor {name_of(interceptor)} is async, but the handler {name_of(call)} "
+                f"({place_of(call)}) is not: make it plain, which serves both kinds, or the handler `async def`"
+            )
         if methods_of(interceptor):
             wrapped = (hooked_async if is_async else hooked)(wrapped, InterceptorMethods(interceptor, is_batch))
         else:
@@ -35,15 +40,6 @@ def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
         return InterceptorMethods(interceptor, is_batch).awaited() is not None
     made = inspect.unwrap(interceptor)  # its context managers are known to be for `async with` only
     return inspect.isasyncgenfunction(made) or (hasattr(made, AWAITED) and not hasattr(made, ENTERED))
-
-
-def _refuse(interceptor: Any, call: Call, is_batch: bool) -> NoReturn:
-    method = InterceptorMethods(interceptor, is_batch).awaited() if methods_of(interceptor) else None
-    part = f"{method} of " if method else ""
-    raise RegistrationError(
-        f"{part}the interceptor {name_of(interceptor)} is async, but the handler {name_of(call)} ({place_of(call)}) is "
-        "not: make it plain, which serves both kinds, or the handler `async def`"
-    )
 
 
 ENTERED, AWAITED = "__enter__", "__aenter__"
@@ -105,14 +101,11 @@ def check(interceptor: Any) -> None:
         name = interceptor.__qualname__
         raise RegistrationError(f"{name} is a class: intercept by an instance, {name}()")
     for name, method in methods.items():
-        _check_method(f"{name} of the interceptor {name_of(interceptor)}", method, ARGUMENTS[name])
-
-
-def _check_method(who: str, method: Any, arguments: int) -> None:
-    if not callable(method) or not takes(method, arguments):
-        raise RegistrationError(f"{who} does not take {arguments} positional arguments: {MUST_BE}")
-    if _yields(method):
-        raise RegistrationError(f"{who} is a generator, and calling it would run nothing: drop `yield`")
+        who, arguments = f"{name} of the interceptor {name_of(interceptor)}", ARGUMENTS[name]
+        if not callable(method) or not takes(method, arguments):
+            raise RegistrationError(f"{who} does not take {arguments} positional arguments: {MUST_BE}")
+        if _yields(method):
+            raise RegistrationError(f"{who} is a generator, and calling it would run nothing: drop `yield`")
 
 
 def _check_manager(manager: Any) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from partbox import Outbox
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
-from partbox.handlers.routes import CACHED, Routes
+from partbox.handlers.handler import CACHED, Routes
 from partbox.protocol.retry import Fixed
 from partbox.settings import Settings
 
