@@ -217,7 +217,8 @@ def published(
     """Publish a batch, whose `columns` depend on the database's clock; the newest record id before it."""
     clock, newest = steps.moment(conn, schema)
     with Explained(schema), OwnCursor(conn) as cursor:
-        publishing.run(copy(schema, COLUMNS, columns(batch, clock), len(batch)), cursor)
+        copying = copy(schema, COLUMNS, columns(batch, clock), len(batch))
+        publishing.answered(copying, lambda step: step.run(cursor))
     return newest
 
 

@@ -1,7 +1,7 @@
 """The statements of a publish, written once and run on any kind of connection.
 
-A publish is a generator of steps that is sent each step's answer; `run` and `run_async` run it on cursors of psycopg,
-an adapter on other libraries.
+A publish is a generator of steps that is sent each step's answer; an adapter runs it, on
+a cursor of psycopg or by another library.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -126,15 +126,6 @@ class Copy:
 
 def _is_pipelined(cursor: Cursor[Row] | AsyncCursor[Row]) -> bool:
     return cursor.connection.pgconn.pipeline_status != PipelineStatus.OFF
-
-
-def run(steps: Steps[T], cursor: Cursor[Row]) -> T:
-    """Run the steps; return their result."""
-    return answered(steps, lambda step: step.run(cursor))
-
-
-async def run_async(steps: Steps[T], cursor: AsyncCursor[Row]) -> T:
-    return await answered_async(steps, lambda step: step.run_async(cursor))
 
 
 def answered(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:

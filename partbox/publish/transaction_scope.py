@@ -13,7 +13,7 @@ from partbox.db import statements
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
 from partbox.publish import integrations, transaction, transaction_outcome
-from partbox.publish.adapter import AsyncAdapter, Library
+from partbox.publish.adapter import Library
 from partbox.publish.failures import is_failed_transaction
 from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
@@ -129,17 +129,13 @@ async def _adapted(conn: Any) -> AsyncIterator[None]:
         raise PublishError(transaction.OPEN)
     async with transaction_outcome.reported_async(conn) as end, block:
         yield
-        end.commits(await _kept(adapter))
-
-
-async def _kept(adapter: AsyncAdapter) -> Any:
-    """The marks that savepoints have not undone. PublishError if a statement had failed."""
-    try:
-        return await adapter.execute(_MARKS.statement.decode(), {})
-    except Exception as error:
-        if is_failed_transaction(error):
-            raise PublishError(VOID) from error
-        raise
+        try:
+            marks: Any = await adapter.execute(_MARKS.statement.decode(), {})
+            end.commits(marks)
+        except Exception as error:
+            if is_failed_transaction(error):
+                raise PublishError(VOID) from error
+            raise
 
 
 def _not_for(adapter: Library) -> PublishError:

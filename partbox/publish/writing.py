@@ -107,7 +107,11 @@ def _many(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer
         for piece in _pieces(batch):
             yield from _several(schema, events[piece], batch[piece], asked)
         return
-    yield from _copy(schema, events, batch)
+    if any(map(is_timed, events)):
+        ((clock,),) = yield Query(statements.publish_clock(schema), {})
+        yield from copy(schema, COLUMNS, timed(events, batch, clock), len(batch))
+    else:
+        yield from copy(schema, UNTIMED, batch, len(batch))
     if asked is not None:  # once the ids are drawn, so not before: see `partbox.protocol.bell`
         asked.heard((yield Query(statements.ring(schema), _rung(batch))))
 
@@ -137,14 +141,6 @@ def _rung(batch: list[Fields]) -> dict[str, list[str]]:
     """The partitions to ring, or all workers at once if there are many."""
     different = sorted({fields[0] for fields in batch})
     return {"partitions": [ALL] if len(different) > FEW else [*map(str, different)]}
-
-
-def _copy(schema: str, events: list[Event], batch: list[Fields]) -> Steps[None]:
-    if any(map(is_timed, events)):
-        ((clock,),) = yield Query(statements.publish_clock(schema), {})
-        yield from copy(schema, COLUMNS, timed(events, batch, clock), len(batch))
-    else:
-        yield from copy(schema, UNTIMED, batch, len(batch))
 
 
 def copy(schema: str, columns: Sequence[str], rows: Iterable[Row], number: int) -> Steps[None]:

@@ -68,12 +68,8 @@ class Topic:
         if not template:
             raise SettingsError(f"topic '' is empty: name one, such as {DEFAULT}")
         self.template = template
-        self._is_fixed = not named
-
-    @property
-    def fixed(self) -> str | None:
+        self.fixed = None if named else template.format()
         """The topic of all events, if it is the same for all; so it can be looked for at start."""
-        return self.template.format() if self._is_fixed else None
 
     def of(self, event: DeliveredEvent) -> str:
         record = event.record

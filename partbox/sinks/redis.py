@@ -16,10 +16,8 @@ from partbox.text.dsn import option_name, query_of
 from partbox.text.secrets import masked_url
 from partbox.text.wording import hint
 
-SMALL: Final = 1 << 20
-"""Bytes of a value that every Redis accepts: the least `proto-max-bulk-len`."""
-USUAL_LIMIT: Final = 512 << 20
-"""The limit of a Redis that does not report it."""
+SMALL: Final = 1 << 20  # bytes of a value that every Redis accepts: the least `proto-max-bulk-len`
+USUAL_LIMIT: Final = 512 << 20  # that of a Redis that does not report it
 
 
 class RedisSink(Sink):

@@ -24,16 +24,11 @@ from partbox.sinks.sink import PATIENCE, Result, Sink, answer, library
 from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
-ENTRIES: Final = 10
-"""Messages of one request, at most."""
-BYTES: Final = 262_144
-"""Of one message, and of all of a request."""
-ATTEMPTS: Final = 3
-"""Of one request within the time of the sink."""
-CONNECTIONS: Final = 10
-"""Requests in flight at once."""
-GROUP: Final = 128
-"""Characters of a group's name, at most."""
+ENTRIES: Final = 10  # messages of one request, at most
+BYTES: Final = 262_144  # of one message, and of all of a request
+ATTEMPTS: Final = 3  # of one request within the time of the sink
+CONNECTIONS: Final = 10  # requests in flight at once
+GROUP: Final = 128  # characters of a group's name, at most
 NAMED: Final = ("specversion", "id", "source", "type", "subject", "time", "aggregatetype")
 OTHERS: Final = ("tenantid", "idempotencykey")
 REFUSALS: Final = ("InvalidMessageContents", "AWS.SimpleQueueService.BatchRequestTooLong", "InvalidParameterValue")

@@ -6,10 +6,10 @@ from typing import Any, TypeGuard, TypeVar
 from psycopg import AsyncConnection, Connection
 
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
-from partbox.publish import integrations, steps, transaction
+from partbox.publish import integrations, transaction
 from partbox.publish.adapter import Adapter, AsyncAdapter, Unreported
 from partbox.publish.bell import place_of
-from partbox.publish.steps import Steps
+from partbox.publish.steps import Steps, answered, answered_async
 
 T = TypeVar("T")
 
@@ -32,9 +32,9 @@ class PsycopgAdapter(_Psycopg, Adapter):
         transaction.settle(self.conn)
         transaction.check(self.conn)
 
-    def run(self, steps_: Steps[T]) -> T:
+    def run(self, steps: Steps[T]) -> T:
         with OwnCursor(self.conn) as cursor:
-            return steps.run(steps_, cursor)
+            return answered(steps, lambda step: step.run(cursor))
 
 
 class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
@@ -44,9 +44,9 @@ class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
         await transaction.settle_async(self.conn)
         transaction.check(self.conn)
 
-    async def run(self, steps_: Steps[T]) -> T:
+    async def run(self, steps: Steps[T]) -> T:
         async with AsyncOwnCursor(self.conn) as cursor:
-            return await steps.run_async(steps_, cursor)
+            return await answered_async(steps, lambda step: step.run_async(cursor))
 
 
 def is_psycopg(conn: Any) -> TypeGuard[Connection[Any]]:

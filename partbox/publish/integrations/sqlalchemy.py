@@ -6,9 +6,12 @@ committed. COPY, which SQLAlchemy has not, goes by the driver once that is insid
 do all of it in `run_sync`, as SQLAlchemy itself does.
 """
 
-from collections.abc import Hashable, Sequence
+import io
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from psycopg.pq import TransactionStatus
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, TwoPhaseTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
@@ -18,7 +21,7 @@ from partbox.errors import PublishError
 from partbox.publish import transaction
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Parameters
 from partbox.publish.failures import FAILED
-from partbox.publish.integrations.sqlalchemy_copy import can_copy, copy
+from partbox.publish.integrations.asyncpg import copied
 from partbox.publish.integrations.sqlalchemy_end import check_not_over, ending_of
 from partbox.publish.steps import Copy, Row
 from partbox.publish.transaction_outcome import EndReporter
@@ -41,7 +44,7 @@ class SqlalchemyAdapter(Adapter):
     def in_transaction(self) -> bool:
         self._on = on = _connection(self.conn)
         _check(on)
-        self.copies = can_copy(on)
+        self.copies = (on.dialect.driver, on.dialect.is_async) in _COPIES
         self.tells = () if isinstance(on.get_transaction(), TwoPhaseTransaction) else BOTH
         return not on.connection.dbapi_connection.autocommit  # type: ignore[union-attr]
 
@@ -57,7 +60,7 @@ class SqlalchemyAdapter(Adapter):
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def copy(self, step: Copy) -> int:
-        return copy(self._on, step)
+        return _copied(self._on, step)
 
 
 class AsyncSqlalchemyAdapter(AsyncAdapter):
@@ -135,6 +138,87 @@ def _in_style(on: Connection, statement: str, parameters: Parameters) -> tuple[s
     text, names = numbered(statement)
     return text, tuple(parameters[name] for name in names)
 
+
+def _copied(on: Connection, step: Copy) -> int:
+    """Copy the rows; return how many were written.
+
+    Both must be in the transaction: what SQLAlchemy knows nothing of it does not commit, and where the driver has not
+    sent its BEGIN yet PostgreSQL would commit at once.
+    """
+    if not _has_begun(on):
+        on.exec_driver_sql("select 1")
+    if not _has_begun(on):
+        raise PublishError("SQLAlchemy has begun no transaction on the driver's connection: nothing is copied")
+    return _COPIES[on.dialect.driver, on.dialect.is_async](on, step)
+
+
+def _driver(on: Connection) -> Any:
+    return on.connection.driver_connection
+
+
+def _adapted(on: Connection) -> Any:
+    """SQLAlchemy's synchronous form of that of an asynchronous driver."""
+    return on.connection.dbapi_connection
+
+
+def _has_begun(on: Connection) -> bool:
+    """True if both SQLAlchemy and PostgreSQL are inside a transaction."""
+    driver = _driver(on)
+    if hasattr(driver, "info"):
+        return on.in_transaction() and bool(driver.info.transaction_status == TransactionStatus.INTRANS)
+    return on.in_transaction() and bool(driver.is_in_transaction())
+
+
+@contextmanager
+def _none_left(on: Connection) -> Iterator[Any]:
+    """`no_copy_left`, after which SQLAlchemy must not try to roll back: its error would hide the interruption."""
+    driver = _driver(on)
+    try:
+        with transaction.no_copy_left(driver):
+            yield driver
+    except BaseException as error:
+        if driver.closed:
+            on.invalidate(error)
+        raise
+
+
+def _by_psycopg(on: Connection, step: Copy) -> int:
+    with _none_left(on) as driver, driver.cursor() as cursor:
+        with cursor.copy(step.statement) as copy:
+            for piece in step.lines():
+                copy.write(piece)
+        return int(cursor.rowcount)
+
+
+def _by_async_psycopg(on: Connection, step: Copy) -> int:
+    async def copied_to(driver: Any) -> int:
+        async with driver.cursor() as cursor:
+            async with cursor.copy(step.statement) as copy:
+                for piece in step.lines():
+                    await copy.write(piece)
+            return int(cursor.rowcount)
+
+    with _none_left(on):
+        return int(_adapted(on).run_async(copied_to))
+
+
+def _by_psycopg2(on: Connection, step: Copy) -> int:
+    with _driver(on).cursor() as cursor:
+        cursor.copy_expert(step.statement.decode(), io.StringIO("".join(step.lines())))
+        return int(cursor.rowcount)
+
+
+def _by_asyncpg(on: Connection, step: Copy) -> int:
+    return int(_adapted(on).run_async(lambda driver: copied(driver, step)))
+
+
+_COPIES = {
+    ("psycopg", False): _by_psycopg,
+    ("psycopg", True): _by_async_psycopg,
+    ("psycopg2", False): _by_psycopg2,
+    ("asyncpg", True): _by_asyncpg,
+}
+"""By the name of the driver, and whether it is asynchronous."""
 
 _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
 _MAKER = "open a session, `with factory.begin() as session:`, and pass that"
