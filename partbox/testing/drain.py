@@ -39,7 +39,7 @@ class Drainer:
     def __init__(self, outbox: Outbox, dsn: str, sessions: Sessions | None = None) -> None:
         self.outbox = outbox
         self._dsn = dsn
-        self._sessions = sessions or Sessions()
+        self.sessions = sessions or Sessions()
         self._stay = sessions is not None
         self._effects: WatchedConnection | None = None
         self._runner: asyncio.Runner | None = None
@@ -67,11 +67,7 @@ class Drainer:
 
     def connection(self, role: str = "membership") -> WatchedConnection:
         """The connection of drains for this, while none runs; in autocommit."""
-        return self._sessions.get(self._dsn, self.outbox.settings, role)
-
-    def is_checked(self, conn: WatchedConnection) -> bool:
-        """True if an earlier drain has found there that the schema is one that this program can work on."""
-        return not self._sessions.first_of(conn, self.outbox.settings.schema_name)
+        return self.sessions.get(self._dsn, self.outbox.settings, role)
 
     def effects(self) -> WatchedConnection:
         """The connection of transactional handlers. It is not kept: they may change its session."""
@@ -102,7 +98,7 @@ class Drainer:
         if effects is not None:
             effects.close()
         if not stay:
-            self._sessions.close()
+            self.sessions.close()
 
 
 class Drain:
@@ -143,7 +139,7 @@ class Drain:
         try:
             self._worker.start()
             if self._assign():
-                self._begin()
+                self._poller.begin(self._session, checked=self._checked)
                 while self._round() and self._assign():
                     pass
                 self._release()
@@ -157,7 +153,7 @@ class Drain:
     def _open(self) -> None:
         self._conn, log = self._drainer.connection(), self._drainer.connection("log")
         self._session = Session(log, log, self._drainer.effects() if self._transactor is not None else None)
-        self._checked = self._drainer.is_checked(log)
+        self._checked = not self._drainer.sessions.first_of(log, self._schema)
 
     def _check(self) -> None:
         """Check that nobody else delivers; dead processes own nothing once their lease has ended."""
@@ -184,9 +180,6 @@ class Drain:
             version=__version__,
             lease=LEASE,
         )[pid]
-
-    def _begin(self) -> None:
-        self._poller.begin(self._session, checked=self._checked)
 
     def _assign(self) -> bool:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
@@ -219,7 +212,7 @@ class Drain:
         ended = self._transactor.once()
         if self._poller.broken.is_set():  # its transaction has failed: what was read is read again
             self._open()
-            self._begin()
+            self._poller.begin(self._session, checked=self._checked)
         return ended and len(self._notes.outcomes) > before
 
     def _save(self) -> bool:

@@ -1,6 +1,9 @@
 """The test kit of an outbox: see what was published, deliver it, let time pass, make things fail."""
 
+from collections import deque
 from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Unpack
@@ -9,24 +12,73 @@ from uuid import UUID
 from psycopg import AsyncConnection, Connection
 
 from partbox.db.connect import DsnSource
+from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.duration import seconds as seconds_of
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
+from partbox.events.checks import kind
 from partbox.events.event import EventFields
 from partbox.outbox import Outbox
 from partbox.publish.publisher import NOT_GIVEN
-from partbox.testing import outbox_override, statements
-from partbox.testing.direct_delivery import hand
+from partbox.sinks.sink import Sink
+from partbox.testing import statements
 from partbox.testing.drain import Drainer
-from partbox.testing.outbox_override import Error, Faults
 from partbox.testing.outcomes import Drained
 from partbox.testing.published import Published, Wanted, events_of
 from partbox.testing.sessions import Sessions
-from partbox.testing.sink import RecordingSink
+from partbox.testing.sink import RecordingSink, StandIn
 from partbox.testing.statements import Placing, State, place, psycopg_of
+from partbox.testing.stepping import hand
 
 Type = str | Enum
-Id = str | int | UUID
+Error = BaseException | type[BaseException]
+
+
+@dataclass(slots=True)
+class _Fault:
+    event_type: str | None
+    error: Error
+    times: int
+
+
+class Faults:
+    """An interceptor: raises the injected errors before a handler runs."""
+
+    def __init__(self) -> None:
+        self._faults: deque[_Fault] = deque()
+
+    def inject(self, event_type: str | Enum | None, error: Error, times: int) -> None:
+        """Raise the error at the next `times` deliveries of this type; None: of any."""
+        if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
+            raise TypeError(f"{error!r} is not an exception: give the one to raise")
+        if times < 1:
+            raise ValueError(f"times must be 1 or more, not {times}")
+        self._faults.append(_Fault(None if event_type is None else kind("event_type", event_type), error, times))
+
+    def before(self, event: DeliveredEvent) -> None:
+        for fault in self._faults:
+            if fault.event_type in (None, event.event_type):
+                fault.times -= 1
+                if not fault.times:
+                    self._faults.remove(fault)
+                raise fault.error
+
+
+def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
+    """Point the outbox at this database, with these faults around its handlers; return the undo."""
+    before = dict(vars(outbox))
+    outbox._database = OutboxDatabase(dsn, outbox.settings)
+    outbox._hooks, outbox.handlers = copy(outbox._hooks), copy(outbox.handlers)
+    outbox._hooks._of = dict(outbox._hooks._of)
+    outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
+    outbox.handlers._registered = dict(outbox.handlers._registered)
+    outbox.handlers.interceptors = (*outbox.handlers.interceptors, faults)
+
+    def restore() -> None:
+        vars(outbox).clear()
+        vars(outbox).update(before)
+
+    return restore
 
 
 class Kit:
@@ -41,7 +93,7 @@ class Kit:
         self.outbox = outbox
         self.dsn = outbox.dsn if dsn is None else DsnSource(dsn)()
         self._faults = Faults()
-        self._restore: Callable[[], None] | None = outbox_override.point(outbox, self.dsn, self._faults)
+        self._restore: Callable[[], None] | None = _override(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
 
     def publish(self, event: Event | Type, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
@@ -76,11 +128,11 @@ class Kit:
         event_type: Type | None = None,
         *,
         aggregate_type: Type | None = None,
-        aggregate_id: Id | None = None,
+        aggregate_id: str | int | UUID | None = None,
         tenant_id: str | None = None,
         conn: Any = None,
     ) -> Published:
-        """The events published so far, in order, filtered by type, aggregate and tenant if given.
+        """The events published so far, in order: those of this type, aggregate and tenant if given.
 
         Committed ones; with `conn` (psycopg's, Django's, a Session …) also those of its open transaction.
         """
@@ -96,7 +148,7 @@ class Kit:
         event_type: Type | None = None,
         *,
         aggregate_type: Type | None = None,
-        aggregate_id: Id | None = None,
+        aggregate_id: str | int | UUID | None = None,
         tenant_id: str | None = None,
         conn: Any,
     ) -> Published:
@@ -143,9 +195,13 @@ class Kit:
 
         PartboxError if there is none.
         """
-        sink = RecordingSink()
-        if not outbox_override.record(self.outbox.handlers, sink):
+        sink, registered = RecordingSink(), self.outbox.handlers._registered
+        sinks = {key: getattr(each.call, "__self__", None) for key, each in registered.items()}
+        found = {key: StandIn(original, sink) for key, original in sinks.items() if isinstance(original, Sink)}
+        if not found:
             raise PartboxError("no sink is registered with this outbox: register one, or a RecordingSink itself")
+        for key, each in found.items():
+            registered[key] = replace(registered[key], call=each.handle, close=None, observed_by=each.observed_by)
         return sink
 
     def forget(self) -> None:

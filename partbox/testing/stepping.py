@@ -1,18 +1,25 @@
-"""A worker that is stepped by hand: the delivery code of a worker, without its threads.
+"""The delivery code of a worker without its threads: a worker that is stepped by hand, and `hand`, without the log.
 
 `step` hands over one event, that of the lowest id which waits, in the caller's thread; an async handler runs in the
 event loop of `await_it`. What ran once does not run again: a retry that is due at once waits for another drain.
 """
 
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from math import inf
 from typing import Any
 
+from partbox.errors import PartboxError
+from partbox.events import DeliveredEvent
+from partbox.observe import Observers
+from partbox.outbox import Outbox
+from partbox.testing.outcomes import Drained, OutcomeNotes
 from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.delivering.endpoint import Endpoint
+from partbox.worker.delivering.endpoint import Endpoint, Kind
 from partbox.worker.delivering.event_loop import EventLoop
 from partbox.worker.delivering.lane_runner import Walk
+from partbox.worker.delivering.reports import Reports
 from partbox.worker.delivering.tally import Tally
 from partbox.worker.state.partition import Lane, LetterLane
 from partbox.worker.worker import Worker
@@ -119,3 +126,49 @@ class Stepped(Worker):
 
 def _head(lane: Lane) -> int:
     return lane.queue[0].id if lane.queue else 0
+
+
+def hand(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
+    """Hand these events to their handlers without the log, one after the other: nothing is parked.
+
+    For events that no worker can see: of a transaction that is rolled back at the end of a test, or built by hand.
+    `conn` is for transactional handlers.
+    """
+    notes = OutcomeNotes()
+    observers = Observers([*outbox.handlers.observers, notes])
+    limit, interceptors = outbox.settings.error_limit, outbox.handlers.interceptors
+    routes = {
+        name: outbox.handlers.routes(name, outbox.settings).map(
+            lambda handler: Endpoint(handler, interceptors, limit, observers)
+        )
+        for name in {event.subscription for event in events}
+    }
+    for event in events:
+        mine = routes[event.subscription]
+        endpoint, started = mine[event.event_type, event.aggregate_type], time.monotonic()
+        result = _result(endpoint, event, conn, await_it)
+        Reports(observers, mine).settled(event, endpoint.judge(event, result, started), result)
+        if notes.fatal is not None:
+            raise notes.fatal
+    return Drained(notes.outcomes)
+
+
+def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Await) -> object:
+    handler = endpoint.handler
+    if endpoint.kind is Kind.TRANSACTIONAL and conn is None:
+        raise PartboxError(f"{handler.name} is transactional: pass the connection that it is to use, conn=…")
+    given: Any = [event] if handler.max_size is not None else event
+    result: object = None
+
+    async def call() -> None:
+        nonlocal result
+        result = await EventLoop.call(endpoint.call, given, handler.timeout)
+
+    if handler.is_async:
+        await_it(call())
+    else:
+        try:
+            result = endpoint.call(given, conn) if endpoint.kind is Kind.TRANSACTIONAL else endpoint.call(given)
+        except BaseException as error:  # also SystemExit: it is the handler's error
+            result = error
+    return result[0] if handler.max_size is not None and isinstance(result, list) and len(result) == 1 else result

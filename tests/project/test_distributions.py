@@ -33,7 +33,6 @@ EXCEPTIONS = {
     "partbox/doctor/checks/storage.py": SHOWN,
     "partbox/doctor/words.py": SHOWN,
     "partbox/testing/databases.py": TESTS,
-    "partbox/testing/migrated.py": TESTS,
     "partbox/testing/servers.py": TESTS,
 }
 """The statements and the files that hold such words, and why."""
