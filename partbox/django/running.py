@@ -29,7 +29,11 @@ class Forwarded(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         connections.close_all()  # opened by checks; the processes have their own
-        self.deliver(self.arguments(options))
+        try:
+            main(self.arguments(options))
+        except SystemExit as end:  # partbox has printed an error
+            if end.code:
+                raise
 
     def arguments(self, options: dict[str, Any]) -> list[str]:
         """The command line of partbox."""
@@ -41,14 +45,6 @@ class Forwarded(BaseCommand):
             elif given is not None:
                 words += [f"{each.opts[0]}={value}" for value in (given if each.multiple else [given])]
         return words
-
-    def deliver(self, words: list[str]) -> None:
-        """Run until stopped. SystemExit if it ends in error, which partbox has printed."""
-        try:
-            main(words)
-        except SystemExit as end:
-            if end.code:
-                raise
 
 
 def _options(name: str) -> list[Any]:

@@ -1,14 +1,32 @@
-"""Calls of tasks as they travel: the event of one, and back."""
+"""Calls of tasks as they travel: the event of one, and back.
+
+Tasks are Django's own from version 6 on, else those of the package django-tasks, which has the same names.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
+import django
+from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from partbox.django.tasks.api import base, normalize_json
 from partbox.events import Event
+
+if django.VERSION >= (6, 0):
+    from django.tasks import base, exceptions, signals
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.utils.json import normalize_json
+else:
+    try:
+        from django_tasks import base, exceptions, signals
+        from django_tasks.backends.base import BaseTaskBackend
+        from django_tasks.utils import normalize_json
+    except ImportError as error:
+        raise ImproperlyConfigured("Django before 6.0 has no tasks: install django-tasks") from error
+
+__all__ = ["BaseTaskBackend", "aggregate_type", "base", "event", "exceptions", "result", "signals"]
 
 PREFIX = "django.task"
 
