@@ -94,10 +94,9 @@ ENTRIES = (
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from partbox.cli.shell.version import versions
+        from partbox.cli.shell.version import print_versions
 
-        typer.echo(versions())
-        raise typer.Exit
+        print_versions()
 
 
 def _print_page(wanted: bool) -> None:

@@ -261,14 +261,10 @@ def _details(found: DeadDetail, payload: bool) -> Iterator[tuple[str, str]]:
         yield "traceback", found.traceback
     for name, value in found.headers.items():
         yield "header", f"{name}: {value}"
-    if payload:
-        yield "payload", _payload(found)
-
-
-def _payload(found: DeadDetail) -> str:
-    if isinstance(found.payload, bytes):
-        return f"{len(found.payload):,} bytes: --json prints them as base64"
-    return "gone from the log" if found.payload is None else found.payload
+    if payload and isinstance(found.payload, bytes):
+        yield "payload", f"{len(found.payload):,} bytes: --json prints them as base64"
+    elif payload:
+        yield "payload", "gone from the log" if found.payload is None else str(found.payload)
 
 
 def _plain(found: DeadDetail, payload: bool) -> dict[str, object]:

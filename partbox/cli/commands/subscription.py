@@ -121,22 +121,17 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
     subscriptions = outbox.verbs(Subscriptions)
     arguments.length("timeout", timeout)
     what = f"drop subscription {printable(name)!r} with its progress and its parked and dead records, for good"
-    if name == "default" and not yes and sys.stdin.isatty():
-        _spell_out()
+    if name == "default" and not yes and sys.stdin.isatty():  # every outbox has it, and a `y` is too easily typed
+        loss = "every handler without a subscription of its own belongs to 'default' and gets no event any more"
+        typer.echo(loss, err=True)
+        typed = typer.prompt("Type 'drop default' to drop it with its progress and its dead records", err=True)
+        if typed != "drop default":
+            raise PartboxError("'drop default' was not typed: nothing was changed")
     else:
         confirm(what, yes)
     with _waiting() as progress:
         subscriptions.drop(name, timeout, progress=progress)
     print_answer(outbox.json, {"dropped": name}, in_line(f"dropped subscription {name}"))
-
-
-def _spell_out() -> None:
-    """Ask for more than a `y`, which is too easily typed, to drop the subscription that every outbox has."""
-    loss = "every handler without a subscription of its own belongs to 'default' and gets no event any more"
-    typer.echo(loss, err=True)
-    typed = typer.prompt("Type 'drop default' to drop it with its progress and its dead records", err=True)
-    if typed != "drop default":
-        raise PartboxError("'drop default' was not typed: nothing was changed")
 
 
 @contextmanager
