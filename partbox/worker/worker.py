@@ -10,7 +10,6 @@ from partbox.errors import SchemaError
 from partbox.handlers import Handlers, Routes
 from partbox.observe import Observers, Started
 from partbox.observe.logs.log_event import log_event
-from partbox.observe.traffic import TrafficObserver
 from partbox.protocol.lease import idle_limit
 from partbox.settings import Settings
 from partbox.text.wording import counted
@@ -25,7 +24,7 @@ from partbox.worker.delivering.unroutable import Unroutable
 from partbox.worker.forks import tell_forked
 from partbox.worker.owning.ownership import Ownership
 from partbox.worker.owning.slot import IDLE_LIMIT, STOPPING, TIMEOUT, Slot
-from partbox.worker.process_notes import LongRuns, SinkNotes
+from partbox.worker.process_notes import LongRuns, SinkNotes, TrafficObserver
 from partbox.worker.reading.intake import Intake
 from partbox.worker.reading.load import LoadReport
 from partbox.worker.reading.log_reader import LogReader

@@ -18,9 +18,9 @@ from partbox.db.inspect import stats
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.observer import Answer
-from partbox.observe.traffic import TrafficObserver
 from partbox.sinks import Sink
 from partbox.worker import process_notes
+from partbox.worker.process_notes import TrafficObserver
 
 
 class Broker(Sink):

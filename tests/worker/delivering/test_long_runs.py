@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from waiting import eventually
 
-from partbox.db.delivery import running
+from partbox.db.delivery import instances
 from partbox.db.inspect import stats
 from partbox.observe import Observer
 from partbox.worker import process_notes
@@ -23,13 +23,13 @@ def notes(monkeypatch):
     monkeypatch.setattr(process_notes, "LONG", 0.05)
     monkeypatch.setattr(process_notes, "RUNS_APART", 0.0)
     said: list[int] = []
-    note = running.note
+    note = instances.note_running
 
     def counting(conn, schema, instance, handlers, more):
         said.append(len(handlers) + more)
         note(conn, schema, instance, handlers, more)
 
-    monkeypatch.setattr(running, "note", counting)
+    monkeypatch.setattr(instances, "note_running", counting)
     return said
 
 
@@ -180,14 +180,14 @@ def test_a_new_identity_and_a_new_connection_say_it_again(desk, notes):
 def test_a_note_that_cannot_be_written_holds_up_nothing_and_comes_later(desk, monkeypatch, notes, caplog):
     gate, refuse = Gate(), threading.Event()
     refuse.set()
-    note = running.note
+    note = instances.note_running
 
     def refused(*arguments):
         if refuse.is_set():
             raise psycopg.errors.InsufficientPrivilege("permission denied for table instance")
         note(*arguments)
 
-    monkeypatch.setattr(running, "note", refused)
+    monkeypatch.setattr(instances, "note_running", refused)
     desk.outbox.register(gate.wait, "Slow")
     desk.outbox.register(desk.note, "Counted")
     desk.publish("s", 1, event_type="Slow")
