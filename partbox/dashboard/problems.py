@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from partbox.dashboard.page_text import cut, visible
-from partbox.doctor.case import grouped
-from partbox.doctor.finding import Finding, Severity
+from partbox.doctor.case import Finding, Severity, grouped
 from partbox.text.secrets import masked
 from partbox.text.wording import counted
 

@@ -1,7 +1,8 @@
-"""The case that is judged, and the form of a check: a pure function from a case to findings."""
+"""The case that is judged, its findings, and the form of a check: a pure function from a case to findings."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import wraps
 from inspect import getdoc
 from typing import NamedTuple, TypeVar
@@ -10,7 +11,6 @@ from uuid import UUID
 from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.facts import Open
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
-from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import IDLE, STALLED, Limits
 from partbox.text.wording import age, command, counted, node_names
 
@@ -63,6 +63,34 @@ class Case:
         return next((each for each in found if each.subscription == subscription), None)
 
 
+class Severity(StrEnum):
+    """The severity of a finding, the worst first."""
+
+    PROBLEM = "problem"
+    """Events wait or are lost until somebody does something: the exit code is 1."""
+
+    WARNING = "warning"
+    """It works, slower than it could or not for ever."""
+
+    NOTE = "note"
+    """Worth knowing; also what could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: in one sentence, what shows it, and what to do, commands in backticks.
+
+    `cause` is the name of the check that found it. The texts are plain and may hold what events and errors say.
+    """
+
+    severity: Severity
+    summary: str
+    evidence: tuple[str, ...] = ()
+    remedy: tuple[str, ...] = ()
+    subscription: str | None = None
+    cause: str = ""
+
+
 class Symptom(NamedTuple):
     """What a check has seen: a finding but for its cause, and its severity unless that is not the check's first one."""
 
@@ -109,6 +137,11 @@ def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterJud
         return check(name, *severities)(judge_all)
 
     return made
+
+
+def healthy(findings: Iterable[Finding]) -> bool:
+    """True if nobody needs to act."""
+    return all(each.severity is not Severity.PROBLEM for each in findings)
 
 
 def grouped(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

@@ -9,9 +9,8 @@ from partbox.db.connect import connect
 from partbox.db.inspect.evidence import Evidence, Thresholds, gather, gather_again
 from partbox.db.inspect.stats import Overview
 from partbox.db.sql import Conn
-from partbox.doctor.case import Case, living, ownerless, standing, waiting
+from partbox.doctor.case import Case, Finding, Severity, healthy, living, ownerless, standing, waiting
 from partbox.doctor.checks import CHECKS
-from partbox.doctor.finding import Finding, Severity, healthy
 from partbox.doctor.limits import BACKLOG, BLOCKED, LATELY, Limits
 from partbox.settings import Settings
 from partbox.text.wording import in_short

@@ -10,8 +10,8 @@ from sights import ADA, BEGAN, BOB, cluster, overview
 import partbox
 from partbox.dashboard import feed
 from partbox.dashboard.feed import Diagnosis, Feed
+from partbox.doctor.case import Finding, Severity
 from partbox.doctor.doctor import Report
-from partbox.doctor.finding import Finding, Severity
 
 
 class CachedOverview:

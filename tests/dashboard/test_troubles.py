@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from partbox.dashboard.alarms import CAUSES
 from partbox.dashboard.problems import BAD, WARN, Problem, pieces, shown_problems
+from partbox.doctor.case import Finding, Severity
 from partbox.doctor.checks import CHECKS
-from partbox.doctor.finding import Finding, Severity
 from partbox.text.wording import command
 
 PROBLEM, WARNING, NOTE = Severity

@@ -24,10 +24,9 @@ from partbox.db.inspect.facts import (
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.db.operator.blocked import BlockedKey
 from partbox.doctor import words
-from partbox.doctor.case import Case
+from partbox.doctor.case import Case, Severity, healthy
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.doctor import judge
-from partbox.doctor.finding import Severity, healthy
 from partbox.doctor.limits import Limits
 from partbox.text import wording
 

@@ -11,10 +11,10 @@ from rich.text import Text
 from partbox.cli.shell.flags import database
 from partbox.cli.shell.options import OutboxOptions, bundled, flag, length, option
 from partbox.cli.shell.output import console, counted, in_one_line, print_json
+from partbox.doctor.case import Finding, Severity
 from partbox.doctor.checks import DATABASE, SCHEMA
 from partbox.doctor.docs_page import page
 from partbox.doctor.doctor import Report, examine, report
-from partbox.doctor.finding import Finding, Severity
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.duration import written
 from partbox.errors import PartboxError, SchemaError

@@ -1,8 +1,7 @@
 """Every known cause of trouble, in the order in which it is told: what explains others comes first."""
 
-from partbox.doctor.case import Check
+from partbox.doctor.case import Check, Severity
 from partbox.doctor.checks import access, handlers, keys, ownership, server, sessions, sinks, storage, workers
-from partbox.doctor.finding import Severity
 
 # Met before there is a case to judge; the message is that of the error.
 DATABASE = Check(

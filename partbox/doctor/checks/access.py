@@ -4,8 +4,7 @@ places, rows that are gone; and from writing: triggers and rules of others."""
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import ForeignTrigger
-from partbox.doctor.case import Case, Symptom, check
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, check
 from partbox.doctor.words import listed, quoted
 from partbox.text.wording import counted
 
@@ -54,7 +53,7 @@ def displaced(case: Case) -> Iterator[Symptom]:
 def triggers(case: Case) -> Iterator[Symptom]:
     """Somebody has put a trigger or a rule on a table of ours. A problem where it looks as if it kept rows as they are,
     which raises nothing: what publishes or saves counts what was written, fails, and tries again until it is gone."""
-    found = case.evidence.triggers
+    found, schema = case.evidence.triggers, quoted(case.schema)
     for severity in (Severity.PROBLEM, Severity.NOTE):
         its = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
         if not its:
@@ -63,15 +62,10 @@ def triggers(case: Case) -> Iterator[Symptom]:
         summary = f"there are triggers or rules of others on {tables}"
         if severity is Severity.PROBLEM:
             summary += ", which may keep rows from being written: publishers and workers fail at that"
-        yield Symptom(
-            summary, tuple(map(_told, its)), tuple(_dropped(case, each) for each in its[:5]), severity=severity
-        )
+        drops = (f"`drop {each.kind} {quoted(each.name)} on {schema}.{quoted(each.table)}`" for each in its)
+        yield Symptom(summary, tuple(map(_told, its)), tuple(drops)[:5], severity=severity)
 
 
 def _told(each: ForeignTrigger) -> str:
     runs = f", which runs {each.function}" if each.function else ""
     return f"{each.kind} {quoted(each.name)} on {each.table}{runs}"
-
-
-def _dropped(case: Case, each: ForeignTrigger) -> str:
-    return f"`drop {each.kind} {quoted(each.name)} on {quoted(case.schema)}.{quoted(each.table)}`"

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from partbox.db.inspect.stats import Cluster, Instance, Running
-from partbox.doctor.case import Case, Symptom, grouped, living, subscription_check
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, grouped, living, subscription_check
 from partbox.doctor.limits import HANGING, OVERDUE
 from partbox.doctor.words import listed
 from partbox.text.wording import age, counted, in_short

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from partbox.db.inspect.facts import DeadRows, DeferredRows
 from partbox.db.inspect.stats import Cluster
 from partbox.db.operator.blocked import BlockedKey
-from partbox.doctor.case import Case, Symptom, check, grouped, living, subscription_check
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, check, grouped, living, subscription_check
 from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD
 from partbox.doctor.words import MORE, copyable, said
 from partbox.text.wording import age, counted, in_short

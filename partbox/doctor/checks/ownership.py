@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from partbox.db.inspect.stats import Cluster, PartitionStats
-from partbox.doctor.case import Case, Symptom, grouped, living, ownerless, subscription_check, waiting
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, grouped, living, ownerless, subscription_check, waiting
 from partbox.doctor.limits import GONE_LEASES
 from partbox.doctor.words import WORKER, listed
 from partbox.text.wording import counted

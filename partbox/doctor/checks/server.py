@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.evidence import HALF
-from partbox.doctor.case import Case, Symptom, check
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, check
 from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
 from partbox.doctor.words import ending, listed, quoted, session
 from partbox.protocol.bell import why_off

@@ -4,8 +4,7 @@ one may do at a time: those who do it try them, and do without, so nobody is see
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import OpenSession, Wait
-from partbox.doctor.case import Case, Symptom, check
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, check
 from partbox.doctor.words import ending, listed, literal, quoted, session, statement
 from partbox.text.wording import age, counted, in_short
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, Symptom, subscription_check
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, subscription_check
 from partbox.doctor.limits import UNREACHABLE
 from partbox.doctor.words import listed, said
 from partbox.text.wording import age, brief, counted, in_short

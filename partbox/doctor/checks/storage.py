@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from partbox.db.inspect.facts import Segments, SequenceFacts
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, Symptom, check, living
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import Case, Severity, Symptom, check, living
 from partbox.doctor.limits import SEGMENT_LEFT
 from partbox.doctor.words import literal, quoted, said
 from partbox.protocol.segments import AHEAD

@@ -3,8 +3,18 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
-from partbox.doctor.case import Case, Symptom, check, idle, living, quiet, standing, subscription_check, waiting
-from partbox.doctor.finding import Severity
+from partbox.doctor.case import (
+    Case,
+    Severity,
+    Symptom,
+    check,
+    idle,
+    living,
+    quiet,
+    standing,
+    subscription_check,
+    waiting,
+)
 from partbox.doctor.limits import PAUSED, SKEW, STALLED
 from partbox.doctor.words import MORE, WORKER, listed
 from partbox.text.wording import age, counted
