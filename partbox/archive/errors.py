@@ -28,7 +28,6 @@ REMEDIES: Final = {
 }
 ELSE: Final = "see that it can be reached, and with which credentials"
 
-
 ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 """The standard library's, and the same before it was there."""
 

@@ -182,7 +182,10 @@ class _Pass:
         else:
             with self.writer.transaction():
                 self._note([each.key for each in batch])
-                self._publish(batch)
+                newest = published(self.writer, self._schema, batch, columns)
+                failed = [each.failed for each in batch if each.failed is not None]
+                if failed:
+                    steps.bury(self.writer, self._schema, failed, newest)
         self.sofar.count(batch)
         self.progress(self.sofar)
 
@@ -195,12 +198,6 @@ class _Pass:
                 f"several rows of {self._table.name} have the key {twice}: name columns that tell them apart by --key; "
                 "nothing of this batch was imported"
             )
-
-    def _publish(self, batch: list[ImportRow]) -> None:
-        newest = published(self.writer, self._schema, batch, columns)
-        failed = [each.failed for each in batch if each.failed is not None]
-        if failed:
-            steps.bury(self.writer, self._schema, failed, newest)
 
     @property
     def _schema(self) -> str:

@@ -153,7 +153,7 @@ class _Restore:
         places = [row.partition for row in rows]
         ids, event_ids = [row.id for row in rows], [row.event_id for row in rows]
         kept = steps.present(self.conn, schema, places, ids, event_ids)
-        by_key = {_key(row): row for row in rows if (row.id, row.event_id) not in kept}
+        by_key = {f"{row.event_id} {row.id}": row for row in rows if (row.id, row.event_id) not in kept}
         fresh = self._fresh(list(by_key))
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
@@ -178,10 +178,6 @@ def time_of(text: str) -> datetime:
     if found.utcoffset() is None:
         raise ValueError("it has no zone")
     return found
-
-
-def _key(row: ArchiveRow) -> str:
-    return f"{row.event_id} {row.id}"
 
 
 def _columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:

@@ -34,7 +34,6 @@ KEYS = 100  # blocked keys of a subscription that are looked at, the longest blo
 # What a part may fail of, when everything else may still be read.
 UNREADABLE = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.QueryCanceled, errors.UndefinedTable)
 
-
 HALF = 0.5
 """The part of the queue from which on the server names the holder, and nobody rings: see `sql/queries/bell.sql`."""
 

@@ -95,8 +95,11 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
             f"{known().newest}: upgrade partbox; nothing was changed"
         )
     _refuse_older(since, schema)
-    if writer_only and since.newest:
-        _refuse_subscriptions(conn, schema)
+    if writer_only and since.newest and (names := subscriptions(conn, schema)):
+        raise SchemaError(
+            f"schema {schema!r} has subscriptions ({', '.join(names)}), whose events would be lost without them: drop "
+            "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
+        )
     grants.check_exist(conn, roles)
     roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
     with _explained(schema):
@@ -258,15 +261,6 @@ def _refuse_older(version: Version, schema: str) -> None:
             f"schema {schema!r} is at version {version.newest}, which was made before partbox 0.1.0: bring it to "
             f"version {first} by the program that made it, or make an outbox under another name by `partbox init`; "
             "nothing was changed"
-        )
-
-
-def _refuse_subscriptions(conn: Conn, schema: str) -> None:
-    names = subscriptions(conn, schema)
-    if names:
-        raise SchemaError(
-            f"schema {schema!r} has subscriptions ({', '.join(names)}), whose events would be lost without them: drop "
-            "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
         )
 
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from partbox.db import connect
+from partbox.db.connect import Dsn
 
 if TYPE_CHECKING:
     from partbox.settings import Settings
-
-Dsn = str | Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
