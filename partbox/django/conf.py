@@ -16,7 +16,6 @@ _WRONG = {
     "DATABASE": "give an alias of DATABASES, as text",
     "SCHEMA": "give its name, as text",
 }
-KEYS = tuple(_WRONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,9 @@ def config() -> Config:
     """The setting as of now; the schema is that of the environment and of partbox.toml unless it is given."""
     given = getattr(settings, "PARTBOX", {})
     if not isinstance(given, Mapping):
-        raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(KEYS)}")
-    for name in given.keys() - {*KEYS}:
-        meant = hint(str(name).upper(), KEYS, f"it takes {', '.join(KEYS)}", likeness=0.4)
+        raise ImproperlyConfigured(f"PARTBOX is a {type(given).__name__}: make it a dict with {', '.join(_WRONG)}")
+    for name in given.keys() - _WRONG.keys():
+        meant = hint(str(name).upper(), tuple(_WRONG), f"it takes {', '.join(_WRONG)}", likeness=0.4)
         raise ImproperlyConfigured(f"PARTBOX has an unknown key {name!r}: {meant}")
     for name, value in given.items():
         if not isinstance(value, str | None):

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Coroutine
 from math import inf
 from typing import Any
-from uuid import UUID
 
 from partbox import __version__
 from partbox.db import session
@@ -108,7 +107,6 @@ class Drain:
         outbox = drainer.outbox
         self._drainer = drainer
         self._schema = outbox.settings.schema_name
-        self._codecs = outbox.codecs
         self._subscription = subscription
         self._slot = Slot.local()
         self._notes = notes = OutcomeNotes()
@@ -134,7 +132,18 @@ class Drain:
         """Deliver, and return the outcome of each event. What ends a test (Ctrl-C, `pytest.fail`) passes through."""
         self._open()
         self._check()
-        self._slot.instance = self._me = self._join()
+        pid = os.getpid()
+        joined = instances.register(
+            self._conn,
+            self._schema,
+            subscription=self._subscription,
+            node="testing",
+            hostname=socket.gethostname(),
+            pids=[pid],
+            version=__version__,
+            lease=LEASE,
+        )
+        self._slot.instance = self._me = joined[pid]
         self._slot.trust_until(inf, inf)
         try:
             self._worker.start()
@@ -167,19 +176,6 @@ class Drain:
         if members:
             victims = [member.instance_id for member in members]
             instances.bury(self._conn, self._schema, victims, known_dead=False)
-
-    def _join(self) -> UUID:
-        pid = os.getpid()
-        return instances.register(
-            self._conn,
-            self._schema,
-            subscription=self._subscription,
-            node="testing",
-            hostname=socket.gethostname(),
-            pids=[pid],
-            version=__version__,
-            lease=LEASE,
-        )[pid]
 
     def _assign(self) -> bool:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
@@ -240,7 +236,7 @@ class Drain:
 
     def _held(self) -> list[Settled]:
         found = statements.held(self._conn, self._schema, self._subscription, self._me)
-        claims = {each.epoch: Claim(each.epoch, self._subscription, self._codecs) for each in found}
+        claims = {each.epoch: Claim(each.epoch, self._subscription, self._drainer.outbox.codecs) for each in found}
         events = [DeliveredEvent(each.row, claims[each.epoch], each.attempts + 1) for each in found]
         ran = self._notes.ran
         return [Settled(event, None, "held", event.attempt - 1) for event in events if event.id not in ran]

@@ -126,8 +126,9 @@ def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str,
 
 
 def _event(fields: dict[str, Any]) -> Event:
-    left_out = {*_POSITIONAL, *(name for name in ("aggregate_id",) if fields[name] is None)}
-    return Event(fields["event_type"], fields["payload"], **{n: v for n, v in fields.items() if n not in left_out})
+    if fields["aggregate_id"] is None:  # beside an aggregate type it may be left out, but not be None
+        fields = {name: value for name, value in fields.items() if name != "aggregate_id"}
+    return Event(**fields)
 
 
 def _full(name: str, character: str) -> dict[str, str]:
@@ -137,6 +138,3 @@ def _full(name: str, character: str) -> dict[str, str]:
 
 def _size(given: dict[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in given.items())
-
-
-_POSITIONAL = ("event_type", "payload")
