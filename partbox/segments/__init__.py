@@ -92,14 +92,11 @@ def tend_over(
     if is_kept(conn, settings):
         emptied, freed = attempts.take(partial(empty, conn, settings, stopped), (nothing, 0))
     dropped = nothing if stopped() else attempts.take(partial(drop, conn, settings), nothing)
-    return Tended(made, emptied, dropped, freed, archived, _problem(conn, settings.schema_name, attempts))
-
-
-def _problem(conn: Conn, schema: str, attempts: Attempts) -> str | None:
-    """Note for doctor why the server refused a step, or that it refused none; the reason with its remedy."""
     problem = attempts.problem
-    attempts.take(partial(steps.failed, conn, schema, problem), None)
-    return None if problem is None else refused(problem, steps.event_triggers(conn, schema))
+    attempts.take(partial(steps.failed, conn, settings.schema_name, problem), None)  # for doctor; None: it refused none
+    if problem is not None:
+        problem = refused(problem, steps.event_triggers(conn, settings.schema_name))
+    return Tended(made, emptied, dropped, freed, archived, problem)
 
 
 __all__ = ["Tended", "tend", "tend_over"]

@@ -191,8 +191,8 @@ def connector(**given) -> Connector:
         "address": ServerAddress("db.example.org", 5433, "shop", "verify-full"),
         "route": TopicRoute("{aggregate_type}-events"),
         "whole": True,
-        "snapshot": cdc.snapshot("partbox"),
-        "heartbeat": cdc.heartbeat("partbox"),
+        "snapshot": cdc.statement("snapshot", "partbox"),
+        "heartbeat": cdc.statement("heartbeat", "partbox"),
     }
     return Connector(**made | given)
 

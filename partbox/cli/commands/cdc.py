@@ -100,8 +100,8 @@ def _connector(
         address=ServerAddress(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode")),
         route=route,
         whole=start is SnapshotFrom.BEGINNING,
-        snapshot=db.snapshot(schema),
-        heartbeat=db.heartbeat(schema),
+        snapshot=db.statement("snapshot", schema),
+        heartbeat=db.statement("heartbeat", schema),
     )
 
 

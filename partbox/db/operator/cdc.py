@@ -1,6 +1,6 @@
 """Statements of change data capture: the state of the server, the SQL to prepare it, the statements of a connector."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from psycopg import sql as compose
 
@@ -28,17 +28,7 @@ def script(schema: str, *, role: str, publication: str) -> str:
     return composed(text, schema, role_name=compose.Literal(role), **names).as_string(DEFAULTS)
 
 
-def snapshot(schema: str) -> str:
-    """The statement by which the connector reads what the log holds when it first starts."""
-    return _statement("cdc_snapshot", schema)
-
-
-def heartbeat(schema: str) -> str:
-    """The statement that the connector runs with each of its heartbeats."""
-    return _statement("cdc_heartbeat", schema)
-
-
-def _statement(name: str, schema: str) -> str:
-    """A named query in one line, without the comment about it."""
-    lines = bare(name, schema).decode().splitlines()
+def statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
+    """A statement of the connector, in one line: it reads what the log holds at the start, or runs with heartbeats."""
+    lines = bare(f"cdc_{use}", schema).decode().splitlines()
     return " ".join(line for line in lines if not line.startswith("--"))
