@@ -70,7 +70,7 @@ class Severity(StrEnum):
     """Events wait or are lost until somebody does something: the exit code is 1."""
 
     WARNING = "warning"
-    """It works, slower than it could or not for ever."""
+    """Delivery works, but slower than it could, or it will stop one day."""
 
     NOTE = "note"
     """Worth knowing; also what could not be looked at."""
@@ -145,7 +145,7 @@ def healthy(findings: Iterable[Finding]) -> bool:
 
 
 def grouped(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """What was found by its key, in the order in which the keys come."""
+    """The items by key; keys and items keep the order in which they come."""
     groups: dict[K, list[T]] = {}
     for each in found:
         groups.setdefault(key(each), []).append(each)

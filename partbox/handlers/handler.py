@@ -192,11 +192,11 @@ class Routes(dict[tuple[str, str], T]):
         return [*self._registered.values(), self._default]
 
     def registered(self) -> list[T]:
-        """The same without the default."""
+        """Everything that an event may find, without the default."""
         return [*self._registered.values()]
 
     def map(self, made: Callable[[T], U]) -> "Routes[U]":
-        """The same routes to what `made` makes of each."""
+        """Routes with the same keys, whose values are `made` of these values."""
         return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))
 
     def __missing__(self, pair: tuple[str, str]) -> T:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """What a transaction publishes; `size` in bytes."""
+    """An item that a transaction publishes; `size` in bytes."""
 
     @property
     def size(self) -> int: ...

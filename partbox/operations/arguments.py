@@ -91,7 +91,7 @@ def bound(name: str, value: Bound | None) -> datetime | float | None:
 
 
 def _checked(check: Callable[[str, Any], str], name: str, value: object) -> str:
-    """What a publisher's `check` makes of the value."""
+    """The value as `check`, a rule of publishing, returns it; PartboxError if the rule refuses it."""
     try:
         return check(name, value)
     except PublishError as error:

@@ -232,7 +232,7 @@ class Subscriptions(OperatorVerbs):
         return Left(_resumed(resumed, acting), known)
 
     def _as_before(self, conn: Conn, name: str, acting: bool) -> Left:
-        """It was paused before, and stays so unless it is gone; a statement without an answer may have been done."""
+        """The end of a verb on a subscription that was paused before: it stays paused, unless it is gone."""
         if not acting:
             return Left("nothing was changed; it stays paused, as it was before", known=True)
         perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"

@@ -1,7 +1,7 @@
 """The statements of a publish, written once and run on any kind of connection.
 
-A publish is a generator of steps that is sent each step's answer; an adapter runs it, on
-a cursor of psycopg or by another library.
+A publish is a generator of steps that is sent each step's answer; an adapter runs it, on a cursor of psycopg or by
+another library.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -140,6 +140,7 @@ def answered(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
 
 
 async def answered_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
+    """The result of the steps, each of which is sent its answer once that has come."""
     last = None
     while True:
         try:

@@ -68,7 +68,7 @@ class TaskRunner:
 
 
 class AsyncTaskRunner(TaskRunner):
-    """The same for an `async def`."""
+    """Runs a task that is an `async def`."""
 
     async def __call__(self, event: DeliveredEvent) -> Any:
         return _outcome(await self.function(**self.arguments.of(event)))

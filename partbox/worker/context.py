@@ -1,4 +1,4 @@
-"""The things that the parts of one worker share, and the signals between them."""
+"""Everything that the parts of one worker share, and the signals between them."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -78,6 +78,6 @@ class Context:
         return partial(log_event, logging.getLogger("partbox.worker"), subscription=self.subscription)
 
     def log_partitions(self, name: str, text: str, numbers: Sequence[int], *more: object, **fields: object) -> None:
-        """The same of some partitions: the text takes how many they are, the first of their numbers, and `more`."""
+        """Log a line about some partitions: its text takes their count, the first of their numbers, and `more`."""
         what, some = counted(len(numbers), "partition"), first_few(numbers)
         self.log(name, text, what, some, *more, partitions=len(numbers), **fields)

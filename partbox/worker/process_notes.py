@@ -1,12 +1,12 @@
-"""Notes in the row of the process what who looks at the cluster needs to see: a broker in trouble, and which handlers
-have run for long.
+"""Writes into the row of the process, for people who look at the cluster: traffic and errors of the sinks, and the
+handlers that have run for long.
 
-The poller's thread does it, which no handler holds up, unless one keeps the interpreter to itself. Where nothing has
-changed no statement is sent.
+The poller's thread writes, which no handler holds up unless it keeps the interpreter to itself. No statement is sent
+while nothing has changed.
 """
 
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,7 @@ MOST_SAID = 200  # characters of a sink's name, or of its error
 Run = tuple[float, Lane, DeliveredEvent]  # since when, by the monotonic clock
 
 
-class Note:
+class Note(ABC):
     """One thing of one process, noted when it has changed, and not again within `apart` seconds."""
 
     text: str
@@ -117,7 +117,7 @@ class TrafficObserver(Observer):
 
 
 class SinkNotes(Note):
-    """What the sinks have sent."""
+    """The traffic of each sink, and its error while it is in trouble."""
 
     text = "what the sinks have sent could not be noted, which is tried again: %s"
 

@@ -23,7 +23,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def by_process(pids: Iterable[int]) -> dict[int, float]:
-    """The same of each of these, without those that have ended."""
+    """Seconds of CPU that each process has used, by its pid; a process that has ended is left out."""
     spent = {}
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
@@ -32,7 +32,7 @@ def by_process(pids: Iterable[int]) -> dict[int, float]:
 
 
 def total(pids: Iterable[int]) -> float:
-    """The same of all these."""
+    """Seconds of CPU that all of the processes have used together."""
     return sum(by_process(pids).values())
 
 

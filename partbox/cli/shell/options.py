@@ -71,7 +71,7 @@ class DatabaseOptions:
 
 @dataclass(frozen=True, slots=True)
 class OutboxOptions(DatabaseOptions):
-    """The same, and the form of the answer."""
+    """The options that choose the database, and `--json`."""
 
     json: Json = False
 

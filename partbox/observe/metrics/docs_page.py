@@ -133,7 +133,7 @@ NAMASTACK = {
     "partition_pending_avg": "`outbox.partitions.pending.records.avg`",
     "partition_owner": "`outbox.cluster.partitions.unassigned.flag`",
 }
-"""The same or the nearest metric of namastack-outbox, by name."""
+"""By the name of a metric: the metric of namastack-outbox that is equal or comes nearest."""
 
 OUTBOX_JAVA = {
     "records_read_total": "`outbox.enqueue.cold`",

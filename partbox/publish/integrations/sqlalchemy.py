@@ -218,7 +218,7 @@ _COPIES = {
     ("psycopg2", False): _by_psycopg2,
     ("asyncpg", True): _by_asyncpg,
 }
-"""By the name of the driver, and whether it is asynchronous."""
+"""The way to COPY, by the name of the driver and whether the driver is asynchronous."""
 
 _ENGINE = "open a connection, `with engine.begin() as conn:`, and pass that"
 _MAKER = "open a session, `with factory.begin() as session:`, and pass that"

@@ -86,16 +86,19 @@ class Batches:
             taken.append((lane, event, lane.life))
             if alone:
                 break
-        with self._holdings.lock:
+        with self._holdings.lock:  # the settlement reads `current` and the followers of a lane under it
             self._start(lane, taken)
         return taken
 
     def _join(self, lanes: Sequence[Lane], endpoint: Endpoint, deep: int, most: int) -> list[Member]:
-        """The same of many lanes at once; of one with something odd about it nothing: it will begin a list itself."""
+        """Take from the heads of many lanes at once. A lane that stops, was read anew or has remembered events gives
+        nothing: it begins a list of its own."""
         if not self._runner.trusted():
             return []
         taken: list[Member] = []
-        with self._holdings.lock:
+        with (
+            self._holdings.lock
+        ):  # no partition is lost or read anew between the look at it and the start of its events
             for lane in lanes:
                 partition = lane.partition
                 if not (partition.stopping or partition.resumption.remembered or partition.life != lane.life):
@@ -118,7 +121,7 @@ class Batches:
         return taken
 
     def _start(self, lane: Lane, members: Sequence[Member]) -> None:
-        """These of the lane run from now on. Lock held."""
+        """Mark members of a list as running in their lane. Lock held."""
         lane.current, lane.settled = members[0][1] if members else None, None
         if len(members) > 1:
             self._settlement.followers[lane] = [event for _, event, _ in members[1:]]

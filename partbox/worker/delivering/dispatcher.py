@@ -117,7 +117,7 @@ class Dispatcher:
         self._begin([lane])
 
     def end_serial(self, lane: Lane) -> None:
-        """It does not run any more; a transactional event that is next goes where it came from. Lock held."""
+        """The lane does not run any more; if it has more events it goes on with the transactor. Lock held."""
         self._serial.add(lane)
         self._end([lane])
         self._notify()

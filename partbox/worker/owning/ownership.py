@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -131,7 +132,7 @@ class Ownership:
         """No longer mine. While their handlers run they stay, as ghosts: their next selves must wait for them."""
         lost: dict[str, list[int]] = {"lost": [], "lost_draining": []}
         for partition in partitions:
-            with self._holdings.lock:
+            with self._holdings.lock:  # runners and the saver see the partition either held or lost
                 before = partition.phase
                 self._settled = None  # if the database still says that it is mine, the next tick must hear it
                 partition.lose()
@@ -139,7 +140,8 @@ class Ownership:
                 self._forget_ghost(partition)
             if before is not Phase.LOST:
                 lost["lost_draining" if before is Phase.DRAINING else "lost"].append(partition.number)
-                self._observers.lost(partition.number)
+        for number in chain(*lost.values()):  # once all are lost: an observer may take its time
+            self._observers.lost(number)
         text = "lost %s (%s): what was not saved is delivered again by the next owner"
         for name, numbers in lost.items():
             if numbers:

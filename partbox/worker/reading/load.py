@@ -29,7 +29,7 @@ class LoadReport:
             self._context.observers.loaded(self.measure())
 
     def measure(self) -> Load:
-        with self._holdings.lock:
+        with self._holdings.lock:  # guards progress and lanes: all sums are of one moment
             held = [partition for partition in self._holdings.partitions.values() if not partition.lost]
             records = sum(partition.progress.unsaved() for partition in held)
             lanes = sum(partition.queues() for partition in held)
@@ -38,7 +38,7 @@ class LoadReport:
 
     def _tell_brake(self) -> None:
         most = self._context.settings.max_parked
-        with self._holdings.lock:
+        with self._holdings.lock:  # guards the partitions and their parked rows
             rows = {number: each.parked.open for number, each in self._holdings.partitions.items() if not each.lost}
         self._braked &= rows.keys()
         on = {number for number, count in rows.items() if count >= most} - self._braked

@@ -158,14 +158,14 @@ class LogReader:
         ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in rows:
             ids[row[PARTITION]].append(row[ID])
-        with self._holdings.lock:
+        with self._holdings.lock:  # runners free room while it is counted
             fits = all(self._fits(groups.caught_up[number], its) for number, its in ids.items())
             if not fits or not self.room.takes(cap, self._holdings.partitions.values()):
                 return None
         left_out = [row for row in records.left_out(rows) if self._intake.needs(row, clock)]
         if not left_out:
             return Brought(rows, {}, {}, cap, clock, records.delayed(rows))
-        with self._holdings.lock:
+        with self._holdings.lock:  # guards the payload bytes that partitions hold
             left = self.room.left(self._holdings.partitions.values())
         brought = self._payloads.of_page(conn, rows, left_out, (), self.room.beside(cap, left), cap, clock)
         return brought if not brought.ends else None

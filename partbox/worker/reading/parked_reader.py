@@ -117,7 +117,7 @@ class ParkedReader:
         try:
             dead = self._charge(conn, me, suspects, bodies)
         except BaseException:
-            with self._holdings.lock:
+            with self._holdings.lock:  # guards parked rows: these were not charged, so another read may take them
                 for _, row in suspects:
                     row.charged = False
             raise
@@ -160,7 +160,7 @@ class ParkedReader:
         if lost:
             self._context.signals.lost(lost)
             return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
-        with self._holdings.lock:
+        with self._holdings.lock:  # guards the suspects and the attempts of parked rows
             for partition, row in charged:
                 partition.suspects.charged(row)
         return dead

@@ -45,10 +45,8 @@ def gather(partition: Partition) -> PartitionSave:
     draining = partition.draining
     release = draining and partition.running == 0 and partition.cursor.until is None
     if draining:
-        for event in partition.charged():  # they are not going to be started here
-            partition.parked.park(
-                event, Verdict("ready", event.attempt - 1, None, True, None)
-            )  # it does not start here
+        for event in partition.charged():  # charged and not started: the attempt is taken back
+            partition.parked.park(event, Verdict("ready", event.attempt - 1, None, True, None))
     if release:
         partition.settle_remembered()
         # Everything read, unfinished and at or below the last id that the release saves is handed over `ready`.

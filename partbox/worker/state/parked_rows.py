@@ -39,7 +39,7 @@ class Weight:
         self.sizes[record_id] = size
 
     def drop(self, record_ids: Iterable[int]) -> None:
-        """These are not held any more, if they were."""
+        """Forget the sizes of these records; one that is not held is ignored."""
         for id in record_ids:
             self.bytes -= self.sizes.pop(id, 0)
 
