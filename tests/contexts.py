@@ -6,8 +6,8 @@ from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.settings import load
 from partbox.worker.context import Context
-from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.state.holdings import Holdings
+from partbox.worker.engine.engine import Engine
+from partbox.worker.runners.endpoint import Endpoint
 
 
 def context(
@@ -17,4 +17,4 @@ def context(
     loaded = load(**{"dsn": dsn} | settings)
     routes = (handlers or Handlers()).routes("default", loaded)
     endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
-    return Context(loaded, lambda: dsn, endpoints, Holdings(), concurrency=concurrency)
+    return Context(loaded, lambda: dsn, endpoints, Engine(), concurrency=concurrency)

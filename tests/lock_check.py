@@ -1,6 +1,6 @@
-"""Makes the lock of the holdings checked: whoever touches what it guards without holding it fails the test.
+"""Makes the lock of the engine checked: whoever touches what it guards without holding it fails the test.
 
-`Holdings`, `Partition`, `Lane` and what dispatcher and transactor share are as they are in production, but for this:
+`Engine`, `Partition`, `Lane` and what dispatcher and transactor share are as they are in production, but for this:
 their containers and fields ask who touches them. A field of `Partition` that is not named here is guarded; so is a new
 one. What may be read without the lock is named in `READ_FREELY`, with the reason why that is right.
 """
@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from partbox.db.delivery.cursors import Owned
-from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.delivering.settlement import Settlement
-from partbox.worker.state.charges import Charges
-from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.partition import Lane, Partition
-from partbox.worker.transactions.transactor import Transactor
+from partbox.protocol.rows import Owned
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.poison import Charges
+from partbox.worker.runners.dispatcher import Dispatcher
+from partbox.worker.runners.settlement import Settlement
+from partbox.worker.runners.transactor import Transactor
 
 READ_FREELY = {
     "phase",  # what is done in an earlier one is found so under the lock
@@ -102,7 +102,7 @@ def _wrapped(kind: type, value: Any, lock: HeldLock, what: str) -> Any:
 
 
 class _Written:
-    """A field of a partition that the holdings know, which is written with the lock held only."""
+    """A field of a partition that the engine know, which is written with the lock held only."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -148,7 +148,7 @@ class _LaneField:
 
 
 class _Partitions(GuardedDict):  # type: ignore[misc, valid-type]
-    """The partitions that the holdings know. With this the fields of one are guarded, not while it is made."""
+    """The partitions that the engine know. With this the fields of one are guarded, not while it is made."""
 
     def __setitem__(self, number: int, partition: Partition) -> None:
         super().__setitem__(number, partition)
@@ -175,13 +175,13 @@ def _install(patch: pytest.MonkeyPatch) -> None:
     queue = _LaneField("queue", Lane.queue, _lane_queue)
     patch.setattr(Lane, "queue", queue)
     for name in ("touch", "clean", "drop", "wake", "awake", "unload", "take_turns", "next_wakeup"):
-        patch.setattr(Holdings, name, _locked(getattr(Holdings, name), lambda self: self.lock, f"Holdings.{name}"))
+        patch.setattr(Engine, name, _locked(getattr(Engine, name), lambda self: self.lock, f"Engine.{name}"))
     for name in ("admit", "turns", "take_keyless"):
         patch.setattr(
             Charges, name, _locked(getattr(Charges, name), lambda self: getattr(self, "lock", None), f"Charges.{name}")
         )
     for kind, after in (
-        (Holdings, _holdings),
+        (Engine, _engine),
         (Dispatcher, _dispatcher),
         (Settlement, _settlement),
         (Transactor, _queues),
@@ -210,21 +210,21 @@ def _then(init: Callable[..., None], after: Callable[[Any], None]) -> Callable[.
     return made
 
 
-def _holdings(self: Any) -> None:
+def _engine(self: Any) -> None:
     self.lock = self.charges.lock = HeldLock()
-    self.partitions = _wrapped(_Partitions, {}, self.lock, "Holdings.partitions")
-    self.dirty = _wrapped(GuardedSet, (), self.lock, "Holdings.dirty")
+    self.partitions = _wrapped(_Partitions, {}, self.lock, "Engine.partitions")
+    self.dirty = _wrapped(GuardedSet, (), self.lock, "Engine.dirty")
 
 
 def _dispatcher(self: Any) -> None:
-    self._ready.fresh = _wrapped(GuardedDeque, (), self._lock, "ReadyLanes.fresh")
-    self._ready.due = _wrapped(GuardedDeque, (), self._lock, "ReadyLanes.due")
+    self._ready.fresh = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.fresh")
+    self._ready.due = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.due")
     for name in ("_running", "_joined", "_serial"):
         setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Dispatcher.{name}"))
 
 
 def _settlement(self: Any) -> None:
-    self.followers = _wrapped(GuardedDict, {}, self._holdings.lock, "Settlement.followers")
+    self.followers = _wrapped(GuardedDict, {}, self._engine.lock, "Settlement.followers")
 
 
 def _queues(self: Any) -> None:

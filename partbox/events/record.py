@@ -5,6 +5,9 @@ UUIDs are 16 bytes, times 8 bytes (big-endian microseconds since 2000-01-01 UTC)
 """
 
 import struct
+from collections.abc import Sequence
+from operator import itemgetter
+from sys import getsizeof
 from typing import Any, Final
 
 Row = tuple[Any, ...]
@@ -37,9 +40,37 @@ AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
 """(aggregate type, aggregate id): the key of its order."""
 
 
+_payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
+_NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
+SHORT = 600  # bytes of the names of an event, as most have them
+
 _signed = struct.Struct(">q").unpack
 
 
 def microseconds(time: bytes) -> int:
     """A time of a row as a number: microseconds since 2000-01-01 UTC."""
     return _signed(time)[0]  # type: ignore[no-any-return]
+
+
+def left_out(rows: Sequence[Row]) -> list[Row]:
+    """The rows of which something was left out because it is large: the payload, or a name."""
+    # A look without a line of Python for each, and the answer of most pages.
+    if None not in map(_payload, rows) and None not in map(_event_type, rows):
+        return []
+    return [row for row in rows if lacks_names(row) or (row[PAYLOAD] is None and row[PAYLOAD_BYTES] is None)]
+
+
+def lacks_names(row: Row) -> bool:
+    """True if a name of the row was left out because it is large: without it, nothing can be done with the record."""
+    return row[EVENT_TYPE] is None
+
+
+def delayed(rows: Sequence[Row]) -> bool:
+    """True if one of these rows has a time before which it does not run."""
+    return any(map(_available_at, rows))
+
+
+def size(row: Row) -> int:
+    """Bytes of the payload and headers of a row, and of names beyond what every event is reckoned with, in memory."""
+    data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
+    return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - SHORT)

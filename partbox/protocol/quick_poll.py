@@ -11,6 +11,8 @@ would, or more new records of a partition than it has room for, nothing moves, a
 A partition that does not take part, since it is behind, draining or just claimed, keeps the page that it has.
 """
 
+from collections.abc import Collection
+
 from partbox.protocol import cursor
 from partbox.protocol.horizon import Page
 
@@ -31,3 +33,8 @@ def counts(records: int, floor: int, drawn: int) -> bool:
     more.
     """
     return records <= cursor.CAP and drawn - floor <= cursor.STRETCH
+
+
+def bits(partitions: Collection[int]) -> str:
+    """A set of partitions as a quick poll takes it."""
+    return "".join("1" if number in partitions else "0" for number in range(256))

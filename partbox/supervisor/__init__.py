@@ -16,7 +16,7 @@ read `Supervisor.vitals`, which never waits. The list of processes alone has a l
 
 **The life of a worker process.**
 
-1. *Spawned* (`worker_handle`, `parcel`) with a job, a slot of shared memory (`worker.owning.slot`) and deaf to Ctrl-C.
+1. *Spawned* (`worker_handle`, `parcel`) with a job, a slot of shared memory (`worker.slot`) and deaf to Ctrl-C.
    It begins with partbox's own `sys.path` and takes the application's together with the job; then it loads the
    handlers (`child`).
 2. *Registered.* Once it ticks, the membership inserts its row and writes the identity into its slot. From then on it

@@ -26,8 +26,8 @@ from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT
 from partbox.supervisor.parcel import Parcel
-from partbox.worker.delivering.dead_letters import both
-from partbox.worker.owning.slot import DEADLINE, STOPPING, Slot
+from partbox.worker.runners.dead_letters import both
+from partbox.worker.slot import DEADLINE, STOPPING, Slot
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")

@@ -26,7 +26,7 @@ from partbox.protocol.lease import IDLE
 from partbox.settings import Settings
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.purging import Purging
-from partbox.worker.owning.slot import Slot
+from partbox.worker.slot import Slot
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")

@@ -38,7 +38,7 @@ from partbox.supervisor.parcel import VERSION
 from partbox.supervisor.peer_monitor import PeerMonitor
 from partbox.supervisor.planner import Planner
 from partbox.text.wording import counted
-from partbox.worker.owning.slot import PLANS, STOPPING, Slot
+from partbox.worker.slot import PLANS, STOPPING, Slot
 
 
 @dataclass(slots=True, eq=False)

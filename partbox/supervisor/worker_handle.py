@@ -15,7 +15,7 @@ from partbox.supervisor.child import Job, main
 from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.parcel import Packing, Spawned
 from partbox.supervisor.signals import uninterrupted
-from partbox.worker.owning.slot import (
+from partbox.worker.slot import (
     OWNED,
     POLL_TICK,
     READ_AT,

@@ -20,7 +20,7 @@ from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.restart_backoff import CRASH_LOOP, RECENT, RestartBackoff
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.text.wording import counted, ending
-from partbox.worker.owning.slot import shared
+from partbox.worker.slot import shared
 
 log = logging.getLogger("partbox.supervisor")
 

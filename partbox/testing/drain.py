@@ -24,8 +24,8 @@ from partbox.testing import statements
 from partbox.testing.outcomes import Drained, OutcomeNotes, Settled
 from partbox.testing.sessions import NAME, Sessions
 from partbox.testing.stepping import Await, Stepped
-from partbox.worker.owning.slot import STOPPING, Slot
 from partbox.worker.session import Session
+from partbox.worker.slot import STOPPING, Slot
 
 LEASE = 3_600.0  # seconds: who debugs a handler takes his time
 MOST = 10_000
@@ -212,7 +212,7 @@ class Drain:
         return ended and len(self._notes.outcomes) > before
 
     def _save(self) -> bool:
-        if not self._worker.holdings.dirty:
+        if not self._worker.engine.dirty:
             return False
         self._poller.saver.save(self._session.saving, self._me)
         return True
@@ -221,7 +221,7 @@ class Drain:
         self._slot[STOPPING] = 1.0
         self._poller.ownership.drain_all()
         self._save()
-        while self._worker.holdings.partitions:  # a page that was cut is read to its end
+        while self._worker.engine.partitions:  # a page that was cut is read to its end
             self._poller.look(self._session)
             self._save()
 

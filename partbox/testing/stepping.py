@@ -15,13 +15,13 @@ from partbox.events import DeliveredEvent
 from partbox.observe import Observers
 from partbox.outbox import Outbox
 from partbox.testing.outcomes import Drained, OutcomeNotes
-from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.delivering.endpoint import Endpoint, Kind
-from partbox.worker.delivering.event_loop import EventLoop
-from partbox.worker.delivering.lane_runner import Walk
-from partbox.worker.delivering.reports import Reports
-from partbox.worker.delivering.tally import Tally
-from partbox.worker.state.partition import Lane, LetterLane
+from partbox.worker.engine.partition import DeadLetterLane, Lane
+from partbox.worker.reports.delivery_counts import Tally
+from partbox.worker.reports.outcomes import Reports
+from partbox.worker.runners.dispatcher import Dispatcher
+from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.lane_runner import Walk
 from partbox.worker.worker import Worker
 
 Await = Callable[[Coroutine[Any, Any, None]], None]
@@ -104,7 +104,7 @@ class Stepper(Dispatcher):
 
     def _may_run(self, lane: Lane) -> bool:
         """Unless what it has at its head ran before. What blocks nothing does not stand in the way of others then."""
-        if isinstance(lane, LetterLane):
+        if isinstance(lane, DeadLetterLane):
             return True
         while lane.queue and lane.queue[0].id in self._ran:
             if lane.queue[0].parked is None or lane.queue[0].parked.blocks:

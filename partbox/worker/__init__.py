@@ -1,35 +1,35 @@
 """Delivers the events of the partitions that one process owns.
 
-**One event, from the log to its saved cursor.** The poller asks for what is new (`reading.log_reader`), and the
-intake puts each record into the lane of its aggregate (`reading.intake`, `state.partition`): lanes are what keeps the
+**One event, from the log to its saved cursor.** The poller asks for what is new (`poller.log_poll`), and the
+intake puts each record into the lane of its aggregate (`poller.intake`, `engine.partition`): lanes are what keeps the
 order; a lone runner is given those of a partition in one line. A lane with something to do stands in the dispatcher's
-queue until a runner takes it (`delivering.dispatcher`). The runner walks the lane, event by event
-(`delivering.lane_runner`): it looks up the endpoint, and calls the handler. What became of the event is settled in one
-place, whatever the kind of its handler (`delivering.settlement`), and noted in its partition (`state.partition`). What
+queue until a runner takes it (`runners.dispatcher`). The runner walks the lane, event by event
+(`runners.lane_runner`): it looks up the endpoint, and calls the handler. What became of the event is settled in one
+place, whatever the kind of its handler (`runners.settlement`), and noted in its partition (`engine.partition`). What
 is done moves the cursor that may be saved (`protocol.progress`); what is not done becomes a parked row
-(`state.parked_rows`). The saver sends both in one statement (`saving.saver`), which writes nothing if the partition is
-not ours any more (`owning.ownership`). No step comes back to an earlier one but by a parked row, whose record is
-fetched when its time has come (`reading.parked_reader`), and goes into its lane like a new one.
+(`engine.parked_rows`). The saver sends both in one statement (`saver.saver`), which writes nothing if the partition is
+not ours any more (`ownership.ownership`). No step comes back to an earlier one but by a parked row, whose record is
+fetched when its time has come (`poller.parked_fetch`), and goes into its lane like a new one.
 
 **Threads.** The *poller* has all connections but one, and reads, claims and fetches; on a backlog it has one thread
-more for a moment, which waits for the next page while the poller hands over the last (`reading.full_reader`). The
+more for a moment, which waits for the next page while the poller hands over the last (`poller.full_poll`). The
 *saver* borrows one of them, and saves. The *listener* makes the other one, anew when it is lost; on it the poller hears
-who publishes while it waits (`waking`, `state.alarm`). *Runners* run sync handlers; there are as many as
+who publishes while it waits (`waking`, `poller.wakeup`). *Runners* run sync handlers; there are as many as
 `concurrency` says, made when they are needed. An *event loop* in a thread of its own runs async handlers and lists for
 them, and one more thread, the *transactor*, the transactional handlers, with a connection that it borrows too
 (`transactions`). `worker` makes all parts, gives them what they share (`context`), and says who listens to whom.
 
-**The lock.** `state.holdings.Holdings.lock` guards all that is in memory: partitions, lanes, parked rows, the
+**The lock.** `engine.engine.Engine.lock` guards all that is in memory: partitions, lanes, parked rows, the
 dispatcher's queues. It is held for moments, never while a handler runs or a statement is on its way. "Lock held" in a
 docstring means this one.
 
 **Without the lock** are read: by the runner of a lane the head of its queue, from which it takes events while others
-may take from the other end (`state.partition.Lane.take_rest`); a partition's `phase`, `stopping` and `life`, which tell
-the runner to stop, or that the partition was read anew, and are looked at again under the lock where it matters; a
-partition's `cursor`, which is the poller's own; and the page of memory that is shared with the supervisor
-(`owning.slot`), each place of which one side writes.
+may take from the other end (`engine.partition.Lane.take_rest`); a partition's `phase`, `stopping` and `life`, which
+tell the runner to stop, or that the partition was read anew, and are looked at again under the lock where it matters;
+a partition's `cursor`, which is the poller's own; and the page of memory that is shared with the supervisor (`slot`),
+each place of which one side writes.
 
 **A lost connection** makes a new life: all connections are closed, all that was read is forgotten, and reading begins
 anew from the saved cursors. What was done and not saved, or runs, is remembered by id and event id, and is not
-started again when it is read again (`state.resumption`).
+started again when it is read again (`engine.reconnect`).
 """

@@ -12,11 +12,12 @@ from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
 from partbox.text.printing import first_few
 from partbox.text.wording import counted
-from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.owning.slot import Slot
-from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.key import Key
-from partbox.worker.state.partition import Lane, Partition
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.key import Key
+from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.poller.wakeup import Wakeup
+from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.slot import Slot
 
 
 def _unheard(*_: object) -> None:
@@ -60,13 +61,17 @@ class Context:
     settings: Settings
     dsn: Callable[[], str]
     routes: Routes[Endpoint]
-    holdings: Holdings
+    engine: Engine
     subscription: str = "default"
     concurrency: int = 1
     slot: Slot = field(default_factory=Slot.local)
     observers: Observers = field(default_factory=Observers)
     dead_letter: Callable[..., Any] | None = None
     signals: Signals = field(default_factory=Signals)
+    wakeup: Wakeup = field(default_factory=Wakeup)
+
+    def __post_init__(self) -> None:
+        self.engine.wakes.look, self.engine.wakes.call = self.wakeup.set, self.wakeup.call
 
     @property
     def schema(self) -> str:

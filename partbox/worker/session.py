@@ -15,7 +15,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
 from partbox.worker.context import Context
 from partbox.worker.forks import leave
-from partbox.worker.owning.slot import POLL_TICK
+from partbox.worker.slot import POLL_TICK
 
 log = logging.getLogger("partbox.worker")
 
@@ -75,7 +75,7 @@ class SessionFactory:
     def _connect(self, role: str, *, lent: bool = False, prepared: bool = False) -> WatchedConnection:
         self._context.slot[POLL_TICK] = boottime()  # for as long as a connection may take
         dsn, settings = self._context.dsn(), self._context.settings
-        if self._context.holdings.forked:
+        if self._context.engine.forked:
             leave(None)
         lease, pooler, name = settings.lease, settings.pooler, f"partbox {role}"
         return connect(dsn, lease=lease, pooler=pooler, name=name, lent=lent, prepared=prepared, limit=self._limit)

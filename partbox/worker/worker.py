@@ -14,32 +14,33 @@ from partbox.protocol.lease import idle_limit
 from partbox.settings import Settings
 from partbox.text.wording import counted
 from partbox.worker.context import Context
-from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.delivering.endpoint import Endpoint, Kind
-from partbox.worker.delivering.lane_runner import LaneRunner
-from partbox.worker.delivering.reports import Reports
-from partbox.worker.delivering.settlement import Settlement
-from partbox.worker.delivering.timeouts import Timeouts
-from partbox.worker.delivering.unroutable import Unroutable
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.transaction_queue import Waiting
 from partbox.worker.forks import tell_forked
-from partbox.worker.owning.ownership import Ownership
-from partbox.worker.owning.slot import IDLE_LIMIT, STOPPING, TIMEOUT, Slot
-from partbox.worker.process_notes import LongRuns, SinkNotes, TrafficObserver
-from partbox.worker.reading.intake import Intake
-from partbox.worker.reading.load import LoadReport
-from partbox.worker.reading.log_reader import LogReader
-from partbox.worker.reading.parked_reader import ParkedReader
-from partbox.worker.reading.payloads import Payloads
-from partbox.worker.reading.poller import Poller
-from partbox.worker.saving.saver import Saver
+from partbox.worker.ownership.ownership import Ownership
+from partbox.worker.poller.intake import Intake
+from partbox.worker.poller.log_poll import LogReader
+from partbox.worker.poller.pacing import Pacer
+from partbox.worker.poller.parked_fetch import ParkedReader
+from partbox.worker.poller.payload_fetch import Payloads
+from partbox.worker.poller.poller import Poller
+from partbox.worker.reports.load import LoadReport
+from partbox.worker.reports.outcomes import Reports
+from partbox.worker.reports.sink_traffic import SinkNotes, TrafficObserver
+from partbox.worker.reports.slow_handlers import LongRuns
+from partbox.worker.reports.unroutable import Unroutable
+from partbox.worker.runners.blame import Blame
+from partbox.worker.runners.dispatcher import Dispatcher
+from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.runners.lane_runner import LaneRunner
+from partbox.worker.runners.settlement import Settlement
+from partbox.worker.runners.timeouts import Timeouts
+from partbox.worker.runners.transaction import Surroundings
+from partbox.worker.runners.transactor import Transactor
+from partbox.worker.saver.saver import Saver
 from partbox.worker.session import SessionFactory
-from partbox.worker.state.holdings import Holdings
-from partbox.worker.state.partition import Partition
-from partbox.worker.transactions.blame import Blame
-from partbox.worker.transactions.transaction import Surroundings
-from partbox.worker.transactions.transactor import Transactor
-from partbox.worker.transactions.waiting import Waiting
-from partbox.worker.waking.pace import Pacer
+from partbox.worker.slot import IDLE_LIMIT, STOPPING, TIMEOUT, Slot
 
 log = logging.getLogger("partbox.worker")
 
@@ -66,16 +67,16 @@ class Worker:
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
-        self.holdings = Holdings(concurrency)
+        self.engine = Engine(concurrency)
         self._context = Context(
-            settings, dsn, routes, self.holdings, subscription, concurrency, slot, observers, handlers.dead_letter
+            settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
         )
         names = dict.fromkeys(each.handler.name for each in routes.registered())
         self._about = Started(subscription, tuple(names), concurrency)
-        self._settlement = Settlement(self.holdings, Reports(observers, routes))
-        self._runner = LaneRunner(self.holdings, routes, slot, self._settlement)
+        self._settlement = Settlement(self.engine, Reports(observers, routes))
+        self._runner = LaneRunner(self.engine, routes, slot, self._settlement)
         self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement)
-        self.timeouts = Timeouts(self.holdings, routes, self._settlement, self.dispatcher, isolates=isolates)
+        self.timeouts = Timeouts(self.engine, routes, self._settlement, self.dispatcher, isolates=isolates)
         self._sessions = SessionFactory(self._context)
         self.poller = self._poller(codecs, traffic)
         self._listen()
@@ -180,8 +181,8 @@ class Worker:
         self.failure = error
 
     def _owned(self) -> set[Partition]:
-        with self.holdings.lock:
-            return {partition for partition in self.holdings.partitions.values() if not partition.lost}
+        with self.engine.lock:
+            return {partition for partition in self.engine.partitions.values() if not partition.lost}
 
 
 def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:

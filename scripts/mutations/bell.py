@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 RULES = "partbox/protocol/bell.py"
 MODEL = "tests/protocol/test_bell.py"
 RINGS = "tests/publish/integrations/test_rings.py"
-WAKING = "tests/worker/waking/test_waking.py"
+WAKING = "tests/worker/poller/test_waking.py"
 HEARD = f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap"
 ASLEEP = f"{MODEL}::test_nothing_waits_longer_than_a_nap_whatever_is_swallowed"
 
@@ -29,7 +29,7 @@ MUTATIONS = (
     Mutation(
         "settled-whatever-is-open",
         "The floor of the page tells that an id is drawn and not committed; the reader does not say so.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/poller/log_poll.py",
         "self._horizon.shared.floor == look.fence.drawn",
         "True",
         (f"{WAKING}::test_a_reader_says_that_an_id_is_drawn_and_not_committed",),
@@ -101,11 +101,11 @@ MUTATIONS = (
     Mutation(
         "a-tick-as-late-as-the-last-one-said",
         "A calm process that parks an event without aggregate looks for it after the rest of two seconds.",
-        "partbox/worker/reading/poller.py",
+        "partbox/worker/poller/poller.py",
         "        self._tick_at = min(self._tick_at, self._ticked_at + most)",
         "        self._tick_at = min(self._tick_at, self._tick_at)",
         (
-            "tests/worker/waking/test_long_naps.py::"
+            "tests/worker/poller/test_long_naps.py::"
             "test_what_blocks_nothing_runs_when_it_is_due_also_if_it_was_parked_after_a_tick_of_a_calm_process",
         ),
     ),
@@ -140,7 +140,7 @@ MUTATIONS = (
     Mutation(
         "asleep-though-deaf",
         "LISTEN behind a pooler, or in another database, succeeds, and nothing is ever heard.",
-        "partbox/worker/waking/listener.py",
+        "partbox/worker/poller/listener.py",
         "        self._proof = self._word = uuid4().hex\n",
         "        self._proof = self._word = uuid4().hex\n        self.hears = True\n",
         (f"{WAKING}::test_who_listens_elsewhere_hears_nothing_and_does_not_sleep",),
@@ -148,24 +148,24 @@ MUTATIONS = (
     Mutation(
         "deaf-while-no-session-can-be-had",
         "What a listener does not read fills the server's queue of notifications, and then nobody can publish.",
-        "partbox/worker/reading/poller.py",
+        "partbox/worker/poller/poller.py",
         "            self.pace.listener.hear()\n            self._ended.wait(self._reconnect_in)\n",
         "            self._ended.wait(self._reconnect_in)\n",
-        ("tests/worker/waking/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+        ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
     ),
     Mutation(
         "deaf-while-statements-fail",
         "The same where the connection lives on.",
-        "partbox/worker/reading/poller.py",
+        "partbox/worker/poller/poller.py",
         "            self.pace.listener.hear()\n            self._ended.wait(RETRY)\n",
         "            self._ended.wait(RETRY)\n",
-        ("tests/worker/waking/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
+        ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
     ),
     Mutation(
         "asleep-on-a-lost-connection",
         "Nobody can wake who does not listen.",
-        "partbox/worker/waking/listener.py",
-        "        self.hears, self._word = False, None\n        self._holdings.call()\n",
+        "partbox/worker/poller/listener.py",
+        "        self.hears, self._word = False, None\n        self._wakeup.call()\n",
         "        self._word = None\n",
         (f"{WAKING}::test_a_lost_connection_wakes_and_another_is_made",),
     ),
@@ -214,15 +214,15 @@ MUTATIONS = (
     Mutation(
         "asleep-though-nobody-may-ring",
         "An event waits for the rest of each nap, while a queue is full.",
-        "partbox/worker/waking/pace.py",
+        "partbox/worker/poller/pacing.py",
         "        self._crowded_until = now + CROWDED\n",
         "        self._crowded_until = 0.0\n",
-        ("tests/worker/waking/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_arms_again",),
+        ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_arms_again",),
     ),
     Mutation(
         "asleep-with-a-backlog",
         "What was not read for want of room is unread, whatever the log does.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/poller/log_poll.py",
         "if not groups.behind:\n            settled",
         "if True:\n            settled",
         (f"{WAKING}::test_a_reader_with_a_backlog_says_nothing_to_sleep_on",),

@@ -4,7 +4,7 @@ from mutations.mutation import Mutation
 
 DEADLINE = "partbox/db/deadline.py"
 CURSORS = "sql/queries/cursors.sql"
-HANGING = "tests/worker/saving/test_hanging_connections.py"
+HANGING = "tests/worker/saver/test_hanging_connections.py"
 UNKNOWN = "tests/publish/integrations/test_unknown_ends.py"
 INSTANCES = "sql/queries/instances.sql"
 MARKS = "tests/cluster/test_marks.py"

@@ -5,10 +5,10 @@ from mutations.mutation import Mutation
 RECORDS = "sql/queries/records.sql"
 HORIZON = "partbox/protocol/horizon.py"
 CURSOR = "partbox/protocol/cursor.py"
-FENCES = "tests/worker/reading/test_fences.py"
-LATE_RECORDS = "tests/worker/reading/test_late_records.py"
-LOG_POLLS = "tests/worker/reading/test_log_polls.py"
-LOST_TAIL = "tests/worker/reading/test_lost_tail.py"
+FENCES = "tests/worker/poller/test_fences.py"
+LATE_RECORDS = "tests/worker/poller/test_late_records.py"
+LOG_POLLS = "tests/worker/poller/test_log_polls.py"
+LOST_TAIL = "tests/worker/poller/test_lost_tail.py"
 RULES = "tests/protocol/test_horizon.py"
 
 MUTATIONS = (
@@ -124,7 +124,7 @@ MUTATIONS = (
         "self.base, self.until, self.after, self.full = page, None, None, True",
         "self.base, self.until, self.after, self.full = Page(page.snapshot, page.floor), None, None, True",
         (
-            "tests/worker/reading/test_open_transactions.py::test_after_a_restart_new_records_are_read",
+            "tests/worker/poller/test_open_transactions.py::test_after_a_restart_new_records_are_read",
             "tests/protocol/test_cursor.py::test_after_the_pieces_only_transactions_that_have_ended_count",
         ),
     ),
@@ -163,7 +163,7 @@ MUTATIONS = (
     Mutation(
         "idle-beside-a-full-page",
         "What a full page has left out waits for the next publish.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/poller/log_poll.py",
         "if lockstep and not more and self._horizon.still(",
         "if lockstep and self._horizon.still(",
         (f"{LOG_POLLS}::test_a_full_page_is_not_taken_for_the_end",),
@@ -196,7 +196,7 @@ MUTATIONS = (
     Mutation(
         "memory-kept-over-a-lost-connection",
         "A server that lost a tail gives ids and xids out again: what was read is of another life.",
-        "partbox/worker/owning/ownership.py",
+        "partbox/worker/ownership/ownership.py",
         "                partition.begin(row, now)\n",
         "",
         (
@@ -207,7 +207,7 @@ MUTATIONS = (
     Mutation(
         "fences-kept-over-a-lost-connection",
         "A server that lost a tail gives ids out again: a fence of before says too much of who draws an xid after it.",
-        "partbox/worker/reading/poller.py",
+        "partbox/worker/poller/poller.py",
         "        self.reader.forget()\n",
         "",
         (f"{LOST_TAIL}::test_a_fence_of_a_lost_tail_bounds_nothing_after_it",),
@@ -215,7 +215,7 @@ MUTATIONS = (
     Mutation(
         "what-is-done-forgotten-with-the-connection",
         "What is done and not saved would run again after every lost connection.",
-        "partbox/worker/state/resumption.py",
+        "partbox/worker/engine/reconnect.py",
         "self.remembered.update(progress.done(), parked.deleting.items())",
         "self.remembered.clear()",
         (f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),

@@ -2,14 +2,14 @@
 
 from mutations.mutation import Mutation
 
-HANDING = "tests/worker/owning/test_handing_over.py"
+HANDING = "tests/worker/ownership/test_handing_over.py"
 ANNOUNCED = "tests/supervisor/test_plans_are_announced.py"
 
 MUTATIONS = (
     Mutation(
         "waiting-for-nobody",
         "What another process releases would be claimed only at the next of four ticks a second.",
-        "partbox/worker/owning/ownership.py",
+        "partbox/worker/ownership/ownership.py",
         "awaits = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())",
         "awaits = False",
         (f"{HANDING}::test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released",),
@@ -27,8 +27,8 @@ MUTATIONS = (
     Mutation(
         "a-plan-that-is-news-for-ever",
         "A process without an identity would tick at each of its looks.",
-        "partbox/worker/owning/ownership.py",
-        "        self._plans, self._holdings.changed = self._slot[PLANS], False\n        if self.me is None:\n",
+        "partbox/worker/ownership/ownership.py",
+        "        self._plans, self._wakeup.changed = self._slot[PLANS], False\n        if self.me is None:\n",
         "        if self.me is None:\n",
         (f"{HANDING}::test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody",),
     ),
@@ -69,9 +69,9 @@ MUTATIONS = (
     Mutation(
         "a-release-that-rests",
         "A partition that is dirty when it begins to drain would be released only after the rest from the save before.",
-        "partbox/worker/state/holdings.py",
-        "        if partition.draining and not partition.running:\n            self.hurried.set()\n",
-        "            if partition.draining and not partition.running:\n                self.hurried.set()\n",
+        "partbox/worker/engine/engine.py",
+        "        if partition.draining and not partition.running:\n            self.wakes.release()\n",
+        "            if partition.draining and not partition.running:\n                self.wakes.release()\n",
         (f"{HANDING}::test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released",),
     ),
 )

@@ -9,7 +9,7 @@ MUTATIONS = (
     Mutation(
         "judged unguarded",
         "what a handler returned or raised may answer any question with an error: a thread of the worker ended of it",
-        "partbox/worker/delivering/endpoint.py",
+        "partbox/worker/runners/endpoint.py",
         "except BaseException as wrong:  # an object of the application's own whose very questions fail",
         "except ZeroDivisionError as wrong:",
         (f"{OBJECTS}::test_an_error_that_cannot_be_looked_at_is_an_error_like_any_other",),
@@ -25,7 +25,7 @@ MUTATIONS = (
     Mutation(
         "a list of outcomes is believed",
         "a list of the application's own may not let itself be read: the runner ended of it",
-        "partbox/worker/delivering/batches.py",
+        "partbox/worker/runners/batches.py",
         "except BaseException as wrong:",
         "except ZeroDivisionError as wrong:",
         (f"{OBJECTS}::test_a_list_of_outcomes_may_be_anything",),

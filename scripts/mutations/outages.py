@@ -2,9 +2,9 @@
 
 from mutations.mutation import Mutation
 
-BOTH = "tests/worker/delivering/test_bugs_and_outages.py"
+BOTH = "tests/worker/runners/test_bugs_and_outages.py"
 CIRCUIT = "tests/protocol/test_circuit.py"
-ENDPOINT = "partbox/worker/delivering/endpoint.py"
+ENDPOINT = "partbox/worker/runners/endpoint.py"
 
 MUTATIONS = (
     Mutation(

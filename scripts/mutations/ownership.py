@@ -6,10 +6,10 @@ SAVE = "sql/functions/save.sql"
 CLAIM = "sql/functions/claim.sql"
 BURY = "sql/functions/bury.sql"
 DRAINING = "tests/db/delivery/test_bury_draining.py"
-UNCHARGED = "tests/worker/delivering/test_shutdowns_uncharged.py"
+UNCHARGED = "tests/worker/runners/test_shutdowns_uncharged.py"
 SAVES = "tests/db/delivery/test_saves.py"
-OWNED = "partbox/worker/owning/ownership.py"
-TICKS = "tests/worker/reading/test_quick_ticks.py"
+OWNED = "partbox/worker/ownership/ownership.py"
+TICKS = "tests/worker/poller/test_quick_ticks.py"
 LEASE = "partbox/protocol/lease.py"
 LEASES = "tests/protocol/test_lease.py"
 IDLE = (
@@ -38,7 +38,7 @@ MUTATIONS = (
     Mutation(
         "idle-process-goes-on",
         "It would work off what it has in memory, none of which can be saved, and its partitions stand meanwhile.",
-        "partbox/worker/owning/slot.py",
+        "partbox/worker/slot.py",
         "if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:\n",
         "if False:\n",
         (IDLE,),
@@ -57,15 +57,15 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n      from mine",
         "set epoch = p.epoch\n      from mine",
-        ("tests/worker/saving/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
+        ("tests/worker/saver/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
     ),
     Mutation(
         "late-claim-not-found",
         "A claim whose answer was lost and that arrives later leaves a partition that its owner does not know of.",
-        "partbox/worker/owning/ownership.py",
+        "partbox/worker/ownership/ownership.py",
         "        if unknown:  # unless",
         "        if False:  # unless",
-        ("tests/worker/saving/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
+        ("tests/worker/saver/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
     ),
     Mutation(
         "tick-without-the-version",
@@ -132,7 +132,7 @@ MUTATIONS = (
         SAVE,
         "             order by p.partition\n               for no key update) held",
         "             order by p.partition) held",
-        ("tests/worker/saving/test_saver.py::test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written",),
+        ("tests/worker/saver/test_saver.py::test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written",),
     ),
     Mutation(
         "save-of-what-is-left",
@@ -249,7 +249,7 @@ MUTATIONS = (
     Mutation(
         "a-drain-only-its-supervisor-tells",
         "Processes whose supervisor died would be accused of what they left while they drained.",
-        "partbox/worker/reading/poller.py",
+        "partbox/worker/poller/poller.py",
         "            self.ownership.leave(conn)\n",
         "",
         (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end",),
@@ -297,10 +297,10 @@ MUTATIONS = (
     Mutation(
         "trust-by-one-clock",
         "A paused virtual machine may stop the clock since boot: the wall clock must end trust too.",
-        "partbox/worker/owning/slot.py",
+        "partbox/worker/slot.py",
         "return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()",
         "return self[DEADLINE] > boottime()",
-        ("tests/worker/owning/test_release.py::test_trust_ends_by_either_clock",),
+        ("tests/worker/ownership/test_release.py::test_trust_ends_by_either_clock",),
     ),
     Mutation(
         "trust-to-the-last-moment",
@@ -321,9 +321,9 @@ MUTATIONS = (
     Mutation(
         "starting-after-the-lease",
         "An owner that froze and thaws would start handlers for what is others' by now.",
-        "partbox/worker/delivering/lane_runner.py",
-        "if self._slot.version != self._holdings.version or not self._slot.trusted():",
-        "if self._slot.version != self._holdings.version:",
-        ("tests/worker/owning/test_release.py::test_no_handler_starts_without_trust",),
+        "partbox/worker/runners/lane_runner.py",
+        "if self._slot.version != self._engine.version or not self._slot.trusted():",
+        "if self._slot.version != self._engine.version:",
+        ("tests/worker/ownership/test_release.py::test_no_handler_starts_without_trust",),
     ),
 )

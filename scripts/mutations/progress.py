@@ -6,7 +6,7 @@ PROGRESS = "partbox/protocol/progress.py"
 RULES = "tests/protocol/test_progress.py"
 PARKS = "tests/db/delivery/test_saved_parks.py"
 RAN = (
-    "tests/worker/saving/test_reconnect.py"
+    "tests/worker/saver/test_reconnect.py"
     "::test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_partition_is_let_go_at_once"
 )
 
@@ -19,7 +19,7 @@ MUTATIONS = (
         "            pass\n",
         (
             f"{RULES}::test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved",
-            "tests/worker/state/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
+            "tests/worker/engine/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
         ),
     ),
     Mutation(
@@ -36,7 +36,7 @@ MUTATIONS = (
         PROGRESS,
         "                return late.before, late.read_before\n",
         "                return self.page, self.read_new\n",
-        ("tests/worker/reading/test_late_records.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
+        ("tests/worker/poller/test_late_records.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
     ),
     Mutation(
         "only-the-last-page-s-late-records",
@@ -57,34 +57,34 @@ MUTATIONS = (
     Mutation(
         "release-without-handing-over",
         "A release passes everything up to the highest finished id: what is unfinished below it must be parked.",
-        "partbox/worker/saving/partition_save.py",
+        "partbox/worker/engine/save.py",
         "                partition.parked.park(waiting[id], READY)\n",
         "                pass\n",
-        ("tests/worker/owning/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
+        ("tests/worker/ownership/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
     ),
     Mutation(
         "release-before-the-drain",
         "The next owner would run an aggregate beside a handler that still runs here.",
-        "partbox/worker/saving/partition_save.py",
+        "partbox/worker/engine/save.py",
         "draining and partition.running == 0 and partition.cursor.until is None",
         "draining and partition.cursor.until is None",
-        ("tests/worker/owning/test_release.py::test_nothing_is_released_while_a_handler_runs",),
+        ("tests/worker/ownership/test_release.py::test_nothing_is_released_while_a_handler_runs",),
     ),
     Mutation(
         "release-before-what-was-done-is-found-again",
         "A release after a lost connection saves the old cursor: the next owner repeats what was done.",
-        "partbox/worker/owning/ownership.py",
+        "partbox/worker/ownership/ownership.py",
         "not partition.draining and partition.may_drain(now)",
         "not partition.draining",
         (
-            "tests/worker/owning/test_release.py"
+            "tests/worker/ownership/test_release.py"
             "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",
         ),
     ),
     Mutation(
         "release-before-what-ran-is-found-again",
         "What ran when the connection was lost is done by and by: with nothing read again there is nothing to save.",
-        "partbox/worker/state/resumption.py",
+        "partbox/worker/engine/reconnect.py",
         "if self._reset_at is None or now > self._reset_at + SETTLE:\n            return True\n",
         "if not self.remembered or self._reset_at is None or now > self._reset_at + SETTLE:\n            return True\n",
         (RAN,),
@@ -92,74 +92,72 @@ MUTATIONS = (
     Mutation(
         "release-before-what-is-due-is-found-again",
         "The same of a parked record without an aggregate, which is found by its due time only.",
-        "partbox/worker/state/resumption.py",
+        "partbox/worker/engine/reconnect.py",
         "if self._parked_ids and not parked.due_read:",
         "if False:",
         (
-            "tests/worker/owning/test_release.py"
+            "tests/worker/ownership/test_release.py"
             "::test_what_ran_and_is_found_by_its_due_time_only_is_found_again_before_the_partition_is_let_go",
         ),
     ),
     Mutation(
         "what-was-done-is-suspect-again",
         "After a death what was done before a lost connection would be parked, and handed over to be repeated.",
-        "partbox/worker/reading/intake.py",
+        "partbox/worker/poller/intake.py",
         "elif event.identity in remembered:",
         "elif False:",
         (
-            "tests/worker/owning/test_release.py"
+            "tests/worker/ownership/test_release.py"
             "::test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_again",
         ),
     ),
     Mutation(
         "release-inside-a-cut-page",
         "The rest of a cut page lies below the cursor that a release saves.",
-        "partbox/worker/saving/partition_save.py",
+        "partbox/worker/engine/save.py",
         "draining and partition.running == 0 and partition.cursor.until is None",
         "draining and partition.running == 0",
-        ("tests/worker/owning/test_release.py::test_nothing_is_released_inside_a_cut_page",),
+        ("tests/worker/ownership/test_release.py::test_nothing_is_released_inside_a_cut_page",),
     ),
     Mutation(
         "end-of-a-cut-page-unsaved",
         "What was done before the last piece came stays unsaved until something else happens in its partition.",
-        "partbox/worker/reading/intake.py",
+        "partbox/worker/poller/intake.py",
         "partition.draining or (reading.last and partition.progress.count_finished())",
         "partition.draining",
         (
-            "tests/worker/reading/test_open_transactions.py"
+            "tests/worker/poller/test_open_transactions.py"
             "::test_a_late_record_that_is_done_before_its_cut_page_is_through_is_saved_when_it_is",
         ),
     ),
     Mutation(
         "parks-ahead-forgotten",
         "What is parked above the saved cursor is read again: without its row it runs twice.",
-        "partbox/worker/owning/ownership.py",
+        "partbox/worker/ownership/ownership.py",
         "ahead = parked.ahead(*where) if new else []",
         "ahead: list[tuple[int, int]] = []",
         (
-            "tests/worker/delivering/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
-            "tests/worker/owning/test_release.py::test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again",
+            "tests/worker/runners/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
+            "tests/worker/ownership/test_release.py::test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again",
         ),
     ),
     Mutation(
         "remembered-for-ever",
         "What was saved though the answer was lost would be kept after each lost connection, and cost a lock an event.",
-        "partbox/worker/state/resumption.py",
+        "partbox/worker/engine/reconnect.py",
         "        self._unsure = set(self.remembered)\n",
         "",
         (
-            "tests/worker/reading/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",
+            "tests/worker/poller/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",
         ),
     ),
     Mutation(
         "forgotten-before-it-is-read-again",
         "What was done and not saved comes again: forgotten too early it runs twice.",
-        "partbox/worker/state/resumption.py",
+        "partbox/worker/engine/reconnect.py",
         "if pair[0] <= passed and pair[0] not in still_parked}",
         "if pair[0] not in still_parked}",
-        (
-            "tests/worker/reading/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",
-        ),
+        ("tests/worker/poller/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",),
     ),
     Mutation(
         "parking-again-resets",
@@ -180,26 +178,26 @@ MUTATIONS = (
     Mutation(
         "backlog-not-awaited",
         "Saves make room for a backlog: while each waits for more progress than there is room for, nothing is read.",
-        "partbox/worker/state/holdings.py",
+        "partbox/worker/engine/engine.py",
         "return self.backlog or bool(self._wakeups)",
         "return bool(self._wakeups)",
-        ("tests/worker/saving/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
     ),
     Mutation(
         "wake-of-a-saved-key-missed",
         "A parked row runs only when its park has committed: nobody looks for it then.",
-        "partbox/worker/saving/saver.py",
-        "            elif self._holdings.await_saves():\n",
-        "            elif self._holdings.backlog:\n",
-        ("tests/worker/saving/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
+        "partbox/worker/saver/saver.py",
+        "            elif self._engine.await_saves():\n",
+        "            elif self._engine.backlog:\n",
+        ("tests/worker/saver/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
     ),
     Mutation(
         "park-that-calls-nobody",
         "What was parked waits for the next tick, though its time may have come; so does what a release has freed.",
-        "partbox/worker/saving/saver.py",
-        "if any(save.release or save.parks or save.done_ids for save in saves):\n                self._holdings.call()",
-        "if False:\n                self._holdings.call()",
-        ("tests/worker/saving/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
+        "partbox/worker/saver/saver.py",
+        "if any(save.release or save.parks or save.done_ids for save in saves):\n",
+        "if False:\n",
+        ("tests/worker/saver/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
     ),
     Mutation(
         "discarded-forgotten-by-an-owner",

@@ -2,7 +2,7 @@
 
 from mutations.mutation import Mutation
 
-QUICK = "tests/worker/reading/test_quick_polls.py"
+QUICK = "tests/worker/poller/test_quick_polls.py"
 MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 PRUNING = "tests/db/delivery/test_segment_pruning.py"
 PREPARED = "tests/db/delivery/test_prepared.py"
@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         "caught-up-below-the-ids-drawn",
         "What the snapshot of a full page sees above the page's ceiling no quick poll finds: it is not unseen.",
-        "partbox/worker/reading/full_reader.py",
+        "partbox/worker/poller/full_poll.py",
         "whole=hi >= drawn",
         "whole=True",
         (f"{QUICK}::test_after_a_page_whose_ceiling_lay_below_the_ids_drawn_a_partition_is_not_caught_up",),
@@ -52,7 +52,7 @@ MUTATIONS = (
     Mutation(
         "no-room-kept",
         "A partition without room takes what comes all the same: its window, and the brake, hold nothing back.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/poller/log_poll.py",
         "if not fits or not",
         "if not",
         (f"{QUICK}::test_a_partition_that_has_read_as_much_as_it_had_room_for_is_not_caught_up",),
@@ -60,7 +60,7 @@ MUTATIONS = (
     Mutation(
         "a-floor-claimed-after-the-page",
         "The floor of a claim bounds what is open then, not what the shared page did not see before.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/poller/log_poll.py",
         "polled = records.quick(conn, self._schema, shared, groups.bits)",
         "polled = records.quick(conn, self._schema, type(shared)(shared.snapshot,"
         " max(shared.settled, horizon.claimed_floor)), groups.bits)",
@@ -77,15 +77,15 @@ MUTATIONS = (
     Mutation(
         "released-at-the-page-of-the-others",
         "A partition that drains has not read what the others' page sees of it: its heir never does.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/poller/log_poll.py",
         "self._intake.follow(groups.caught_up.values(), shared)",
-        "self._intake.follow(list(self._holdings.partitions.values()), shared)",
+        "self._intake.follow(list(self._engine.partitions.values()), shared)",
         (f"{QUICK}::test_a_release_saves_the_page_that_its_partition_took_part_in",),
     ),
     Mutation(
         "idle-whatever-has-ended",
         "What commits late draws no new id: it waits until another one does.",
-        "partbox/worker/reading/log_reader.py",
+        "partbox/worker/poller/log_poll.py",
         "if look is None or not self._horizon.still(look.fence.drawn, look.ended):",
         "if look is None or not self._horizon.still(look.fence.drawn, False):",
         (f"{QUICK}::test_a_tick_tells_whether_there_is_anything_to_read",),

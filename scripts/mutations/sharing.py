@@ -2,18 +2,17 @@
 
 from mutations.mutation import Mutation
 
-QUEUES = "tests/worker/delivering/test_shared_queues.py"
-CANCELLED = "tests/worker/delivering/test_cancelled_handlers.py"
+QUEUES = "tests/worker/runners/test_shared_queues.py"
+CANCELLED = "tests/worker/runners/test_cancelled_handlers.py"
 FORKS = (
-    "tests/worker/delivering/test_forks.py"
-    "::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
+    "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
 )
 
 MUTATIONS = (
     Mutation(
         "hold-from-the-left",
         "The runner takes from the left without the lock: what it takes meanwhile runs before what was held.",
-        "partbox/worker/state/partition.py",
+        "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
         (f"{QUEUES}::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
@@ -21,7 +20,7 @@ MUTATIONS = (
     Mutation(
         "sorted-from-the-left",
         "The same, while the line is sorted.",
-        "partbox/worker/state/partition.py",
+        "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
         (f"{QUEUES}::test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones",),
@@ -29,7 +28,7 @@ MUTATIONS = (
     Mutation(
         "put-back-unseen",
         "An event in a runner's hands is not in the queue when that is held: put back, it passes what came before it.",
-        "partbox/worker/delivering/lane_runner.py",
+        "partbox/worker/runners/lane_runner.py",
         "if chains and lane.overtakes(event):",
         "if False:",
         (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
@@ -37,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "chain-without-a-second-look",
         "What fails while its followers are fetched is parked behind them.",
-        "partbox/worker/reading/intake.py",
+        "partbox/worker/poller/intake.py",
         "in_line = chain.in_line(rows)",
         "in_line = list(rows)",
         (f"{QUEUES}::test_what_fails_while_its_followers_are_fetched_goes_before_them",),
@@ -45,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "line-beside-lanes",
         "Events join the line while lanes have some: the new ones of a key run before those that wait in its lane.",
-        "partbox/worker/reading/intake.py",
+        "partbox/worker/poller/intake.py",
         "and partition.lined_up and",
         "and",
         (f"{QUEUES}::test_after_a_line_was_sorted_what_is_new_goes_behind_it",),
@@ -53,7 +52,7 @@ MUTATIONS = (
     Mutation(
         "line-holds-all",
         "An event of a line fails: all that is behind it in the line is parked, whatever its key.",
-        "partbox/worker/delivering/settlement.py",
+        "partbox/worker/runners/settlement.py",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.behind(event).hold_rest()",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.hold_rest()",
         (f"{QUEUES}::test_of_a_line_only_the_key_of_a_failed_event_waits_for_it",),
@@ -61,7 +60,7 @@ MUTATIONS = (
     Mutation(
         "line-put-back",
         "A line is sorted while its runner has an event in hand: put back, it runs after those that came after it.",
-        "partbox/worker/delivering/lane_runner.py",
+        "partbox/worker/runners/lane_runner.py",
         "if chains or not partition.lined_up:",
         "if chains:",
         (f"{QUEUES}::test_an_event_that_is_put_back_runs_before_what_was_sorted_into_its_lane_meanwhile",),
@@ -69,7 +68,7 @@ MUTATIONS = (
     Mutation(
         "put-back-into-the-line",
         "An event of a line is put back when its key has just been blocked: in the line it does not wait for that.",
-        "partbox/worker/delivering/lane_runner.py",
+        "partbox/worker/runners/lane_runner.py",
         "if chains or not partition.lined_up:",
         "if not partition.lined_up:",
         (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
@@ -77,7 +76,7 @@ MUTATIONS = (
     Mutation(
         "line-of-an-old-claim",
         "A handler is given the fencing number of before the connection was lost.",
-        "partbox/worker/delivering/lane_runner.py",
+        "partbox/worker/runners/lane_runner.py",
         "                self._record(lane)\n                claim = lane.claim",
         "                self._record(lane)",
         (f"{QUEUES}::test_what_is_read_again_while_a_line_is_walked_has_the_new_epoch",),
@@ -85,15 +84,15 @@ MUTATIONS = (
     Mutation(
         "sorted-and-forgotten",
         "A line is sorted into lanes while it runs: nobody says that these have something to do.",
-        "partbox/worker/delivering/dispatcher.py",
-        "elif isinstance(lane, Line):",
+        "partbox/worker/runners/dispatcher.py",
+        "elif isinstance(lane, SharedLane):",
         "elif False:",
         (f"{QUEUES}::test_whatever_others_do_between_two_events_each_runs_once_and_in_order",),
     ),
     Mutation(
         "lanes-for-good",
         "What is sorted out of a line and held leaves an empty lane: its partition has no line any more.",
-        "partbox/worker/state/partition.py",
+        "partbox/worker/engine/partition.py",
         "if lane.queue or lane.active}",
         "}",
         (f"{QUEUES}::test_after_a_failure_the_line_goes_on",),
@@ -101,7 +100,7 @@ MUTATIONS = (
     Mutation(
         "parked-beside-itself",
         "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
-        "partbox/worker/delivering/settlement.py",
+        "partbox/worker/runners/settlement.py",
         "if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself",
         "if False:",
         (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
@@ -109,20 +108,20 @@ MUTATIONS = (
     Mutation(
         "tick-without-the-lock",
         "The saver drops a partition while the poller goes through them all: the poller's end.",
-        "partbox/worker/owning/ownership.py",
-        """        with self._holdings.lock:
+        "partbox/worker/ownership/ownership.py",
+        """        with self._engine.lock:
             self._slot[OWNED]""",
         """        if True:
             self._slot[OWNED]""",
         (
-            "tests/worker/state/test_lock_discipline.py"
+            "tests/worker/engine/test_lock_discipline.py"
             "::test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller",
         ),
     ),
     Mutation(
         "cancelling-believed",
         "A handler that cancels its own task ends the walk of its lane, which nobody ever ends.",
-        "partbox/worker/delivering/event_loop.py",
+        "partbox/worker/runners/event_loop.py",
         "if task is None or (",
         "if isinstance(error, asyncio.CancelledError) or task is None or (",
         (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
@@ -130,7 +129,7 @@ MUTATIONS = (
     Mutation(
         "cancelling-handed-on",
         "A cancelling that a handler asked for and did not wait for meets the next handler of its lane.",
-        "partbox/worker/delivering/event_loop.py",
+        "partbox/worker/runners/event_loop.py",
         "            await _uncancel(task)\n",
         "            pass\n",
         (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
@@ -157,11 +156,11 @@ MUTATIONS = (
     Mutation(
         "pool-of-two-loops",
         "A handler takes a connection of the application's pool: requests share its transaction, or it crashes.",
-        "partbox/worker/delivering/two_loops.py",
+        "partbox/worker/runners/two_loops.py",
         "elif before is not loop and (before in handling or loop in handling):",
         "elif False:",
         (
-            "tests/worker/delivering/test_two_loops.py"
+            "tests/worker/runners/test_two_loops.py"
             "::test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_application_goes_on"
             "[sqlalchemy, psycopg-idle]",
         ),
@@ -169,7 +168,7 @@ MUTATIONS = (
     Mutation(
         "orm-beside-the-transaction",
         "What Django's ORM writes in a transactional handler is committed by itself, and again with the event.",
-        "partbox/worker/delivering/endpoint.py",
+        "partbox/worker/runners/endpoint.py",
         "self.call = within_its_transaction(self.call)",
         "pass",
         ("tests/django/test_orm_in_handlers.py::test_a_worker_without_the_app_refuses_it_too",),

@@ -6,8 +6,8 @@ SWEEP = "partbox/protocol/sweep.py"
 RECORDS = "sql/queries/records.sql"
 MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 RULES = "tests/protocol/test_sweep.py"
-INTAKE = "partbox/worker/reading/intake.py"
-AHEAD = "tests/worker/reading/test_reading_ahead.py"
+INTAKE = "partbox/worker/poller/intake.py"
+AHEAD = "tests/worker/poller/test_reading_ahead.py"
 ONE_SWEEP = "test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them"
 POLLS = "tests/db/delivery/test_records.py"
 
@@ -78,7 +78,7 @@ MUTATIONS = (
     Mutation(
         "the-next-page-while-something-else-waits",
         "Ticks, due records and the end of the process would wait for a backlog to be read.",
-        "partbox/worker/reading/full_reader.py",
+        "partbox/worker/poller/full_poll.py",
         "following = self._following(horizon, request) if goes_on() else None",
         "following = self._following(horizon, request)",
         (f"{AHEAD}::test_it_reads_one_page_while_something_else_is_to_be_done",),
@@ -102,17 +102,17 @@ MUTATIONS = (
     Mutation(
         "reads-on-though-called",
         "On a backlog a replay, a wake-up or the end waits for the next tick.",
-        "partbox/worker/reading/poller.py",
-        "if self._holdings.called or now >= self._tick_at",
+        "partbox/worker/poller/poller.py",
+        "if self._wakeup.called or now >= self._tick_at",
         "if now >= self._tick_at",
         (f"{AHEAD}::test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does",),
     ),
     Mutation(
         "room-that-calls",
         "Each save ends the reading ahead: a process waits for its server instead of working beside it.",
-        "partbox/worker/saving/saver.py",
-        "            elif self._holdings.await_saves():\n                self._holdings.look.set()",
-        "            elif self._holdings.await_saves():\n                self._holdings.call()",
-        ("tests/worker/saving/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        "partbox/worker/saver/saver.py",
+        "            elif self._engine.await_saves():\n                self._context.wakeup.set()",
+        "            elif self._engine.await_saves():\n                self._context.wakeup.call()",
+        ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
     ),
 )

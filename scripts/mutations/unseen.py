@@ -7,7 +7,7 @@ KEPT_OUT = "tests/publish/integrations/test_kept_out.py"
 ALL_WRITTEN = "tests/db/delivery/test_all_written.py"
 WRITTEN = f"{ALL_WRITTEN}::test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it"
 WALK = (
-    "tests/worker/reading/test_nothing_unseen.py"
+    "tests/worker/poller/test_nothing_unseen.py"
     "::test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing"
 )
 
@@ -191,31 +191,31 @@ MUTATIONS = (
     Mutation(
         "lost-by-mistake-for-good",
         "The database still says that the partition is mine, with the digest that is known: nobody reads it any more.",
-        "partbox/worker/owning/ownership.py",
+        "partbox/worker/ownership/ownership.py",
         "            self._settled = None  # if the database",
         "            # if the database",
         (
-            "tests/worker/saving/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",
+            "tests/worker/saver/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",
         ),
     ),
     Mutation(
         "born-dead",
         "A publisher's event for the last moment of all is taken for one that had failed where it was imported from.",
-        "partbox/worker/state/parked_rows.py",
+        "partbox/worker/engine/parked_rows.py",
         "if micros == NEVER and event.had_failed:",
         "if micros == NEVER:",
         (
-            "tests/worker/reading/test_far_times.py"
+            "tests/worker/poller/test_far_times.py"
             "::test_an_event_that_is_published_for_the_end_of_time_is_scheduled_and_not_dead",
         ),
     ),
     Mutation(
         "what-is-gone-asked-for-for-ever",
         "A session whose plans fit no more, or that has old oids, goes on with them until somebody restarts it.",
-        "partbox/worker/reading/poller.py",
+        "partbox/worker/poller/poller.py",
         "if session.reading.closed or proof.ends_session(error):",
         "if session.reading.closed:",
-        ("tests/worker/reading/test_nothing_unseen.py::test_a_session_whose_plans_fit_no_more_is_followed_by_another",),
+        ("tests/worker/poller/test_nothing_unseen.py::test_a_session_whose_plans_fit_no_more_is_followed_by_another",),
     ),
     Mutation(
         "a-node-keeps-a-session-that-fails",

@@ -17,7 +17,7 @@ from partbox import Event, Outbox
 from partbox.cli import main
 from partbox.embedded import server_user
 from partbox.protocol.hashing import partition_of
-from partbox.worker.waking.listener import Listener
+from partbox.worker.poller.listener import Listener
 
 pytestmark = needed
 

@@ -16,7 +16,7 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.embedded import server_user
-from partbox.worker.reading.poller import Poller
+from partbox.worker.poller.poller import Poller
 
 pytestmark = needed
 

@@ -11,7 +11,7 @@ from waiting import eventually
 
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, instances
-from partbox.db.delivery.cursors import Owned, Saving
+from partbox.protocol.rows import Owned, Saving
 
 Conn = psycopg.Connection[Any]
 

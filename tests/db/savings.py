@@ -8,8 +8,7 @@ import pytest
 from ownership import Conn, join, seize
 from psycopg.rows import dict_row
 
-from partbox.db.delivery import cursors
-from partbox.db.delivery.parked import Park
+from partbox.protocol.rows import Owned, Park
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def me(conn) -> UUID:
 
 
 @pytest.fixture
-def mine(conn, me) -> dict[int, cursors.Owned]:
+def mine(conn, me) -> dict[int, Owned]:
     return seize(conn, me, range(10))
 
 

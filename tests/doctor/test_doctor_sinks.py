@@ -8,7 +8,7 @@ from partbox.cli.views.cluster_tables import sink_rows
 from partbox.db.inspect import stats
 from partbox.doctor.checks import sinks
 from partbox.sinks import Sink
-from partbox.worker import process_notes
+from partbox.worker.reports import sink_traffic
 
 
 class Gone(Sink):
@@ -19,7 +19,7 @@ class Gone(Sink):
 @pytest.fixture
 def outbox(dsn, monkeypatch) -> Outbox:
     monkeypatch.setattr(sinks, "UNREACHABLE", 0.1)
-    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
+    monkeypatch.setattr(sink_traffic, "SENT_APART", 0.0)
     outbox = Outbox(dsn, retry="fixed:0.05")
     outbox.register(Gone(), "*", max_attempts=None, name="bus")
     return outbox

@@ -10,9 +10,9 @@ from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import QUICK, Observers
 from partbox.settings import load
-from partbox.worker.delivering import tally as tallying
-from partbox.worker.delivering.endpoint import Endpoint
-from partbox.worker.delivering.tally import TELL_EVERY, Tally
+from partbox.worker.reports import delivery_counts as tallying
+from partbox.worker.reports.delivery_counts import TELL_EVERY, Tally
+from partbox.worker.runners.endpoint import Endpoint
 
 Y2000 = 946_684_800
 

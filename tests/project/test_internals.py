@@ -30,18 +30,16 @@ def test_psycopg_counts_the_blocks_of_transactions(conn: psycopg.Connection[Any]
 
 
 def test_a_pool_of_asyncpg_knows_its_loop() -> None:
-    where = "partbox/worker/delivering/two_loops.py"
+    where = "partbox/worker/runners/two_loops.py"
     assert "_loop" in asyncpg.pool.Pool.__slots__, changed("asyncpg", "Pool._loop", where)
 
 
 def test_locks_and_loops_of_python_are_as_forked_processes_need_them() -> None:
-    reinit = "Lock._at_fork_reinit: see partbox/worker/delivering/dispatcher.py"
+    reinit = "Lock._at_fork_reinit: see partbox/worker/runners/dispatcher.py"
     assert hasattr(threading.Lock(), "_at_fork_reinit"), reinit
     loop = asyncio.new_event_loop()
     try:
-        assert hasattr(loop, "_ready"), "BaseEventLoop._ready: see partbox/worker/delivering/event_loop.py"
+        assert hasattr(loop, "_ready"), "BaseEventLoop._ready: see partbox/worker/runners/event_loop.py"
     finally:
         loop.close()
-    assert hasattr(asyncio, "_get_running_loop"), (
-        "asyncio._get_running_loop: see partbox/worker/delivering/two_loops.py"
-    )
+    assert hasattr(asyncio, "_get_running_loop"), "asyncio._get_running_loop: see partbox/worker/runners/two_loops.py"

@@ -11,7 +11,7 @@ from partbox import Outbox
 from partbox.platform import boottime
 from partbox.settings import load
 from partbox.supervisor.membership import Membership, RegisteredProcess
-from partbox.worker.owning.slot import DEADLINE, Slot
+from partbox.worker.slot import DEADLINE, Slot
 
 OUT_OF_ORDER = """
 create or replace function partbox.plan(subscription text, members uuid[], seen uuid[], planned uuid[])

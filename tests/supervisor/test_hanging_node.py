@@ -15,7 +15,7 @@ from partbox.observe.health.vitals import MonitoredSupervisor
 from partbox.observe.metrics.meter import Meters
 from partbox.platform import boottime
 from partbox.supervisor.worker_handle import WorkerHandle
-from partbox.worker.owning.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot
+from partbox.worker.slot import POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, Slot
 
 
 @pytest.fixture

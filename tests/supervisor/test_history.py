@@ -6,7 +6,7 @@ import pytest
 
 from partbox.settings import load
 from partbox.supervisor.membership import Membership, RegisteredProcess
-from partbox.worker.owning.slot import Slot
+from partbox.worker.slot import Slot
 
 
 @pytest.mark.parametrize("processes", [1, 3])

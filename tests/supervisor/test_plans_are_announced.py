@@ -7,7 +7,7 @@ import pytest
 
 from partbox.settings import load
 from partbox.supervisor.membership import Membership, RegisteredProcess
-from partbox.worker.owning.slot import PLANS, Slot
+from partbox.worker.slot import PLANS, Slot
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from partbox import Event, Outbox
 from partbox.settings import load
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.supervisor import Supervisor
-from partbox.worker.owning.slot import STOPPING, Slot
+from partbox.worker.slot import STOPPING, Slot
 
 SETTINGS = {"drain_timeout": 0.2, "handler_timeout": None, "lease": 20, "heartbeat": 0.1}
 

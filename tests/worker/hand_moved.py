@@ -12,21 +12,20 @@ from typing import Any
 from contexts import context
 
 from partbox.codecs import Codecs
-from partbox.db.delivery.cursors import Owned
-from partbox.db.delivery.parked import Stored
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.protocol.parking import ParkedRow
 from partbox.protocol.progress import Page
-from partbox.worker.delivering.dispatcher import Dispatcher
-from partbox.worker.delivering.lane_runner import LaneRunner, Walk
-from partbox.worker.delivering.reports import Reports
-from partbox.worker.delivering.settlement import Settlement
-from partbox.worker.reading.intake import Intake
-from partbox.worker.reading.payloads import Brought
-from partbox.worker.saving.partition_save import committed, gather
-from partbox.worker.state.key import Key
-from partbox.worker.state.partition import Lane, Partition
+from partbox.protocol.rows import Owned, Stored
+from partbox.worker.engine.key import Key
+from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.save import committed, gather
+from partbox.worker.poller.intake import Intake
+from partbox.worker.poller.payload_fetch import Brought
+from partbox.worker.reports.outcomes import Reports
+from partbox.worker.runners.dispatcher import Dispatcher
+from partbox.worker.runners.lane_runner import LaneRunner, Walk
+from partbox.worker.runners.settlement import Settlement
 
 KEY: Key = ("Key", "k")
 FAR = 1e12
@@ -52,20 +51,20 @@ class HandMoved:
 
     def __init__(self, handlers: Handlers, *, lone: bool = False) -> None:
         self.context = context(handlers=handlers, concurrency=0)  # no threads
-        self.slot, self.holdings, self.routes = self.context.slot, self.context.holdings, self.context.routes
+        self.slot, self.engine, self.routes = self.context.slot, self.context.engine, self.context.routes
         self.slot.trust_until(FAR, FAR)
         with suppress(AttributeError):  # where tests do not check it
-            self.holdings.lock.strict = True  # type: ignore[attr-defined]
+            self.engine.lock.strict = True  # type: ignore[attr-defined]
         reports = Reports(NOBODY, self.routes)
-        self.settlement = Settlement(self.holdings, reports)
-        self.runner = LaneRunner(self.holdings, self.routes, self.slot, self.settlement)
+        self.settlement = Settlement(self.engine, reports)
+        self.runner = LaneRunner(self.engine, self.routes, self.slot, self.settlement)
         self.dispatcher = Dispatcher(self.context, self.runner, self.settlement)
         self.dispatcher.lone = lone
         self.intake = Intake(self.context, self.dispatcher, Codecs(), reports)
         owned = Owned(5, 1, "1:1:", 0, 0, 0, None)
         self.partition = Partition(owned, 0.0, window=1_000, letters=False)
         self.partition.loaded(0)
-        self.holdings.partitions[5] = self.partition
+        self.engine.partitions[5] = self.partition
         self.read_to = 0
         self.turn_begins = 0.0  # a turn is over already: one event each; FAR: it never is
         self.meanwhile: list[Callable[[], None]] = []  # what others do, one at each event that is taken
@@ -76,7 +75,7 @@ class HandMoved:
 
     def read(self, *ids: int, keys: str = "") -> None:
         """A page brings these, of one aggregate if no `keys` are given."""
-        with self.holdings.lock:
+        with self.engine.lock:
             self.partition.progress.take_page(Page("1:1:", 0), [], list(ids))
             rows = list(map(row, ids, keys or "k" * len(ids)))
             self.intake._queue_new(self.partition, rows, 0, Brought(rows, {}, {}, 0, 0, delayed=False), large=False)
@@ -84,37 +83,37 @@ class HandMoved:
 
     def reload(self, *stored: int, state: str = "ready") -> None:
         """A command has changed parked rows: these block the key, as the database says. Those of others stay."""
-        with self.holdings.lock:
+        with self.engine.lock:
             chains = {key: chain for key, chain in self.partition.parked.chains.items() if key != KEY}
             others = [(*key, row) for key, chain in chains.items() for row in chain if row.committed]
             rows = [Stored(5, id, "Key", "k", state, 0, None, False, None) for id in stored]
             rows += [Stored(5, row.id, *key, row.state, row.attempts, row.due, False, None) for *key, row in others]
             keys = self.partition.parked.load(rows, len(rows), 0.0)
             for key in keys:
-                self.holdings.wake(self.partition, key)
+                self.engine.wake(self.partition, key)
             self.intake.hold_behind(self.partition, keys)
 
     def awake(self) -> list[tuple[Partition, Key, list[ParkedRow]]]:
         """The first half of running what is blocked: its rows count as loaded, and their bodies are asked for."""
-        with self.holdings.lock:
-            return self.holdings.awake(FAR, 50)
+        with self.engine.lock:
+            return self.engine.awake(FAR, 50)
 
     def bring(self, found: Sequence[tuple[Partition, Key, list[ParkedRow]]]) -> None:
         """The second half: the bodies are there."""
-        with self.holdings.lock:
+        with self.engine.lock:
             for partition, key, rows in found:
                 self.intake.chain(partition, key, rows, {each.id: row(each.id, str(key[1])) for each in rows})
             self._instrument()
 
     def save(self) -> None:
         """A save of all that there is to save, committed at once."""
-        with self.holdings.lock:
-            saves = [gather(partition) for partition in self.holdings.clean()]
-            committed(self.holdings, saves)
+        with self.engine.lock:
+            saves = [gather(partition) for partition in self.engine.clean()]
+            committed(self.engine, saves, 0.0)
 
     def lose_connection(self) -> None:
         """Forget what was read, and read the saved cursor."""
-        with self.holdings.lock:
+        with self.engine.lock:
             saved = self.partition.progress.target()
             self.partition.reset(0.0)
             self.partition.begin(Owned(5, self.partition.epoch + 1, "1:1:", saved.last_id, 0, 0, None), 0.0)
@@ -123,7 +122,7 @@ class HandMoved:
 
     def turn(self) -> bool:
         """One turn of a runner; whether there was a lane for it."""
-        with self.holdings.lock:
+        with self.engine.lock:
             if not self.dispatcher._ready:
                 return False
             lanes = self.dispatcher._begin(self.dispatcher._ready.take())
@@ -134,7 +133,7 @@ class HandMoved:
         return self.runner.begin(self.turn_begins)
 
     def end(self, lanes: Sequence[Lane]) -> None:
-        with self.holdings.lock:
+        with self.engine.lock:
             self.dispatcher._end(lanes)
 
     def go_on(self, most: int = 100) -> None:

@@ -20,11 +20,11 @@ def terminate(desk, *roles):
 
 
 def partition(worker):
-    return worker._worker.holdings.partitions[P]
+    return worker._worker.engine.partitions[P]
 
 
 def queued(worker, key=KEY):
-    with worker._worker.holdings.lock:
+    with worker._worker.engine.lock:
         lane = partition(worker).lanes.get(key)
         return len(lane.queue) if lane is not None else 0
 

@@ -15,14 +15,14 @@ from partbox.db.connect import connect
 from partbox.db.delivery import cursors, instances, records
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
-from partbox.worker.delivering.reports import Reports
-from partbox.worker.owning.ownership import Ownership
-from partbox.worker.reading.intake import Intake
-from partbox.worker.reading.log_reader import LogReader
-from partbox.worker.reading.parked_reader import ParkedReader
-from partbox.worker.reading.payloads import Payloads
-from partbox.worker.saving.partition_save import gather
-from partbox.worker.state.partition import Lane, Partition
+from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.save import gather
+from partbox.worker.ownership.ownership import Ownership
+from partbox.worker.poller.intake import Intake
+from partbox.worker.poller.log_poll import LogReader
+from partbox.worker.poller.parked_fetch import ParkedReader
+from partbox.worker.poller.payload_fetch import Payloads
+from partbox.worker.reports.outcomes import Reports
 
 SCHEMA = "partbox"
 DEFAULT = "default"
@@ -60,7 +60,7 @@ class Rig:
         self.slot = self.context.slot
         self.me = self._own(partitions)
         self.slot.instance = self.me
-        self.holdings = self.context.holdings
+        self.engine, self.wakeup = self.context.engine, self.context.wakeup
         self.waiting = Waiting()
         waiting: Any = self.waiting
         intake = Intake(self.context, waiting, Codecs(), Reports(NOBODY, self.context.routes))
@@ -90,7 +90,7 @@ class Rig:
         return me
 
     def partition(self, number: int = PARTITION) -> Partition:
-        return self.holdings.partitions[number]
+        return self.engine.partitions[number]
 
     def read(self) -> list[int]:
         """The ids that one step of the reader brings, in the order of handing over."""
@@ -118,19 +118,19 @@ class Rig:
         """Their handlers are done."""
         for id in ids:
             event = self.events.pop(id)
-            with self.holdings.lock:
+            with self.engine.lock:
                 self.partition(event.partition).finish([(event.id, event.event_id.bytes)])
-                self.holdings.touch(self.partition(event.partition))
+                self.engine.touch(self.partition(event.partition))
 
     def save(self, *, all: bool = True) -> set[int]:
         """Save every partition, or only those that have something to save; those that are still mine."""
-        with self.holdings.lock:
-            dirty = self.holdings.clean()
-            batches = [gather(partition) for partition in (self.holdings.partitions.values() if all else dirty)]
+        with self.engine.lock:
+            dirty = self.engine.clean()
+            batches = [gather(partition) for partition in (self.engine.partitions.values() if all else dirty)]
         if not batches:
             return set()
         mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])
-        with self.holdings.lock:
+        with self.engine.lock:
             for batch in batches:
                 batch.partition.saved(batch.target, batch.finished, 0.0)
         return mine

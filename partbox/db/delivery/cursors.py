@@ -9,23 +9,12 @@ import orjson
 from partbox.db.blocking import array, fetch
 from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.db.delivery.parked import Park
 from partbox.db.sql import Conn, query, records
 from partbox.db.type_conversion import OwnCursor
 from partbox.protocol.bell import up_for
+from partbox.protocol.rows import Owned, Park, Saving, SeenPartition
 
 LOOK = len(IdleCheck._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
-
-
-class SeenPartition(NamedTuple):
-    """A partition as a tick sees it."""
-
-    partition: int
-    assigned: bool
-    owned: bool
-    free: bool
-    epoch: int
-    parked_version: int
 
 
 class SeenTick(NamedTuple):
@@ -36,38 +25,6 @@ class SeenTick(NamedTuple):
     digest: int | None
     partitions: list[SeenPartition] | None
     dues: dict[int, float]
-
-
-class Owned(NamedTuple):
-    """An owned partition, with its saved cursor.
-
-    `suspect_until`: its last owner died, perhaps of a record up to this id. `pause`: if it was claimed just now, the
-    seconds since its last owner released it.
-    """
-
-    partition: int
-    epoch: int
-    snapshot: str
-    last_id: int
-    floor_id: int
-    parked_version: int
-    suspect_until: int | None
-    pause: float | None = None
-
-
-class Saving(NamedTuple):
-    """The state to save of one partition.
-
-    `snapshot` None leaves the cursor as it is, `last_id` None its place in the log: nothing has become of a record
-    since the last save.
-    """
-
-    partition: int
-    epoch: int
-    snapshot: str | None
-    last_id: int | None
-    floor_id: int | None
-    release: bool
 
 
 def tick(

@@ -4,9 +4,7 @@ Pages and bodies leave out large payloads and names, so that a statement of many
 fetches those, bounded by bytes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
-from sys import getsizeof
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -14,27 +12,12 @@ import orjson
 from partbox.db.blocking import Row, array, fetch
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
-from partbox.events.record import (
-    AGGREGATE_ID,
-    AGGREGATE_TYPE,
-    AVAILABLE_AT,
-    CONTENT_TYPE,
-    EVENT_TYPE,
-    HEADERS,
-    PAYLOAD,
-    PAYLOAD_BYTES,
-    TENANT_ID,
-)
 from partbox.protocol import cursor
 from partbox.protocol.bell import up_for
 from partbox.protocol.cursor import CAP, STRETCH, Ask
 from partbox.protocol.horizon import Fence, Page, fence
-from partbox.protocol.quick_poll import ids
+from partbox.protocol.quick_poll import bits, ids
 from partbox.protocol.sweep import Sweep
-
-_payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
-_NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
-SHORT = 600  # bytes of the names of an event, as most have them
 
 FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10  # of the last row, which is no record
 
@@ -113,11 +96,6 @@ def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPolled
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
     up = up_for(None if head[UP] is None else int(head[UP]))  # raw on a lean connection
     return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up)
-
-
-def bits(partitions: Collection[int]) -> str:
-    """A set of partitions as a quick poll takes it."""
-    return "".join("1" if number in partitions else "0" for number in range(256))
 
 
 def _page(
@@ -206,30 +184,6 @@ def payloads(
     with proof.unfiltered(conn):
         rows = fetch(conn, "payloads", schema, {**_identities(wanted), "bytes": most})
     return {pair: None if row[1] is None else row for pair, row in zip(wanted, rows, strict=False)}
-
-
-def left_out(rows: Sequence[Row]) -> list[Row]:
-    """The rows of which something was left out because it is large: the payload, or a name."""
-    # A look without a line of Python for each, and the answer of most pages.
-    if None not in map(_payload, rows) and None not in map(_event_type, rows):
-        return []
-    return [row for row in rows if lacks_names(row) or (row[PAYLOAD] is None and row[PAYLOAD_BYTES] is None)]
-
-
-def lacks_names(row: Row) -> bool:
-    """True if a name of the row was left out because it is large: without it, nothing can be done with the record."""
-    return row[EVENT_TYPE] is None
-
-
-def delayed(rows: Sequence[Row]) -> bool:
-    """True if one of these rows has a time before which it does not run."""
-    return any(map(_available_at, rows))
-
-
-def size(row: Row) -> int:
-    """Bytes of the payload and headers of a row, and of names beyond what every event is reckoned with, in memory."""
-    data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
-    return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - SHORT)
 
 
 def _identities(wanted: Sequence[tuple[int, int]]) -> dict[str, object]:

@@ -11,10 +11,9 @@ from planted_records import Planter
 from psycopg.errors import ObjectNotInPrerequisiteState
 
 from partbox.db.delivery import cursors, instances
-from partbox.db.delivery.cursors import Saving
-from partbox.db.delivery.parked import Park
 from partbox.db.operator import archive, rebase, subscriptions
 from partbox.errors import PartboxError
+from partbox.protocol.rows import Park, Saving
 
 pytestmark = pytest.mark.every_version("triggers, rules and the numbers of rows")
 

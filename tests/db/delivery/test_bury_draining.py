@@ -19,9 +19,8 @@ from ownership import (
 from planted_records import Planter
 
 from partbox.db.delivery import instances
-from partbox.db.delivery.cursors import Saving
-from partbox.db.delivery.parked import Park
 from partbox.protocol.hashing import partition_of
+from partbox.protocol.rows import Park, Saving
 
 KEY = "7"
 HERE = partition_of(KEY)

@@ -31,8 +31,7 @@ from run_size import seconds
 from waiting import eventually
 
 from partbox.db.delivery import cursors, instances
-from partbox.db.delivery.cursors import Owned, Saving
-from partbox.db.delivery.parked import Park
+from partbox.protocol.rows import Owned, Park, Saving
 
 LEAST_CHANGES = 10
 MEMBERS = 4

@@ -15,6 +15,7 @@ from partbox.db.delivery import cursors, idle_check, records
 from partbox.db.sql import query
 from partbox.protocol.cursor import STRETCH
 from partbox.protocol.horizon import Page
+from partbox.protocol.quick_poll import bits
 
 pytestmark = pytest.mark.every_version("plans")
 
@@ -72,7 +73,7 @@ def test_a_prepared_quick_poll_scans_the_index_by_id_and_a_full_poll_never_does(
     """By that one a full poll would read each partition, and with it the records of all others."""
     for step in (empty, fill, vacuum, fill, empty, vacuum, fill):
         step(conn)
-        records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
+        records.quick(prepared, SCHEMA, Page("1:1:", 0), bits({5}))
         poll(prepared, ask())
         told = plan(prepared, "quick")
         assert re.search(r"Index Scan using record_1_id_idx on record_1\b", told), told
@@ -102,7 +103,7 @@ def names(conn: Conn) -> set[str]:
 def test_polls_are_prepared_anew_once_in_a_million_ids(prepared: Conn) -> None:
     counts = []
     for at in (0, 5, STRETCH - 1, STRETCH, 2 * STRETCH - 1, 3 * STRETCH, 5):
-        records.quick(prepared, SCHEMA, Page("1:1:", at), records.bits({5}))
+        records.quick(prepared, SCHEMA, Page("1:1:", at), bits({5}))
         poll(prepared, ask(last_id=at, floor=at), lo=at)
         counts.append(len(names(prepared)))
     assert counts == [2, 2, 2, 4, 4, 6, 6]
@@ -112,7 +113,7 @@ def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(p
     idle_check.run(prepared, SCHEMA, [])
     in_use = names(prepared)
     for number in range(3 * MOST):
-        records.quick(prepared, SCHEMA, Page("1:1:", number * STRETCH), records.bits({5}))
+        records.quick(prepared, SCHEMA, Page("1:1:", number * STRETCH), bits({5}))
         idle_check.run(prepared, SCHEMA, [])
     assert len(names(prepared)) == MOST
     assert in_use < names(prepared)
@@ -121,9 +122,9 @@ def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(p
 def test_a_poll_that_cannot_be_prepared_once_is_prepared_the_next_time(prepared: Conn) -> None:
     prepared.execute("alter table partbox.record rename to aside")
     with pytest.raises(UndefinedTable):
-        records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
+        records.quick(prepared, SCHEMA, Page("1:1:", 0), bits({5}))
     prepared.execute("alter table partbox.aside rename to record")
-    records.quick(prepared, SCHEMA, Page("1:1:", 0), records.bits({5}))
+    records.quick(prepared, SCHEMA, Page("1:1:", 0), bits({5}))
     assert len(names(prepared)) == 1
 
 

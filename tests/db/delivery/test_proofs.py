@@ -17,14 +17,14 @@ from waiting import eventually
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, parked, proof, records, server_incarnation
-from partbox.db.delivery.cursors import Saving
-from partbox.db.delivery.parked import Park
 from partbox.db.delivery.proof import UnseenError
 from partbox.db.operator import archive, subscriptions
 from partbox.db.sql import query
 from partbox.observe import Observers
 from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page
+from partbox.protocol.quick_poll import bits
+from partbox.protocol.rows import Park, Saving
 from partbox.supervisor.planner import Planner
 
 START = Page("1:1:", 0)
@@ -56,7 +56,7 @@ def poll(conn: Conn) -> object:
 
 
 def quick(conn: Conn) -> object:
-    return records.quick(conn, SCHEMA, START, records.bits({3}))
+    return records.quick(conn, SCHEMA, START, bits({3}))
 
 
 def look(conn: Conn) -> object:

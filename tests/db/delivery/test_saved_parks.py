@@ -6,7 +6,7 @@ from typing import Any
 from ownership import save, saving
 from savings import clock, everything, parking, rows
 
-from partbox.db.delivery.parked import Park
+from partbox.protocol.rows import Park
 
 
 def test_a_park_keeps_what_it_says(conn, me, mine):

@@ -14,6 +14,7 @@ from partbox.db.delivery import records
 from partbox.db.sql import query
 from partbox.protocol.cursor import STRETCH, Ask
 from partbox.protocol.horizon import Page
+from partbox.protocol.quick_poll import bits
 from partbox.protocol.sweep import sweep
 
 
@@ -125,7 +126,7 @@ def test_the_plan_of_a_quick_poll_has_no_segment_in_it_that_the_poll_cannot_need
         ):
             listed = () if open_since is None else ((1, open_since),)
             page = Page(unseeing(conn), settled, listed)
-            send = partial(records.quick, prepared, SCHEMA, page, records.bits(range(256)))
+            send = partial(records.quick, prepared, SCHEMA, page, bits(range(256)))
             assert locked(prepared, send) == planned, settled
 
 
@@ -135,7 +136,7 @@ def test_a_quick_poll_reads_to_the_end_of_the_ids_that_it_may_search(conn):
     ids = [9 * MILLION + 6, 10 * MILLION, page.settled + STRETCH]
     for id in ids:
         write_at(conn, id)
-    polled = records.quick(conn, SCHEMA, page, records.bits(range(256)))
+    polled = records.quick(conn, SCHEMA, page, bits(range(256)))
     assert [row[1] for row in polled.rows] == ids
 
 

@@ -10,11 +10,10 @@ from roles import cast_of
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, records, server_incarnation
-from partbox.db.delivery.cursors import Saving
-from partbox.db.delivery.parked import Park
 from partbox.db.delivery.server_incarnation import UNKNOWN, NewIncarnationError
 from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page
+from partbox.protocol.rows import Park, Saving
 
 NEW = "select setval('partbox.life', 77)"
 """As another worker does in the next life, while this one's connection lasts."""

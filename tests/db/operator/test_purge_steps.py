@@ -14,9 +14,9 @@ from purgeable import DAY, Conn, Planted, many
 from server_versions import counts_at_once
 from waiting import eventually
 
-from partbox.db.delivery.parked import Park
 from partbox.db.operator import purge as steps
 from partbox.operations.purge import Purged, purge
+from partbox.protocol.rows import Park
 from partbox.settings import load
 
 OTHERS = {

@@ -9,9 +9,9 @@ from ownership import assign, background, claim, expire, join, owners, save, wor
 from subscribing import PURGE, SCHEMA, consume, gets, ids, is_paused, open_transaction, publish, rows, waiting_for_lock
 from waiting import eventually
 
-from partbox.db.delivery.cursors import Saving
 from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
+from partbox.protocol.rows import Saving
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from run_size import seconds
 from subscribing import SCHEMA, consume, gets, is_paused, publish, rows
 
 from partbox.db.delivery import cursors, instances
-from partbox.db.delivery.cursors import Saving
 from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
+from partbox.protocol.rows import Saving
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from logged import CANARY, deliver, publish
 from waiting import eventually
 
 from partbox import DownstreamUnavailable, Outbox
-from partbox.db.delivery.cursors import Owned
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.observer import Observer
-from partbox.worker.delivering import timeouts
-from partbox.worker.owning.ownership import Ownership
-from partbox.worker.state.partition import Partition
+from partbox.protocol.rows import Owned
+from partbox.worker.engine.partition import Partition
+from partbox.worker.ownership.ownership import Ownership
+from partbox.worker.runners import timeouts
 
 log = logging.getLogger("partbox.worker")
 

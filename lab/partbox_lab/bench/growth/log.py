@@ -16,13 +16,14 @@ from psycopg.conninfo import make_conninfo
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, records, server_incarnation
-from partbox.db.delivery.cursors import Saving
 from partbox.db.operator import segments
 from partbox.db.schema.migrate import migrate
 from partbox.demo.workspace import drop
 from partbox.events.record import ID, PARTITION
 from partbox.protocol.cursor import Cursor
 from partbox.protocol.horizon import Horizon, Page, Snapshot
+from partbox.protocol.quick_poll import bits
+from partbox.protocol.rows import Saving
 from partbox.protocol.segments import AHEAD, Range
 from partbox.protocol.sweep import brief
 from partbox_lab.bench import statements
@@ -126,7 +127,7 @@ class OwnedLog:
 
     def _look(self) -> set[int]:
         """A quick poll; the partitions that something came to."""
-        polled = records.quick(self._quick, self._schema, self._page, records.bits(ALL))
+        polled = records.quick(self._quick, self._schema, self._page, bits(ALL))
         self._horizon.learn(polled.fence)
         snapshot = Snapshot.parse(polled.snapshot)
         self._page = self._horizon.page_of(snapshot, whole=True)

@@ -1,1 +1,0 @@
-"""From memory to handlers: lanes, runners, lists, and what became of each event."""

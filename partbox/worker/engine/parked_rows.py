@@ -1,0 +1,304 @@
+"""The parked rows of one partition in memory, and what of them the database does not know yet.
+
+A row that blocks its key is in the key's chain; one that blocks nothing is `taken` while its event is in memory. What
+becomes of either goes with the next save.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from partbox.events import DeliveredEvent
+from partbox.events.checks import NEVER
+from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
+from partbox.protocol.parking import OPEN, Chain, ParkedRow
+from partbox.protocol.progress import Progress, give_back
+from partbox.protocol.rows import Park, Stored
+from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.key import Key, key_of, keyed, short
+from partbox.worker.engine.suspects import Suspects
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+FAR = "9999-12-30T00:00:00+00:00"
+"""When an event is due that is due after it, here and in queries: all time zones have a calendar then."""
+NEVER_SAID = "it had failed in the table that it was imported from, before this subscription came to it"
+
+
+@dataclass(slots=True)
+class Weight:
+    """The bytes that a partition holds in memory beside its small new records: large ones, and parked ones that run.
+
+    Sizes by record id, from when a record is read until it is finished, parked, or has stood in the way too long.
+    """
+
+    bytes: int = 0
+    sizes: dict[int, int] = field(default_factory=dict)
+
+    def add(self, record_id: int, size: int) -> None:
+        self.bytes += size - self.sizes.get(record_id, 0)
+        self.sizes[record_id] = size
+
+    def drop(self, record_ids: Iterable[int]) -> None:
+        """Forget the sizes of these records; one that is not held is ignored."""
+        for id in record_ids:
+            self.bytes -= self.sizes.pop(id, 0)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A park that is not committed yet, and the row in memory that it makes."""
+
+    row: ParkedRow
+    key: Key
+    delay: float | None
+    park: Park
+
+
+class ParkedRows:
+    """Those of one life of a partition. `letters`: dead events are owed to a hook. Every method wants the lock held."""
+
+    def __init__(self, number: int, progress: Progress, weight: Weight, suspects: Suspects, *, letters: bool) -> None:
+        self._number = number
+        self._progress = progress
+        self._weight = weight
+        self._suspects = suspects
+        self._letters = letters
+        self.version = -1  # of the rows as they were loaded; -1 before that
+        self.changes = 0  # saves that changed rows
+        self.chains: dict[Key, Chain] = {}
+        self.taken: dict[int, ParkedRow] = {}
+        self.ahead: set[int] = set()  # ids parked above the saved cursor, whose records have not been read yet
+        self.due_read = False  # every row that blocks nothing and was due has been looked at
+        self.pending: dict[int, Pending] = {}
+        self.done_ids: list[int] = []
+        self.deleting: dict[int, bytes] = {}  # rows that are finished, until their deletion is committed
+        self.open = 0  # rows that count against the brake
+        self._open_unsaved = 0  # how many of them, more or fewer, the database does not know of
+
+    @property
+    def known(self) -> bool:
+        """True from when they are loaded."""
+        return self.version >= 0
+
+    def blocking(self) -> Iterator[ParkedRow]:
+        return (row for chain in self.chains.values() for row in chain)
+
+    def in_memory(self) -> set[int]:
+        """The ids of the rows whose events are in memory, or finished and not deleted yet."""
+        return {*self.taken, *self.deleting, *(row.id for row in self.blocking() if row.loaded)}
+
+    # What becomes of an event.
+
+    def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
+        """Park an event, or change the row of a parked one, with the next save. Nothing blocks without an aggregate."""
+        key = key_of(event)
+        row: ParkedRow | None = event.parked
+        new = row is None
+        blocks = verdict.blocks and key[0] is not None
+        delay = verdict.delay
+        if row is None:
+            row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks)
+            self._progress.finish([(row.id, b"")])
+        else:
+            self._unchain(row, key)
+            self._count_open(-(row.state in OPEN))
+        self._count_open(verdict.state in OPEN)
+        row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
+        row.committed = row.loaded = row.suspect = row.accused = row.charged = False
+        self._weight.drop((row.id,))
+        if verdict.state == "dead" and self._letters:
+            delay = 0.0
+        if blocks:
+            self.chains.setdefault(key, Chain()).insert(row)
+        else:
+            self.taken[row.id] = row
+            if delay is None and verdict.state in OPEN:
+                delay = 0.0
+        event.parked = row
+        self._send(event, row, key, delay, new, verdict)
+        return row
+
+    def hold(self, event: DeliveredEvent) -> None:
+        """Park an event behind others of its key. A row that is parked already just waits again, uncharged."""
+        row: ParkedRow | None = event.parked
+        if row is not None and row.blocks and not row.charged:
+            row.loaded = False
+            self._weight.drop((row.id,))
+        else:
+            suspect = row is not None and row.suspect
+            self.park(event, Verdict("held", event.attempt - 1, None, True, None)).suspect = suspect
+
+    def suspect(self, event: DeliveredEvent) -> None:
+        """Park a suspect, so that it can be charged."""
+        self.park(event, Verdict("ready", 0, None, True, None)).suspect = True
+        self._suspects.left -= 1
+
+    def schedule(self, event: DeliveredEvent) -> None:
+        """Park an event whose time has not come; it never blocks. One that had failed when it was imported is dead.
+
+        For the subscriptions that there were then it is parked already, and that row stays.
+        """
+        micros = microseconds(event.record[AVAILABLE_AT])
+        if micros == NEVER and event.had_failed:
+            self.park(event, Verdict("dead", 0, None, False, NEVER_SAID))
+            return
+        self.park(event, Verdict("scheduled", 0, None, False, None))
+        try:
+            due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
+        except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
+            due = FAR
+        park = self.pending[event.id].park
+        park.delay, park.due = None, due
+
+    def letter(self, event: DeliveredEvent, delay: float | None) -> None:
+        """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
+        row: ParkedRow = event.parked
+        row.loaded = False
+        self._weight.drop((row.id,))
+        if row.id in self.pending:  # replayed meanwhile, and something has become of it already
+            return
+        self._send(event, row, key_of(event), delay, False, None)
+        self.pending[row.id].park.letter = True
+
+    def done(self, event: DeliveredEvent) -> None:
+        """A parked event is done: its row goes with the next save."""
+        row: ParkedRow = event.parked
+        self._unchain(row, key_of(event))
+        self.delete(row, event.record[EVENT_ID])
+
+    def vanished(self, row: ParkedRow, key: Key) -> None:
+        """The record of a row is gone: so goes the row."""
+        self._unchain(row, key)
+        self.delete(row, b"")
+
+    def delete(self, row: ParkedRow, event_id: bytes) -> None:
+        """Delete a row that blocks nothing any more with the next save."""
+        self._weight.drop((row.id,))
+        self.done_ids.append(row.id)
+        self.deleting[row.id] = event_id
+        row.charged = False
+        self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done
+        self._count_open(-(row.state in OPEN))
+
+    # Where the log has been read to.
+
+    def meet(self, record_id: int) -> bool:
+        """True if a record just read was parked ahead of the saved cursor; from now on it is met."""
+        if record_id in self.ahead:
+            self.ahead.discard(record_id)
+            return True
+        return False
+
+    def met(self, row: ParkedRow) -> bool:
+        """True if all that comes before this row in its key is known here.
+
+        Not while its record is ahead of where the log was read: it was parked late, and what precedes it in its key is
+        still to come.
+        """
+        return row.id not in self.ahead
+
+    def passed(self, row: ParkedRow) -> bool:
+        """True if the saved cursor has passed the record of this row: without the row it does not come again."""
+        return row.id not in self.ahead and not self._progress.has_finished(row.id)
+
+    # As stored.
+
+    def take_unsaved(self) -> tuple[list[Pending], list[int]]:
+        """The parks and deletions for a save; from here on they are on their way."""
+        pending, done_ids = list(self.pending.values()), self.done_ids
+        self.pending, self.done_ids, self._open_unsaved = {}, [], 0
+        return pending, done_ids
+
+    def committed(self, pending: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
+        """These parks and deletions are committed; the keys whose chains may have something to run."""
+        self.changes += 1
+        for id in done_ids:
+            self.deleting.pop(id, None)
+            self.taken.pop(id, None)
+        keys = []
+        for each in pending:
+            row = each.row
+            row.due = None if each.delay is None else now + each.delay
+            again = self.pending.get(row.id)
+            if again is not None and again.row is row:
+                continue  # changed again meanwhile
+            row.committed = True
+            if row.blocks:
+                keys.append(each.key)
+            if row.blocks or not row.loaded:
+                self.taken.pop(row.id, None)
+        give_back(self.chains, self.taken, self.deleting)
+        return keys
+
+    def load(self, rows: list[Stored], open_rows: int, now: float) -> list[Key]:
+        """Take over the blocking rows as stored; those in memory already, or being deleted, stay as they are."""
+        known = {row.id: row for row in self.blocking()}
+        kept = {id for id, row in known.items() if row.loaded or not row.committed} | self.deleting.keys()
+        for key, chain in list(self.chains.items()):
+            chain.rows = [row for row in chain if row.id in kept]
+            if not chain.rows:
+                del self.chains[key]
+        for stored in rows:
+            if stored.record_id not in kept and stored.aggregate_id is not None:
+                due = None if stored.due is None else now + stored.due
+                row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
+                self._suspects.judge(stored, row)
+                key = keyed(stored.aggregate_type, stored.aggregate_id)
+                self.chains.setdefault(key, Chain()).insert(row)
+                if stored.started and not row.accused:
+                    self._take_back(row, key)
+        self.open = open_rows + self._open_unsaved
+        return list(self.chains)
+
+    def due(self, stored: Stored) -> ParkedRow:
+        """A stored row that blocks nothing, in memory."""
+        row = ParkedRow(stored.record_id, stored.state, stored.attempts, False, loaded=True)  # type: ignore[arg-type]
+        self._suspects.judge(stored, row)
+        return row
+
+    def _take_back(self, row: ParkedRow, key: tuple[str, str]) -> None:
+        """It was charged before the connection was lost: the charge is taken back, and made again when it runs."""
+        row.committed = False
+        park = Park(
+            self._number, row.id, *key, "", "ready",
+            blocks=True, attempts=row.attempts, new=False,
+        )  # fmt: skip
+        self.pending[row.id] = Pending(row, key, None, park)
+
+    def _count_open(self, more: int) -> None:
+        self.open += more
+        self._open_unsaved += more
+
+    def _unchain(self, row: ParkedRow, key: Key) -> None:
+        if row.blocks:
+            chain = self.chains[key]
+            chain.rows.remove(row)
+            chain.stuck = False
+            if not chain.rows:
+                del self.chains[key]
+
+    def _send(
+        self, event: DeliveredEvent, row: ParkedRow, key: Key, delay: float | None, new: bool, verdict: Verdict | None
+    ) -> None:
+        error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
+        before = self.pending.get(row.id)  # not sent yet: the two become one
+        if before is not None:
+            new = new or before.park.new
+            if error is None or (is_wait and before.park.error is not None):
+                error, trace, is_wait = before.park.error, before.park.trace, before.park.is_wait
+        park = Park(
+            self._number,
+            row.id,
+            short(event.aggregate_type),
+            None if event.aggregate_id is None else short(event.aggregate_id),
+            short(event.event_type),
+            row.state,
+            blocks=row.blocks,
+            attempts=row.attempts,
+            delay=delay,
+            error=error,
+            trace=trace,
+            new=new,
+            is_wait=is_wait,
+        )
+        self.pending[row.id] = Pending(row, key, delay, park)

@@ -1,0 +1,331 @@
+"""One owned partition in memory: where it is read, what is finished, what runs, and its phase; and its lanes.
+
+A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time. A lane
+knows its partition and a partition its lanes, so both are here.
+
+Where one runner runs everything, lanes are not made for events of which nothing is known: those of a partition stand in
+line together, which keeps the order of every key, and are sorted into lanes when somebody asks for these.
+
+Everything is touched only with the lock of `Engine` held, but for `cursor`, which is the poller's own, and for
+`phase`, `stopping`, `life` and `resumption.remembered`, which are read without it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from partbox.events import Claim, DeliveredEvent
+from partbox.protocol.cursor import Cursor
+from partbox.protocol.horizon import Page
+from partbox.protocol.progress import Progress, Target, give_back
+from partbox.protocol.rows import Owned
+from partbox.worker.engine.key import Key, key_of
+from partbox.worker.engine.parked_rows import ParkedRows, Weight
+from partbox.worker.engine.phase import Phase
+from partbox.worker.engine.reconnect import Pair, Resumption
+from partbox.worker.engine.suspects import Suspects
+
+
+class Lane:
+    """`active` from when it is ready to run until it is empty; `running` while its `current` event's handler runs.
+
+    The queue has events; or rows, which become events of `claim` as they run, if that is set.
+
+    An event without an aggregate id has a lane of its own, which no other event ever joins: its key is (None, id).
+    """
+
+    __slots__ = (
+        "active",
+        "claim",
+        "current",
+        "done",
+        "key",
+        "life",
+        "partition",
+        "queue",
+        "running",
+        "settled",
+        "started",
+        "unstuck",
+    )
+
+    # Set when the lane begins to run:
+    life: int  # the partition's life that `done` belongs to
+    started: float  # monotonic seconds; of the current event, while one runs
+    # Set when a `current` event is settled, which stays current until the next begins. Not before, most never need it:
+    settled: DeliveredEvent | None
+
+    def __init__(self, partition: "Partition", key: Key) -> None:
+        self.partition = partition
+        self.key = key
+        self.queue: deque[Any] = deque()
+        self.claim: Claim | None = None
+        self.done: list[tuple[int, bytes]] = []  # (id, event id) of what is done and not recorded yet
+        self.active = False
+        self.running = False
+        self.current: DeliveredEvent | None = None
+        self.unstuck: DeliveredEvent | None = None  # parked while its handler went on running
+
+    def event(self, waiting: Any) -> DeliveredEvent:
+        """The event of what waits in its queue."""
+        return waiting if self.claim is None else DeliveredEvent(waiting, self.claim)
+
+    def has_settled(self, event: DeliveredEvent) -> bool:
+        """True if its current event, which this is, is settled already. Lock held."""
+        return getattr(self, "settled", None) is event
+
+    def take_rest(self) -> list[Any]:
+        """Take all that waits. Lock held.
+
+        Its runner may be taking events from the left meanwhile, without the lock. So they are taken from the right:
+        what is taken are always the last ones, and what runs are those before them.
+        """
+        taken: list[Any] = []
+        while self.queue:
+            try:
+                taken.append(self.queue.pop())
+            except IndexError:  # the runner has taken the last one
+                break
+        return taken[::-1]
+
+    def hold_rest(self) -> None:
+        """Park what waits in the lane behind a blocked event. Lock held."""
+        for event in self.take_rest():
+            self.partition.parked.hold(event)
+
+    def overtakes(self, event: DeliveredEvent) -> bool:
+        """True if the event, at the head, would run before one of its key that must run first. Lock held."""
+        chain = self.partition.parked.chains.get(self.key)
+        if chain is None:
+            return False
+        id = event.id
+        return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in self.queue)
+
+    def behind(self, event: DeliveredEvent) -> "Lane":
+        """The lane in which what comes after this event of it waits. Lock held."""
+        return self
+
+
+class SharedLane(Lane):
+    """The new events of all keys of a partition in id order, none of which is parked; for a lone runner.
+
+    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, which are
+    ready when the turn of the line ends. Its queue has rows: an event that is made by the runner which hands it over is
+    still in the processor's cache, and its memory serves the next one.
+    """
+
+    __slots__ = ()
+
+    def behind(self, event: DeliveredEvent) -> Lane:
+        return self.partition.lane(key_of(event))
+
+
+class DeadLetterLane(Lane):
+    """It holds one dead event, for the dead-letter hook, and the text of its error."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, partition: "Partition", event: DeliveredEvent, error: str) -> None:
+        super().__init__(partition, (None, event.id))
+        self.queue.append(event)
+        self.error = error
+
+
+@dataclass(slots=True)
+class LastSave:
+    """The last save of a partition: when it was committed (monotonic seconds), and what the database knows by it.
+
+    `finished` counts the records that had been finished here when it was made. `under_way`: another has been gathered
+    and is not committed, so that what the database knows cannot be told.
+    """
+
+    at: float
+    last_id: int
+    finished: int = 0
+    under_way: bool = False
+
+
+class Partition:
+    """A partition from claim to release, or until it is lost. `letters`: dead events are owed to a hook."""
+
+    def __init__(self, owned: Owned, now: float, *, window: int, letters: bool) -> None:
+        self.number = owned.partition
+        self.window = window
+        self._letters = letters
+        self._lanes: dict[Key, Lane] = {}
+        self.line = SharedLane(self, (None, 0))
+        self.running = 0  # lanes whose handler runs now
+        self.ghost: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
+        self.suspects = Suspects()
+        self.resumption = Resumption()
+        self.life = 1  # how often it has been read anew, in this ownership
+        self.begin(owned, now)
+
+    def begin(self, owned: Owned, now: float) -> None:
+        """Start reading from the saved cursor; nothing is known of parked rows yet."""
+        self._enter(Phase.LOADING)
+        self.epoch = owned.epoch
+        self.serial = False  # a transactional handler runs in it, whose transaction will save it
+        saved = Page(owned.snapshot, owned.floor_id)
+        self.cursor = Cursor(self.number, owned.last_id, saved)
+        self.progress = Progress(saved, owned.last_id)
+        self.last_save = LastSave(now, owned.last_id)
+        self.weight = Weight()
+        self.narrow: int | None = None  # so many new records are asked for: of more there were too many bytes
+        self.suspects.begin(owned.suspect_until, self.window)
+        self.parked = ParkedRows(self.number, self.progress, self.weight, self.suspects, letters=self._letters)
+
+    # The phase.
+
+    def loaded(self, version: int) -> None:
+        """Its parked rows are known, as of this version."""
+        self.parked.version = version
+        if self.phase is Phase.LOADING:
+            self._enter(Phase.RUNNING)
+
+    def drain(self) -> None:
+        """To be released: start nothing new."""
+        self._enter(Phase.DRAINING)
+
+    def reset(self, now: float) -> None:
+        """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.
+
+        A drain begins anew, once that is found again. A runner looks at a lane's queue first and at the life then,
+        without the lock: so the life changes first, and whoever sees the new queue sees the new life.
+        """
+        self.life += 1
+        self.resumption.reset(self.progress, self.parked, self.cursor.last_id, now)
+        self.suspects.read_again()
+        for lane in (self.line, *self._lanes.values()):
+            old, lane.queue = lane.queue, deque()
+            old.clear()
+        self._lanes = {lane.key: lane for lane in self._lanes.values() if lane.running}
+
+    def lose(self) -> None:
+        """No longer mine: start nothing, save nothing."""
+        self._enter(Phase.LOST)
+        self.weight = Weight()
+        for lane in (self.line, *self._lanes.values()):
+            lane.queue.clear()
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self.stopping = phase in (Phase.DRAINING, Phase.LOST)  # no handler starts; runners ask before each event
+
+    @property
+    def draining(self) -> bool:
+        """It is to be released."""
+        return self.phase is Phase.DRAINING
+
+    @property
+    def lost(self) -> bool:
+        """It is not mine any more."""
+        return self.phase is Phase.LOST
+
+    @property
+    def busy(self) -> bool:
+        """A handler of it runs, of this ownership or of an earlier one."""
+        return self.running > 0 or self.haunted
+
+    @property
+    def haunted(self) -> bool:
+        """Its earlier self still runs handlers: until they end nothing of it may be read."""
+        return self.ghost is not None and self.ghost.busy
+
+    def may_begin(self) -> bool:
+        """Not before its parked rows are known, nor while its earlier self still runs handlers."""
+        return self.phase is not Phase.LOADING and (self.ghost is None or not self.ghost.busy)
+
+    def may_drain(self, now: float) -> bool:
+        """True if what was done or ran when a connection was lost is read again, or it was never lost.
+
+        So a release can save what became of it. The next owner would repeat it otherwise, though neither a lease nor a
+        process was lost.
+        """
+        cursor = self.cursor
+        read_to = cursor.last_id if cursor.full else float("inf")
+        whole = None if cursor.fresh or cursor.until is not None else read_to
+        return self.resumption.is_over(self.parked, whole, now)
+
+    # Lanes.
+
+    @property
+    def lanes(self) -> dict[Key, Lane]:
+        """Those that have events waiting or running, by key. Asking for them ends the line."""
+        if self.line.queue:  # sort it into lanes
+            for event in map(self.line.event, self.line.take_rest()):
+                self.lane(key_of(event)).queue.append(event)
+        return self._lanes
+
+    @property
+    def lined_up(self) -> bool:
+        """True if new events may join the line: no lane has anything that they could overtake."""
+        return not self._lanes
+
+    def lane(self, key: Key) -> Lane:
+        found = self.lanes.get(key)
+        if found is None:
+            found = self._lanes[key] = Lane(self, key)
+        return found
+
+    def close(self, lane: Lane) -> None:
+        """It has nothing any more."""
+        if self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+
+    def sorted_out(self) -> list[Lane]:
+        """The turn of the line has ended: the lanes that have something to do by now; those with nothing go."""
+        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.queue or lane.active}
+        return [lane for lane in self._lanes.values() if not lane.active]
+
+    def queues(self) -> int:
+        """The number of lanes, the line counted as one."""
+        return len(self._lanes) + bool(self.line.queue)
+
+    # What was read and what became of it.
+
+    def finish(self, pairs: list[Pair]) -> None:
+        """These are done."""
+        self.progress.finish(pairs)
+        if self.weight.sizes:
+            self.weight.drop(id for id, _ in pairs)
+
+    def widen(self) -> None:
+        """Of what was asked for there were not too many bytes: a few more next time."""
+        assert self.narrow is not None
+        self.narrow += self.narrow // 4 + 1
+        if self.narrow >= self.window:
+            self.narrow = None
+
+    def saved(self, target: Target, finished: int, now: float) -> None:
+        """A save of this target is committed, which was made when so many records had been finished."""
+        self.progress.saved(target)
+        self.last_save = LastSave(now, target.last_id, finished)
+        self.resumption.saved(target.page, target.last_id, self.parked)
+        give_back(self._lanes, self.weight.sizes)
+
+    # Leaving.
+
+    def waiting(self) -> dict[int, DeliveredEvent]:
+        """Every event that was read from the log and has not been started, by id."""
+        return {event.id: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None}
+
+    def charged(self) -> list[DeliveredEvent]:
+        """The charged events that are not going to be started, once it is stopping."""
+        events = (event for lane in self.lanes.values() if not lane.running for event in lane.queue)
+        return [event for event in events if event.parked is not None and event.parked.charged]
+
+    def settle_remembered(self) -> None:
+        """Settle what was done before a lost connection, and waits for its lane's turn to be found so."""
+        if not self.resumption.remembered:
+            return
+        for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:
+            if event.identity in self.resumption.remembered:
+                self.settle_done(event)
+
+    def settle_done(self, event: DeliveredEvent) -> None:
+        """An event is done, parked or not."""
+        if event.parked is not None:
+            self.parked.done(event)
+        else:
+            self.finish([event.identity])

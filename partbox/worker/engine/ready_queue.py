@@ -1,0 +1,48 @@
+"""The lanes of one process that have something to do, and whose turn is next."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from partbox.worker.engine.partition import Lane
+
+SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
+
+
+class ReadyQueue:
+    """Two queues, of fresh events and of parked ones that are due, which share the handlers 2:1. Lock held.
+
+    A lone runner takes up to `bundle` fresh lanes at a time: there is nobody else who could take the others.
+    """
+
+    __slots__ = ("_bundle", "_turn", "due", "fresh")
+
+    def __init__(self, bundle: int) -> None:
+        self._bundle = bundle
+        self._turn = 0
+        self.fresh: deque[Lane] = deque()
+        self.due: deque[Lane] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.fresh or self.due)
+
+    def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
+        (self.due if due else self.fresh).extend(lanes)
+
+    def take(self) -> list[Lane]:
+        """The next lanes, two fresh ones to a due one."""
+        fresh, due = self.fresh, self.due
+        if self._bundle > 1 and not due:
+            return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
+        self._turn = (self._turn + 1) % 3
+        return [due.popleft() if due and (self._turn == 0 or not fresh) else fresh.popleft()]
+
+    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
+        """At most so many that fit, of the first that wait; the others go to the end."""
+        found: list[Lane] = []
+        for queue in (self.fresh, self.due):
+            for _ in range(min(len(queue), SEARCHED * most)):
+                if len(found) == most:
+                    break
+                lane = queue.popleft()
+                (found if fit(lane) else queue).append(lane)
+        return found

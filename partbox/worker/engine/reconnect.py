@@ -1,0 +1,66 @@
+"""A lost connection: what was done and not saved, or ran, is found again and not started a second time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from partbox.protocol.horizon import Page
+from partbox.protocol.progress import Progress
+from partbox.worker.engine.parked_rows import ParkedRows
+
+SETTLE = 10.0
+"""Seconds after a lost connection for which a partition that is asked for is kept, to find again what was done or ran
+then. It is a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
+
+Pair = tuple[int, bytes]
+
+
+@dataclass(slots=True)
+class Resumption:
+    """The memory of one partition across its lives, by (id, event id). Lock held, but to look into `remembered`.
+
+    Kept until it is read again, or cannot come again: then the save of it had been committed after all.
+    """
+
+    remembered: set[Pair] = field(default_factory=set)
+    _unsure: set[Pair] = field(
+        default_factory=set
+    )  # of them: not read again, if the save of it was committed after all
+    done_to: int = 0  # what of the remembered is read up to here need not be handed over to be found done
+    _reset_at: float | None = None
+    _read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
+    _parked_ids: set[int] = field(default_factory=set)  # of parked records that were done or in memory then
+
+    def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
+        """The connection was lost when this had been done, and the log was read up to `read_to`."""
+        if self._reset_at is None or now > self._reset_at + SETTLE:
+            self._parked_ids.clear()
+        self._reset_at = now
+        self.remembered.update(progress.done(), parked.deleting.items())
+        self._unsure = set(self.remembered)
+        self.done_to = max((id for id, _ in self.remembered), default=0)
+        self._read_to = max(self._read_to, read_to)
+        self._parked_ids.update(parked.in_memory())
+
+    def is_over(self, parked: ParkedRows, read_to: float | None, now: float) -> bool:
+        """True if all is found again, or there was time enough; `read_to` is None while nothing whole is read."""
+        if self._reset_at is None or now > self._reset_at + SETTLE:
+            return True
+        if not parked.known or read_to is None or read_to < self._read_to:
+            return False
+        if self._parked_ids and not parked.due_read:
+            return False
+        return not any(row.id in self._parked_ids and not row.loaded for row in parked.blocking())
+
+    def saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
+        """A cursor is saved. Of what it has passed, and is not parked, nothing comes again: it was saved before."""
+        if not self._unsure or not parked.known or not parked.due_read:
+            return
+        passed = min(page.floor, last_id)
+        still_parked = parked.taken.keys() | {row.id for row in parked.blocking()}
+        saved = {pair for pair in self._unsure if pair[0] <= passed and pair[0] not in still_parked}
+        self._unsure -= saved
+        self.forget(saved)
+
+    def forget(self, pairs: Iterable[Pair]) -> None:
+        """These were found again."""
+        self.remembered.difference_update(pairs)

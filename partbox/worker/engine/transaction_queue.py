@@ -1,0 +1,101 @@
+"""The lanes that wait with a transactional event, and which of them may run next."""
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from partbox.worker.engine.partition import Lane, Partition
+
+Taken = Mapping[Partition, Container[int]]
+"""The new records of each partition that are in the transaction in hand, or parked by it."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The lanes of one partition: by the id of a new record at their head, or with a parked one."""
+
+    new: dict[int, Lane] = field(default_factory=dict)
+    parked: dict[Lane, None] = field(default_factory=dict)
+
+    def add(self, lane: Lane) -> None:
+        head = lane.queue[0]
+        if head.parked is not None:
+            self.parked[lane] = None
+        else:
+            self.new[head.id] = lane
+
+    def first(self) -> int | None:
+        return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
+
+    def take(self, partition: Partition, taken: Container[int]) -> Lane | None:
+        """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line."""
+        for lane in self.parked:
+            if lane.queue and lane.queue[0].parked is not None and partition.parked.passed(lane.queue[0].parked):
+                del self.parked[lane]
+                return lane
+        id = partition.progress.next_in_line(taken)
+        waiting = self.new.get(id) if id is not None else None
+        if waiting is None or id is None or not waiting.queue or waiting.queue[0].id != id:
+            return None
+        return self.new.pop(id)
+
+    def take_stale(self) -> list[Lane]:
+        """Take out the lanes whose head is not there any more: parked behind another, or read anew."""
+        new = [id for id, lane in self.new.items() if not lane.queue or lane.queue[0].id != id]
+        parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
+        for lane in parked:
+            del self.parked[lane]
+        return [*(self.new.pop(id) for id in new), *parked]
+
+
+class Waiting:
+    """Those of one process, by partition; the first partition has the next turn. Lock held."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Partition, _Queue] = {}
+
+    def __bool__(self) -> bool:
+        """True if any lane waits; may be asked without the lock."""
+        return bool(self._queues)
+
+    def add(self, lane: Lane) -> None:
+        """The lane's head is a transactional event."""
+        self._queues.setdefault(lane.partition, _Queue()).add(lane)
+
+    def clear(self) -> None:
+        """Forget all: they are read anew."""
+        self._queues.clear()
+
+    def put_first(self) -> int | None:
+        """The lowest id that waits, if any does; its partition has the next turn."""
+        heads = {partition: queue.first() for partition, queue in self._queues.items()}
+        found = [(id, partition) for partition, id in heads.items() if id is not None]
+        if not found:
+            return None
+        id, partition = min(found, key=lambda each: each[0])
+        self._queues = {partition: self._queues[partition]} | self._queues
+        return id
+
+    def put_last(self, partitions: Iterable[Partition]) -> None:
+        """The others have their turn first."""
+        for partition in partitions:
+            if partition in self._queues:
+                self._queues[partition] = self._queues.pop(partition)
+
+    def take(self, taken: Taken) -> Lane | None:
+        """Take out a lane whose head may run now, in a transaction that has taken these."""
+        for partition, queue in list(self._queues.items()):
+            if partition.stopping or not (queue.new or queue.parked):
+                del self._queues[partition]
+            elif partition.last_save.under_way and not partition.serial:
+                continue  # that save would set the cursor back behind the effects
+            elif (lane := queue.take(partition, taken.get(partition, ()))) is not None:
+                return lane
+        return None
+
+    def partitions(self) -> list[Partition]:
+        """Those with lanes that wait."""
+        return list(self._queues)
+
+    def take_stale(self) -> list[Lane]:
+        """Take out the lanes whose events went another way."""
+        return [lane for queue in self._queues.values() for lane in queue.take_stale()]

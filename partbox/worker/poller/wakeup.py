@@ -1,0 +1,85 @@
+"""Wakes the poller: any thread does, and so does what arrives on a socket.
+
+A thread that read the socket and then woke the poller would cost every ring one more switch of threads, and one more
+wait for the interpreter lock.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from weakref import finalize
+
+SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+"""A selector that needs no descriptor of its own."""
+
+
+class Wakeup:
+    """A flag that one thread waits for and clears, and any thread sets. A pair of sockets wakes the waiting one."""
+
+    def __init__(self) -> None:
+        self.called = False  # not only because there is room to read more: so also where pages follow each other
+        self.changed = False  # somebody else has said that he changed the plan, or parked rows
+        self._set = False
+        self._hear: Callable[[], None] | None = None
+        self._socket = -1
+        self._woken, self._far_end = socket.socketpair()
+        self._waiting = SELECTOR()
+        self._waiting.register(self._woken, selectors.EVENT_READ)
+        for end in (self._woken, self._far_end):
+            end.setblocking(False)
+            finalize(self, end.close).atexit = False  # daemon threads go on until the process ends
+
+    def call(self) -> None:
+        """Have the poller look at once, whatever it does."""
+        self.called = True
+        self.set()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        """Wake who waits, or whoever waits next."""
+        if not self._set:
+            self._set = True
+            with suppress(BlockingIOError):  # what is full wakes as well
+                self._far_end.send(b"!")
+
+    def clear(self) -> None:
+        """Whatever it was set for until the end of this call is going to be looked at."""
+        if self._set:
+            self._drain()
+            self._set = False  # who has found it set until here is looked at too
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so many seconds at most until it is set; True if it is. What comes on the socket is heard."""
+        end = time.monotonic() + seconds
+        while not self._set:
+            left = end - time.monotonic()
+            for key, _ in self._waiting.select(max(0.0, left)):  # to the next millisecond
+                if key.fileobj is not self._woken:
+                    if self._hear is not None:
+                        self._hear()
+                elif not self._set:  # it was cleared between the flag and the write of who set it
+                    self._drain()
+                    return True
+            if left <= 0:
+                break
+        return self._set
+
+    def hear_on(self, socket: int, hear: Callable[[], None]) -> None:
+        """Call `hear` in the thread that waits when something comes on this socket, until `deafen`."""
+        self.deafen()
+        self._socket, self._hear = socket, hear
+        self._waiting.register(socket, selectors.EVENT_READ)
+
+    def deafen(self) -> None:
+        """Hear nothing any more; idempotent. Before the socket is closed."""
+        if self._hear is not None:
+            self._waiting.unregister(self._socket)
+            self._hear = None
+
+    def _drain(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(4096)

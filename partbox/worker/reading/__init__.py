@@ -1,1 +1,0 @@
-"""From the log to memory: the poller, and what its thread reads."""

@@ -1,0 +1,86 @@
+"""Tells of the events of one process: observers, and the log."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import cast
+
+from partbox.errors import PayloadError
+from partbox.events import DeliveredEvent
+from partbox.handlers import Routes
+from partbox.observe import Observers
+from partbox.observe.logs.log_event import log_event
+from partbox.protocol.parking import AT_ONCE
+from partbox.protocol.verdict import Verdict
+from partbox.text.wording import counted
+from partbox.worker.engine.save import PartitionSave
+from partbox.worker.reports.delivery_counts import Tally
+from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.traceback import application_frames
+
+log = logging.getLogger("partbox.worker")
+
+
+class Reports:
+    """Any thread; without the lock of the engine where it can be."""
+
+    def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
+        self._observers = observers
+        self._routes = routes
+        self._settles = observers.hears("settled")
+        self._counts = observers.hears("delivered")
+
+    def tally(self) -> Tally | None:
+        """A counter of deliveries for one thread or task; None where nobody wants to know."""
+        return Tally() if self._counts else None
+
+    def delivered(self, tally: Tally) -> None:
+        """Tell of what it has counted."""
+        for turn in tally.turns():
+            self._observers.delivered(turn)
+
+    def settled(
+        self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
+    ) -> None:
+        """A handler had the event, or an open circuit refused it."""
+        if self._settles:
+            self._observers.settled(event, self._name(event), verdict)
+        if verdict is not None:
+            self.parked(event, verdict, result, seconds)
+
+    def parked(
+        self, event: DeliveredEvent, verdict: Verdict, result: object = None, seconds: float | None = None
+    ) -> None:
+        """An event is parked, for the reason that `verdict` gives; not where it only waits."""
+        if verdict.state in AT_ONCE:
+            return
+        # By its type: an object may deny its own class.
+        error = cast(BaseException, result) if issubclass(type(result), BaseException) else None
+        handler = self._name(event)
+        _tell(event, verdict, error, handler)
+        self._observers.parked(event, handler, verdict, error, seconds)
+
+    def _name(self, event: DeliveredEvent) -> str:
+        return self._routes[event.route].handler.name
+
+
+def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
+    state, attempts, delay, why = verdict.state, verdict.attempts, verdict.delay or 0.0, verdict.error
+    trace = None if error is None or verdict.trace is None else (type(error), error, application_frames(error))
+    if state == "dead":
+        name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
+        text, told = "%s is dead after %s: %s", (event, counted(attempts, "attempt"), why)
+        log_event(log, name, text, *told, about=event, trace=trace, handler=handler, attempts=attempts)
+    elif state in ("retrying", "deferred"):
+        text, said = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
+        log_event(log, state, text, *said, about=event, handler=handler, attempts=attempts, delay=delay)
+        if trace is not None:
+            text = "what the handler of %s raised"
+            log_event(log, "failure", text, event, about=event, trace=trace, handler=handler, attempts=attempts)
+
+
+def tell_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
+    if observers.hears("saved"):
+        parks = (pending.park for save in saves for pending in save.parks)
+        states = Counter(park.state for park in parks if not park.letter)  # those that a hook had were dead before
+        observers.saved(len(saves), states, seconds)

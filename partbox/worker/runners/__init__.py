@@ -1,0 +1,1 @@
+"""The threads and the event loop that run handlers."""

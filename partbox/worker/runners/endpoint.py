@@ -1,0 +1,285 @@
+"""An endpoint: a handler with its interceptors, its circuit, and its word on errors.
+
+`plain` is all that the way of an event asks when nothing is wrong: one sync call, nothing to note afterwards.
+"""
+
+import logging
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import partial
+from typing import Any, cast
+
+from partbox.callables import Call
+from partbox.errors import DownstreamUnavailable, UnrecoverableError
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handler
+from partbox.interceptors import wrap
+from partbox.observe import Observers
+from partbox.observe.logs.log_event import log_event
+from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
+from partbox.protocol.circuit import PROBE_LOST, Circuit
+from partbox.protocol.outage import says_away
+from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
+from partbox.text.wording import counted
+from partbox.worker.engine.key import key_of
+from partbox.worker.runners.traceback import trace_of
+
+log = logging.getLogger("partbox.worker")
+
+APART = (1.0, 1.2)  # factors of a wait for a circuit
+OUTCOMES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
+
+
+class Kind(Enum):
+    """The way in which a handler is run."""
+
+    SYNC = "sync"  # by the runner that walks the lane
+    ASYNC = "async"  # in the event loop
+    LISTS = "lists"  # with events of other lanes, by the runner or in the event loop
+    TRANSACTIONAL = "transactional"  # by the thread that has the connection for it
+
+
+class Endpoint:
+    """One handler of one process. Any thread."""
+
+    __slots__ = (
+        "_circuit",
+        "_limit",
+        "_lock",
+        "_may_be_plain",
+        "_observers",
+        "_settles",
+        "_trouble",
+        "call",
+        "handler",
+        "kind",
+        "plain",
+    )
+
+    def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int, observers: Observers) -> None:
+        self.handler = handler
+        self.kind = _kind(handler)
+        self._observers = observers
+        self._settles = observers.hears("settled")
+        self._may_be_plain = self.kind is Kind.SYNC and not self._settles
+        self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
+        if self.kind is Kind.TRANSACTIONAL:
+            self.call = within_its_transaction(self.call)
+        if observers.hears("handling"):
+            self.call = _watched(self.call, handler, observers)
+        self.plain = self._may_be_plain
+        self._limit = error_limit
+        self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
+        self._trouble = ""  # the last error that said that the downstream is away
+        self._lock = threading.Lock()
+
+    @property
+    def calm(self) -> bool:
+        """True if a success is nothing to note: no failure before it, and nobody who hears of single events."""
+        return not (self._circuit.troubled or self._settles)
+
+    def refusal(self, now: float) -> Deferral | None:
+        """Why no handler may be started now, if the circuit is open; else None, and the caller must start one.
+
+        `now` (monotonic seconds) is what `judge` is told as the start.
+        """
+        if not self._circuit.troubled:
+            return None
+        with self._lock:
+            if self._circuit.admits(now):
+                return None
+            reason = f"{self.handler.name} waits for its downstream: {self._trouble}"
+            return Deferral(self._wait(now), reason, is_wait=True)
+
+    def deferred(self, event: DeliveredEvent, refusal: Deferral) -> Verdict:
+        """The verdict on an event that was refused."""
+        return self._certain(event.attempt - 1, refusal)
+
+    def perished(self, attempts: int) -> Verdict:
+        """The verdict on an event whose process died at each of its attempts."""
+        return self._certain(attempts - 1, Dead(f"its process died, {counted(attempts, 'time')} that it ran"))
+
+    def _certain(self, attempts: int, result: Deferral | Dead) -> Verdict:
+        verdict = judge(self.handler, attempts, result, self._limit)
+        assert verdict is not None
+        return verdict
+
+    def judge(
+        self, event: DeliveredEvent, result: object, started: float | None = None, *, counts: bool = True
+    ) -> Verdict | None:
+        """The verdict on the event, by what the handler returned or raised; None is done.
+
+        `started` (monotonic seconds) is when the handler was. `counts` false: the failure was noted already, with
+        another event of its list.
+        """
+        return self._traced(event, result, partial(self._judge, event, result, started, counts=counts))
+
+    def overdue(self, event: DeliveredEvent, error: TimeoutError) -> Verdict | None:
+        """The verdict on an event whose handler is given up, and its process with it: the circuit, too, ends then."""
+        return self._traced(event, error, lambda: self._by_policy(event, error)[0])
+
+    def _traced(self, event: DeliveredEvent, result: object, ask: Callable[[], Verdict | None]) -> Verdict | None:
+        try:
+            verdict = ask()
+        except BaseException as wrong:  # an object of the application's own whose very questions fail
+            error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
+            verdict = judge(self.handler, event.attempt - 1, error, self._limit)
+        if verdict is None or not issubclass(type(result), BaseException):
+            return verdict
+        return replace(verdict, trace=trace_of(cast(BaseException, result), self._limit))
+
+    def _judge(self, event: DeliveredEvent, result: object, started: float | None, *, counts: bool) -> Verdict | None:
+        attempts = event.attempt - 1
+        if not issubclass(type(result), OUTCOMES):  # its __class__ may say anything, or fail
+            result = wrong_outcome(result)
+        if not isinstance(result, BaseException):
+            self._note(result, started)
+            return judge(self.handler, attempts, result, self._limit)
+        verdict, advice = self._by_policy(event, result)
+        if self.handler.circuit is None:
+            return verdict
+        if not says_away(result, self.handler.circuit):
+            self._note_other(event, started)  # the circuit never spares it: a last attempt is the last
+            return verdict
+        if advice is not None or verdict is None or self._is_own(result, verdict):
+            self._note_undecided(started)
+            return verdict
+        if counts:
+            self._note_failure(event, result, verdict.error or "", started)
+        if not self._circuit.is_open:
+            return verdict
+        with self._lock:
+            wait = self._wait(time.monotonic())
+        return self.deferred(event, Deferral(wait, verdict.error or ""))
+
+    def _wait(self, now: float) -> float:
+        """Seconds to defer an event. If all came back at once, the one with the lowest id would be the probe each time,
+        and an error of its own would keep the circuit open for ever. Lock held."""
+        return self._circuit.wait(now) * random.uniform(*APART)
+
+    def _by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
+        """The verdict without regard to the circuit, and what `on_error` advised."""
+        advice = self._advice(event, error)
+        verdict = judge(self.handler, event.attempt - 1, error, self._limit, advice)
+        if verdict is not None and (fault := verdict.fault) is not None:
+            text = "the retry policy of %s cannot be used, so its events are tried again after %g s: %s: %s"
+            name, said = self.handler.name, (LAST_RESORT, type(fault).__name__, fault)
+            log_event(log, "retry_policy_failed", text, name, *said, about=event, trace=fault, handler=name)
+        return verdict, advice
+
+    def _advice(self, event: DeliveredEvent, error: BaseException) -> Advice:
+        """The advice of the handler's `on_error`; None without one, or if it fails itself."""
+        ask = self.handler.on_error
+        if ask is None:
+            return None
+        try:
+            advice = ask(event, error, event.attempt)
+            if advice is not None and not isinstance(advice, Done | Ignore | RetryAfter | Dead):
+                raise TypeError(f"on_error may return Done, Ignore, RetryAfter, Dead or None, not {advice!r}")
+        except BaseException as wrong:
+            if wrong.__context__ is None:
+                wrong.__context__ = error
+            text = "%s failed: %s; and on_error of %s failed too, so its policy decides: %s"
+            name = self.handler.name
+            log_event(log, "on_error_failed", text, event, error, name, wrong, about=event, trace=wrong, handler=name)
+            return None
+        if isinstance(advice, Ignore):
+            text = "the error of %s is ignored, as on_error says: %s"
+            log_event(log, "error_ignored", text, event, error, about=event, handler=self.handler.name)
+        return advice
+
+    def _is_own(self, error: BaseException, verdict: Verdict) -> bool:
+        """True if something is wrong with this event alone, which tells nothing of others."""
+        most = self.handler.max_attempts
+        exhausted = most is not None and verdict.attempts >= most
+        return isinstance(error, UnrecoverableError) or (verdict.state == "dead" and not exhausted)
+
+    def _note_failure(self, event: DeliveredEvent, error: BaseException, said: str, started: float | None) -> None:
+        with self._lock:
+            self._trouble = said
+            unavailable = isinstance(error, DownstreamUnavailable)
+            opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
+            self.plain = False
+        if opened:
+            self._observers.circuit(self.handler.name, True)
+            text = (
+                "the circuit of %s is open: its events are deferred, and one is tried now and then until one succeeds; "
+                "the last error was %s: %s"
+            )
+            self._tell_circuit("circuit_open", text, type(error).__name__, error)
+
+    def _note(self, outcome: object, started: float | None) -> None:
+        """A handler that asks for later may be hiding an error: that is neither success nor failure."""
+        if isinstance(outcome, RetryAfter):
+            self._note_undecided(started)
+        elif self._circuit.troubled and not isinstance(outcome, Deferral):
+            with self._lock:
+                closed = self._circuit.succeeded()
+                self.plain = self._may_be_plain
+            if closed:
+                self._closed("the circuit of %s is closed again")
+
+    def _note_other(self, event: DeliveredEvent, started: float | None) -> None:
+        """The event failed by itself; a probe that does says nothing of the downstream."""
+        if not self._circuit.is_open or started is None:
+            return
+        with self._lock:
+            closed = self._circuit.erred(key_of(event), started)
+            self.plain = self._may_be_plain and not self._circuit.troubled
+        if closed:
+            self._closed("the circuit of %s is closed again: events fail, but not because its downstream is away")
+
+    def _closed(self, text: str) -> None:
+        self._observers.circuit(self.handler.name, False)
+        self._tell_circuit("circuit_closed", text)
+
+    def _tell_circuit(self, name: str, text: str, *arguments: object) -> None:
+        handler = self.handler
+        log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
+
+    def _note_undecided(self, started: float | None) -> None:
+        if self._circuit.is_open and started is not None:
+            with self._lock:
+                self._circuit.undecided(started)
+
+
+def within_its_transaction(call: Call) -> Call:
+    """The call of a transactional handler; what Django would write on another connection is its error."""
+
+    def guarded(event: Any, conn: Any) -> Any:
+        if "django.db" not in sys.modules:  # asked each time: a handler's module may import it late
+            return call(event, conn)
+        from partbox.publish.integrations.django import refused
+
+        with refused(conn):
+            return call(event, conn)
+
+    return guarded
+
+
+def _watched(call: Call, handler: Handler, observers: Observers) -> Call:
+    """The call with all observers around it."""
+    is_list = handler.max_size is not None
+
+    def watched(given: Any, *more: Any) -> Any:
+        with observers.handling(given if is_list else (given,), handler.name):
+            return call(given, *more)
+
+    async def watched_async(given: Any) -> Any:
+        with observers.handling(given if is_list else (given,), handler.name):
+            return await call(given)
+
+    return watched_async if handler.is_async else watched
+
+
+def _kind(handler: Handler) -> Kind:
+    if handler.transactional:
+        return Kind.TRANSACTIONAL
+    if handler.max_size is not None:
+        return Kind.LISTS
+    return Kind.ASYNC if handler.is_async else Kind.SYNC

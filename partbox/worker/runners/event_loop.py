@@ -1,0 +1,148 @@
+"""One event loop in a thread of its own, for `async def` handlers; it begins with the first of them.
+
+A handler runs in the task that walks its lane, and may do with it and the loop what it likes: cancel the task, or all
+of them, stop the loop, raise SystemExit in a task of its own. Only `EventLoop.stop` ends a lane's task; everything else
+is the error of the handler that it meets.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+from weakref import WeakSet
+
+from partbox.worker.forks import leave
+from partbox.worker.runners import two_loops
+
+PATIENCE = 5.0  # seconds for the loop to answer
+CLOSING = 2.0  # seconds for what a handler has open to be closed
+
+_told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+
+class EventLoop:
+    """Runs coroutines; errors of handlers come back as values."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = threading.Lock()
+        self._ended = False
+
+    def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run what it returns; from any thread."""
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                two_loops.handling.add(self._loop)
+                two_loops.watch()  # what was imported meanwhile
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="partbox-async", daemon=True
+                )
+                self._thread.start()
+        self._loop.call_soon_threadsafe(self._begin, walk)
+
+    @staticmethod
+    async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
+        """Return what the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
+        task, limit = asyncio.current_task(), asyncio.timeout(timeout)
+        result: object
+        try:
+            async with limit:
+                result = await handler(event)
+        except BaseException as error:  # also SystemExit: a handler does not end the loop
+            if task is None or (isinstance(error, GeneratorExit) and _is_closing(task)):
+                raise
+            if task in _told_to_end:  # whatever the handler makes of it: a stop is no failure of it
+                raise asyncio.CancelledError from error
+            result = two_loops.explained(error) if type(error) is RuntimeError else error
+            if isinstance(error, TimeoutError) and limit.expired():
+                late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
+                result = late.with_traceback(_cancelled_at(error))
+        if task is not None and task.cancelling():
+            await _uncancel(task)
+        return result
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
+        """Cancel what runs, close these, end the loop; whether anything was cancelled. What resists is left behind."""
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
+            return False
+        try:
+            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(closing), self._loop).result(PATIENCE)
+        except TimeoutError:  # a handler blocks the loop
+            return True
+        self._ended = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+        return cancelled
+
+    def disown(self) -> None:
+        """In a forked process: if it is the loop's own thread that goes on, end when it comes back to the loop.
+
+        The handler's coroutine cannot go on there, and others' must not: their handlers go on in the parent. Nor can
+        the loop: it shares with the parent what it waits by.
+        """
+        if self._loop is None or self._thread is None or self._thread.ident != threading.get_ident():
+            return
+        ready = getattr(self._loop, "_ready", None)  # of every loop of asyncio's own
+        if ready is not None:
+            ready.clear()
+        self._loop.call_soon(leave, RuntimeError("a process that an async handler forked cannot await anything"))
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._ended and not loop.is_closed():
+            with suppress(BaseException):  # of a task that a handler has made: asyncio has told whoever awaits it
+                loop.run_forever()
+
+    def _begin(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(walk())
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._done(task, walk))
+
+    def _done(self, task: asyncio.Task[None], walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() and task not in _told_to_end:  # by a handler that cancels all, before it had begun
+            self._begin(walk)
+
+    async def _cancel(self, closing: Iterable[Callable[[], Awaitable[None]]]) -> bool:
+        tasks = list(self._tasks)
+        _told_to_end.update(tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
+        for close in closing:
+            with suppress(Exception):  # it ends with the process
+                async with asyncio.timeout(CLOSING):
+                    await close()
+        return bool(tasks)
+
+
+async def _uncancel(task: asyncio.Task[Any]) -> None:
+    """A cancelling that the handler asked for ends with it: the next handler is not to meet it."""
+    while task.cancelling():
+        task.uncancel()
+    try:
+        await asyncio.sleep(0)  # one that was not delivered yet comes here
+    except asyncio.CancelledError:
+        if task in _told_to_end:
+            raise
+
+
+def _cancelled_at(error: TimeoutError) -> TracebackType | None:
+    """The place in the handler's code at which its time was over."""
+    cause = error.__cause__ if type(error) is TimeoutError else None
+    return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
+
+
+def _is_closing(task: asyncio.Task[Any]) -> bool:
+    """True if the coroutine of the task is thrown away, and does not run in it any more."""
+    try:
+        return asyncio.current_task() is not task
+    except RuntimeError:
+        return True

@@ -1,0 +1,206 @@
+"""Runs one lane: hands its events to their handlers, one after the other."""
+
+from dataclasses import dataclass
+from time import monotonic, time
+
+from partbox.events import DeliveredEvent
+from partbox.events.record import IDENTITY, ROUTE
+from partbox.handlers import Routes
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.partition import Lane
+from partbox.worker.reports.delivery_counts import Tally
+from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.settlement import Settlement
+from partbox.worker.slot import Slot
+
+LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
+TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much; no longer than QUICK
+
+Step = tuple[Endpoint, DeliveredEvent]
+
+
+@dataclass(slots=True, eq=False)
+class Walk:
+    """A runner's turn over the lanes that it took. `ends`: monotonic seconds; `looked_at`: the last look at the lease
+    (Unix seconds); `tally` counts what is delivered, None where nobody wants to know."""
+
+    ends: float
+    looked_at: float
+    tally: Tally | None
+
+
+class LaneRunner:
+    """Walks the lanes of one process; from any of its runner threads, and from its event loop."""
+
+    def __init__(self, engine: Engine, routes: Routes[Endpoint], slot: Slot, settlement: Settlement) -> None:
+        self._engine = engine
+        self.routes = routes
+        self._slot = slot
+        self._settlement = settlement
+        self._trusted_at = 0.0
+
+    def begin(self, began: float, tally: Tally | None = None) -> Walk:
+        """A walk that begins now (monotonic seconds)."""
+        if tally is not None:
+            tally.begin(began)
+        return Walk(began + LANE_TURN, self._trusted_at, tally)
+
+    # Over 40 lines: `step`, call and `Settlement.end` in one loop. This is all that most events go through, where one
+    # more call for each of them shows.
+    def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
+        """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
+        partition, routes, only, tally, claim = lane.partition, self.routes, self.routes.only, walk.tally, lane.claim
+        remembered, other, got, by = partition.resumption.remembered, None, None, None
+        quick: list[Endpoint] = []
+        if tally is not None and tally.oldest is None:
+            tally.oldest = _first(lane)
+        while (queue := lane.queue) and not partition.stopping:
+            if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
+                break
+            if partition.life != lane.life:
+                self._record(lane)
+                claim = lane.claim
+                continue
+            try:
+                event = queue.popleft() if claim is None else DeliveredEvent(queue.popleft(), claim)
+            except IndexError:  # cleared meanwhile
+                continue
+            if remembered and self._remembered(lane, event):
+                continue
+            now = monotonic()
+            if now > walk.ends and lane.current is not None:
+                self.put_back(lane, event)
+                break
+            record = event.record
+            lane.started, lane.current = now, event
+            endpoint = only or routes[record[ROUTE]]
+            plain = endpoint.plain
+            if not plain:
+                if endpoint.kind is not Kind.SYNC:
+                    self.put_back(lane, event)
+                    other = endpoint
+                    break
+                if self._settlement.refused(lane, endpoint, event):
+                    continue
+            try:
+                result = endpoint.call(event)
+            except BaseException as error:  # also SystemExit: a handler does not end the process
+                result = error
+            if result is None and event.parked is None and plain:
+                lane.done.append(record[IDENTITY])
+                if tally is not None:
+                    quick.append(endpoint)
+            else:
+                self._settlement.end(lane, endpoint, event, result, tally)
+            got, by = event, endpoint
+        lane.current = None
+        if tally is not None and got is not None and by is not None:
+            tally.walked(quick, (by, got), lane.started)
+        return other
+
+    async def walk_async(self, lane: Lane, walk: Walk) -> None:
+        """Run the lane's async handlers; one of another kind that follows waits for a runner."""
+        while (step := self.step(lane, walk)) is not None:
+            endpoint, event = step
+            if endpoint.kind is not Kind.ASYNC:
+                self.put_back(lane, event)
+                break
+            if not self._settlement.refused(lane, endpoint, event):
+                result = await EventLoop.call(endpoint.call, event, endpoint.handler.timeout)
+                self._settlement.end(lane, endpoint, event, result, walk.tally)
+        if walk.tally is not None:
+            self._settlement.reports.delivered(walk.tally)
+
+    def trusted(self) -> bool:
+        """True if a handler may start now. The wall clock jumps over every pause of the process or its machine."""
+        now = time()
+        if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
+            return True
+        if self._slot.version != self._engine.version or not self._slot.trusted():
+            return False
+        self._trusted_at = now
+        return True
+
+    def is_transactional(self, event: DeliveredEvent) -> bool:
+        """True if its handler is for the transactor."""
+        return self.routes[event.route].kind is Kind.TRANSACTIONAL
+
+    def step(self, lane: Lane, walk: Walk) -> Step | None:
+        """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
+        partition, remembered = lane.partition, lane.partition.resumption.remembered
+        while (queue := lane.queue) and not partition.stopping:
+            if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
+                break
+            if partition.life != lane.life:
+                self._record(lane)
+                continue
+            try:
+                event = queue.popleft()
+            except IndexError:  # cleared meanwhile
+                continue
+            if remembered and self._remembered(lane, event):
+                continue
+            now = monotonic()
+            if now > walk.ends and lane.current is not None:
+                self.put_back(lane, event)
+                break
+            lane.started, lane.current = now, event
+            return self.routes[event.record[ROUTE]], event
+        lane.current = None
+        return None
+
+    def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
+        """The event is not started now. If its partition is read anew meanwhile, it will come again.
+
+        While it was in its runner's hands, something that must run before it may have been found for its key.
+        """
+        with self._engine.lock:
+            partition = lane.partition
+            if partition.life != lane.life or partition.lost:
+                return
+            chains = partition.parked.chains
+            if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
+                lane = lane.behind(event)
+            lane.queue.appendleft(event if lane.claim is None else event.record)
+            if chains and lane.overtakes(event):
+                lane.hold_rest()
+                self._engine.touch(partition)
+
+    def _look(self, lane: Lane, walk: Walk) -> bool:
+        """Time has passed: a handler was slow perhaps, and may the next one start?"""
+        tally, event = walk.tally, lane.current
+        if tally is not None:
+            if event is None:
+                tally.passed_between()
+            elif lane.done and lane.done[-1] == event.identity:  # else it did not run, or is noted already
+                tally.passed(self.routes[event.route], event, lane.started)
+        if not self.trusted():
+            return False
+        walk.looked_at = self._trusted_at
+        return True
+
+    def _record(self, lane: Lane) -> None:
+        with self._engine.lock:
+            self._settlement.record([lane])
+
+    def _remembered(self, lane: Lane, event: DeliveredEvent) -> bool:
+        """True if this event, read again after a lost connection, was done before."""
+        partition = lane.partition
+        with self._engine.lock:
+            pair, remembered = event.identity, partition.resumption.remembered
+            if pair not in remembered:
+                return False
+            if partition.life != lane.life or partition.lost:  # lost once more: it comes again, and is found then
+                return True
+            remembered.discard(pair)
+            partition.settle_done(event)
+            self._engine.touch(partition)
+            return True
+
+
+def _first(lane: Lane) -> DeliveredEvent | None:
+    try:
+        return lane.event(lane.queue[0])
+    except IndexError:  # cleared meanwhile
+        return None

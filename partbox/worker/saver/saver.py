@@ -1,0 +1,232 @@
+"""Saves what is finished: the save rule's cursor of each partition with progress, its parks, its releases.
+
+One fenced call saves everything that there is to save, unless an outage parks more at once than one statement could
+write within a lease: then call follows call, each of whole partitions. Nothing of a call is written if one of its
+partitions is no longer mine, and then the others are sent again.
+
+The next save comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took:
+an open transaction anywhere in the database keeps old row versions alive, and makes each save slower than the one
+before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
+somebody waits for it. One that releases partitions comes as soon as they are quiet, after 10 ms or what the last one
+took: nobody handles their events meanwhile.
+"""
+
+import threading
+import time
+from itertools import accumulate, takewhile
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection, Error
+from psycopg.errors import InsufficientPrivilege
+
+from partbox.db.delivery import cursors, proof
+from partbox.platform import boottime
+from partbox.worker.context import Context
+from partbox.worker.engine.save import PartitionSave, committed, gather, sent
+from partbox.worker.reports.outcomes import tell_saved
+from partbox.worker.session import tell_lost
+from partbox.worker.slot import SAVE_TICK, SAVED_AT
+
+SHORTEST = 0.05
+LONGEST = 0.2
+DUTY = 25
+FEW = 48
+HURRIED = 0.01
+ENOUGH = 48
+MANY = 32
+IDLE_ADVANCE = 60.0  # seconds after which a cursor that only moved with the horizon is saved
+ADVANCE_LOOK = 1.0  # seconds between two looks for those
+TICK = 0.25
+RETRY = 0.1
+MOST_ROWS = 5_000
+"""Parked rows that one call writes, if they are not of one partition: no statement may take longer than a lease."""
+
+
+class Saver:
+    """The thread that saves. The poller gives it a connection, and takes it away when either one is lost."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._engine = context.engine
+        self._slot = context.slot
+        self._observers = context.observers
+        self._signals = context.signals
+        self._conn: Connection[Any] | None = None
+        self._me: UUID | None = None
+        self._using = threading.Lock()
+        self._progressed = threading.Event()  # there may be something to save
+        self._hurried = threading.Event()  # there may be something to release
+        self._engine.wakes.save, self._engine.wakes.release = self._progressed.set, self._hurried.set
+        self._enough = min(ENOUGH, max(1, context.settings.window // 2))
+        self._saved_at = 0.0
+        self._advance_at = 0.0
+        self._stopped = threading.Event()
+        self._unsent: list[PartitionSave] = []  # what a failed call left, or one that was full
+        self.busy = 0.0  # seconds that the server spent saving
+        self.saves = 0
+        self._last_took = 0.0
+        self._well = False  # there was a connection, and what there was to save could be saved
+        self._thread = threading.Thread(target=self._run, name="partbox-saver", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the save in hand."""
+        self._stopped.set()
+        self._progressed.set()
+        self._hurried.set()
+        self._thread.join()
+
+    def connected(self, conn: Connection[Any] | None, me: UUID | None) -> None:
+        """Save through `conn`, as `me`; None: hold still. Returns when the save in hand is over."""
+        with self._using:
+            self._conn, self._me, self._unsent = conn, me, []
+        self._progressed.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                self._tick()
+                self._note_idle_advances(time.monotonic())
+                if self._progressed.wait(TICK):
+                    self._rest(self._save_once())
+                else:
+                    self._well = self._conn is not None
+        except BaseException as error:
+            self._signals.failed(error)
+
+    def _tick(self) -> None:
+        self._slot[SAVE_TICK] = now = boottime()
+        if self._well:
+            self._slot[SAVED_AT] = now
+
+    def _rest(self, seconds: float) -> None:
+        """Ticking: after slow saves it may be longer than a lease. Others wait for what can be released now."""
+        began = time.monotonic()
+        while (left := began + seconds - time.monotonic()) > 0 and not self._stopped.is_set():
+            if self._hurried.wait(min(left, TICK)):
+                self._stopped.wait(began + min(seconds, max(HURRIED, self._last_took)) - time.monotonic())
+                return
+            self._tick()
+
+    def _save_once(self) -> float:
+        """One save, if there is anything; seconds until the next may come."""
+        with self._using:
+            if self._conn is None or self._me is None:
+                self._well = self._conn is not None  # handlers that go on would keep it as it was
+                self._progressed.clear()
+                return 0.0
+            if patience := self._patience():
+                return patience
+            try:
+                took = self.save(self._conn, self._me)
+            except Error as error:
+                self._well = False
+                # A privilege that is missing is given back on the same connection: nothing was written meanwhile.
+                gone = proof.ends_session(error) and not isinstance(error, InsufficientPrivilege)
+                if self._conn.closed or self._conn.broken or gone:
+                    self._conn = None
+                    tell_lost(error, self._context.subscription, "saver")
+                    self._signals.broken()
+                    return 0.0
+                self._context.log("loop_error", "saving failed and is tried again: %s", error, loop="saver")
+                self._progressed.set()  # there may be no other progress before this is saved
+                return RETRY
+        self._well = True
+        self.busy += took
+        self.saves += 1
+        self._saved_at = time.monotonic()
+        return self._until_next(took)
+
+    def _patience(self) -> float:
+        """Seconds to wait for more progress; 0: it is worth a save, or something waits for one.
+
+        A save costs a statement, and every partition of it some 170 bytes of WAL.
+        """
+        with self._engine.lock:
+            dirty = self._engine.dirty
+            if self._unsent or time.monotonic() - self._saved_at > LONGEST:
+                return 0.0
+            if any(partition.draining or partition.parked.pending or partition.parked.done_ids for partition in dirty):
+                return 0.0
+            finished = sum(partition.progress.count_finished() for partition in dirty)
+            if finished < FEW and not self._engine.await_saves():
+                return SHORTEST
+            if len(dirty) < MANY or finished >= self._enough * len(dirty):
+                return 0.0
+            if all(partition.progress.in_flight() <= 0 for partition in dirty):  # there is no more to wait for
+                return 0.0
+            return SHORTEST / 4
+
+    def _until_next(self, took: float) -> float:
+        """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next.
+
+        After a death it does not rest so long: charged records wait for it, and with them all that is suspect.
+        """
+        usual = min(took, self._last_took)
+        self._last_took = took
+        if self._unsent:
+            return 0.0
+        return max(HURRIED, took) if self._engine.charges.waiting else max(SHORTEST, DUTY * usual)
+
+    def save(self, conn: Connection[Any], me: UUID) -> float:
+        """Save what there is to save, as `me`; the seconds that the server took. By the thread only, if it runs."""
+        waiting = self._gather()
+        total = 0.0
+        while waiting:
+            self._unsent = waiting
+            # One call takes the first, and as many more as it may write the rows of.
+            rows = accumulate(len(save.parks) + len(save.done_ids) for save in waiting)
+            saves = waiting[: max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))]
+            mine, took = cursors.save(conn, self._context.schema, self._context.subscription, me, *sent(saves))
+            total += took
+            lost = [save.partition for save in saves if save.partition.number not in mine]
+            if not lost:
+                waiting = waiting[len(saves) :]
+                self._committed(saves)
+                tell_saved(self._observers, saves, took)
+                break
+            self._signals.lost(lost)
+            waiting = [save for save in waiting if save.partition not in lost]
+        self._unsent = waiting
+        if waiting:
+            self._progressed.set()
+        return total
+
+    def _gather(self) -> list[PartitionSave]:
+        """Take what an earlier call left, else all that is dirty now."""
+        with self._engine.lock:
+            if self._unsent:
+                return [save for save in self._unsent if not save.partition.lost]
+            self._progressed.clear()
+            self._hurried.clear()
+            return [gather(partition) for partition in self._engine.clean()]
+
+    def _committed(self, saves: list[PartitionSave]) -> None:
+        with self._engine.lock:
+            committed(self._engine, saves, time.monotonic())
+            released = [save.partition for save in saves if save.release]
+            for partition in released:
+                self._engine.drop(partition)
+            if any(save.release or save.parks or save.done_ids for save in saves):
+                self._context.wakeup.call()
+            elif self._engine.await_saves():
+                self._context.wakeup.set()
+        for partition in released:
+            self._observers.released(partition.number)
+        self._signals.saved()
+
+    def _note_idle_advances(self, now: float) -> None:
+        """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge.
+
+        By the clock, however busy other partitions are.
+        """
+        if now < self._advance_at:
+            return
+        self._advance_at = now + ADVANCE_LOOK
+        with self._engine.lock:
+            for partition in self._engine.partitions.values():
+                if partition.last_save.at < now - IDLE_ADVANCE and not partition.stopping:
+                    self._engine.touch(partition)

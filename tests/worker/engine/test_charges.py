@@ -1,0 +1,152 @@
+"""The turns of suspects: never too many, an accused one alone, none forgotten."""
+
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partbox.protocol.parking import ParkedRow
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.poison import UNSAVED, Charges
+
+LIMIT = 3
+KEY = ("Key", "k")
+
+
+class Home:
+    """The part of a partition that a turn reads."""
+
+    def __init__(self, number):
+        self.number, self.life = number, 1
+        self.lost = self.stopping = False
+        self.parked = SimpleNamespace(deleting={}, chains={KEY: None})
+
+
+def partition(number=1):
+    return Home(number)
+
+
+def row(id=1, **fields):
+    return ParkedRow(id, "ready", 0, True, suspect=True, **fields)
+
+
+def admitted(charges, *rows, of=None):
+    return [charges.admit(of or partition(), KEY, each) for each in rows]
+
+
+def test_no_more_than_the_limit_run():
+    assert admitted(Charges(LIMIT), *map(row, range(5))) == [True, True, True, False, False]
+
+
+def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
+    charges, other, accused = Charges(LIMIT), row(1), row(2, accused=True)
+    assert admitted(charges, other, accused, row(3)) == [True, False, False]
+    assert list(charges.turns()) == []
+    other.charged = False
+    assert len(list(charges.turns())) == 1
+    assert admitted(charges, accused, row(3)) == [True, False]
+
+
+def test_a_turn_ends_when_the_outcome_is_saved():
+    charges, first, accused, home = Charges(LIMIT), row(1), row(2, accused=True), partition()
+    assert admitted(charges, first, of=home) == [True]
+    first.charged, home.parked.deleting[1] = False, b""
+    assert admitted(charges, accused, of=home) == [False]
+    del home.parked.deleting[1]
+    assert list(charges.turns()) == [(home, KEY)]
+    assert admitted(charges, accused, of=home) == [True]
+    accused.charged = accused.committed = False  # parked anew
+    assert admitted(charges, row(3), of=home) == [False]
+    accused.committed = True
+    assert admitted(charges, row(3), of=home) == [True]
+
+
+def test_what_has_ended_but_is_not_saved_is_bounded():
+    charges, home = Charges(LIMIT), partition()
+    for id in range(100):
+        each = row(id)
+        if charges.admit(home, KEY, each):
+            each.charged, home.parked.deleting[id] = False, b""
+    assert len(home.parked.deleting) == LIMIT + UNSAVED
+
+
+def test_the_turns_of_a_partition_that_is_lost_or_read_anew_are_over():
+    charges, lost, anew = Charges(2), partition(), partition()
+    assert admitted(charges, row(1), of=lost) == [True]
+    assert admitted(charges, row(2), of=anew) == [True]
+    lost.lost, anew.life = True, 2
+    assert admitted(charges, row(3, accused=True)) == [True]
+
+
+def test_suspects_that_block_nothing_have_their_turn_too():
+    charges, first, home = Charges(LIMIT), row(1), partition(7)
+    assert charges.admit(home, None, first)
+    assert not charges.admit(home, None, row(2, accused=True))
+    assert not charges.admit(home, None, row(3))  # behind the accused one
+    assert charges.take_keyless() == set()
+    first.charged = False
+    assert charges.take_keyless() == {7}
+    assert charges.admit(home, None, row(2, accused=True))
+
+
+def test_who_waits_is_woken_when_another_has_ended():
+    engine, home, calls = Engine(1), partition(), list[bool]()
+    engine.wakes.call = lambda: calls.append(True)
+    home.parked.chains[KEY] = SimpleNamespace(wakes_at=lambda: 0.0)
+    first = row(1)
+    with engine.lock:
+        assert admitted(engine.charges, first, row(2), of=home) == [True, False]
+        engine.take_turns()
+    assert engine.next_wakeup() is None
+    first.charged = False
+    with engine.lock:
+        engine.take_turns()
+    assert engine.next_wakeup() == 0.0
+    assert calls
+
+
+@given(
+    accused=st.lists(st.booleans(), min_size=1, max_size=25),
+    keyless=st.lists(st.booleans(), min_size=25, max_size=25),
+    limit=st.integers(1, 4),
+    chance=st.randoms(use_true_random=False),
+)
+def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chance):
+    """Each row is asked for as the worker does: when it is woken, or when its partition is looked at."""
+    charges, home = Charges(limit), partition()
+    rows = [row(id, accused=flag) for id, flag in enumerate(accused)]
+    keys = {each.id: None if keyless[each.id] else ("Key", str(each.id)) for each in rows}
+    home.parked.chains = {key: None for key in keys.values() if key}
+    by_key = {keys[each.id]: each for each in rows if keys[each.id]}
+    running, unsaved, done = [], [], set()
+
+    def ask(each):
+        if each.id in done or each in running or each in unsaved:
+            return
+        if charges.admit(home, keys[each.id], each):
+            running.append(each)
+        noted = [*running, *unsaved]
+        assert len(running) <= limit
+        assert len(noted) == 1 or not any(one.accused for one in noted)
+
+    def ask_keyless():
+        for each in sorted((one for one in rows if keys[one.id] is None), key=lambda one: not one.accused):
+            ask(each)
+
+    for each in chance.sample(rows, len(rows)):
+        ask(each)
+    for _ in range(20 * len(rows)):
+        if running and chance.random() < 0.5:
+            each = running.pop(chance.randrange(len(running)))
+            each.charged, home.parked.deleting[each.id] = False, b""
+            unsaved.append(each)
+        elif unsaved:
+            for each in unsaved:
+                del home.parked.deleting[each.id]
+                done.add(each.id)
+            unsaved.clear()
+        for _, key in list(charges.turns()):
+            ask(by_key[key])
+        if charges.take_keyless():
+            ask_keyless()
+    assert done | {each.id for each in (*running, *unsaved)} == {each.id for each in rows}

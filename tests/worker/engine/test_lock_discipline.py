@@ -1,0 +1,142 @@
+"""Whoever touches what the lock guards without holding it fails its test; and the places that once did."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import lock_check
+import pytest
+from contexts import context
+from hand_moved import HandMoved
+from lock_check import KnownPartition
+
+from partbox.db.delivery import cursors
+from partbox.db.delivery.cursors import SeenTick
+from partbox.db.delivery.idle_check import IdleCheck
+from partbox.handlers import Handlers
+from partbox.protocol.horizon import Fence
+from partbox.protocol.rows import Owned, SeenPartition
+from partbox.worker.ownership.ownership import Ownership
+from partbox.worker.poller.payload_fetch import Brought
+from partbox.worker.reports.load import LoadReport
+
+NOTHING = Brought([], {}, {}, 0, 0, delayed=False)
+
+
+@pytest.fixture
+def rig() -> HandMoved:
+    handlers = Handlers()
+    handlers.on("Counted")(lambda event: None)
+    return HandMoved(handlers)
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Accesses without the lock are meant here."""
+    yield
+    lock_check.violations.clear()
+
+
+FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
+    "to touch": lambda rig: rig.engine.touch(rig.partition),
+    "to gather": lambda rig: rig.engine.clean(),
+    "to wake": lambda rig: rig.engine.wake(rig.partition, ("Key", "k")),
+    "to finish": lambda rig: rig.partition.finish([(10, b"")]),
+    "to look at what blocks": lambda rig: rig.intake.hold_behind(rig.partition, [("Key", "k")]),
+    "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, NOTHING, large=False),
+    "to stop": lambda rig: rig.partition.drain(),
+    "to forget": lambda rig: rig.partition.reset(0.0),
+    "to begin": lambda rig: rig.dispatcher.begin(rig.lane),
+    "to look at what runs": lambda rig: rig.dispatcher.unstick({rig.partition}, 0.0),
+    "to end": lambda rig: rig.dispatcher.end_serial(rig.lane),  # of a lane that has begun
+}
+
+
+@pytest.mark.parametrize("what", FORGOTTEN)
+@pytest.mark.usefixtures("forgotten")
+def test_to_forget_the_lock_fails(rig: HandMoved, what: str) -> None:
+    rig.read(10)
+    with rig.engine.lock:
+        rig.dispatcher.begin(rig.lane)
+    with pytest.raises(AssertionError, match="without the lock"):
+        FORGOTTEN[what](rig)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_to_take_the_lock_twice_fails(rig: HandMoved) -> None:
+    with rig.engine.lock, pytest.raises(AssertionError, match="a thread that holds it"):
+        LoadReport(rig.context, rig.dispatcher, None).tell()  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_what_another_thread_holds_is_not_held(rig: HandMoved) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with rig.engine.lock:
+            held.set()
+            go.wait(10)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(10)
+    with pytest.raises(AssertionError, match="without the lock"):
+        rig.engine.touch(rig.partition)
+    go.set()
+    other.join()
+
+
+def test_every_field_of_a_partition_that_is_not_named_is_guarded(rig: HandMoved) -> None:
+    named = lock_check.READ_FREELY | lock_check.CONSTANT | lock_check.OF_THE_POLLER
+    fields = {name for name in vars(rig.partition) if not name.startswith("_")}
+    assert named <= fields
+    assert fields - named == {
+        name for name in fields if isinstance(vars(KnownPartition).get(name), lock_check._Guarded)
+    }
+
+
+def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The saver drops what it has released, between any two steps of the poller."""
+    worker = context()
+    engine, numbers = worker.engine, range(4)
+    ownership = Ownership(worker)
+    rows = [Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers]
+    ownership._adopt(rows)
+
+    def dropped() -> None:
+        with engine.lock:
+            if engine.partitions:
+                engine.drop(next(iter(engine.partitions.values())))
+
+    class Dropping(type(engine.lock)):  # type: ignore[misc]
+        """The saver drops one each time that the poller has let go of the lock."""
+
+        def __exit__(self, *why: Any) -> None:
+            super().__exit__(*why)
+            if not self.quiet:
+                self.quiet = True
+                dropped()
+                self.quiet = False
+
+    lock = Dropping()
+    lock.quiet, lock.strict = False, True
+    engine.lock = engine.partitions.lock = lock  # type: ignore[attr-defined]
+    for partition in engine.partitions.values():
+        partition.__dict__["_lock"] = lock
+    seen = [SeenPartition(*_seen(number)) for number in numbers]
+    look = IdleCheck(Fence(1, 0), ended=False, up=0.0)
+    monkeypatch.setattr(cursors, "tick", lambda *arguments: SeenTick(look, 1, seen, {}))
+    monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
+    monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
+    monkeypatch.setattr("partbox.db.delivery.parked.open_rows", lambda *arguments: {})
+    monkeypatch.setattr("partbox.db.delivery.parked.ahead", lambda *arguments: [])
+    ownership.me = worker.slot.instance = uuid4()
+    for _ in range(3):
+        ownership.tick(None)  # type: ignore[arg-type]
+    assert not engine.partitions
+
+
+def _seen(number: int) -> list[Any]:
+    values = {"partition": number, "owned": True, "assigned": True, "free": False, "epoch": 1, "parked_version": 1}
+    return [values.get(name) for name in SeenPartition._fields]

@@ -1,0 +1,170 @@
+"""Parked rows beside claims, saves and commands: each is run once, in its turn, and never before it is known."""
+
+import threading
+
+import psycopg
+from neighbours import BEGUN, NEIGHBOUR, SOON, P, partition, released_at_the_end, terminate
+from waiting import eventually
+
+from partbox.db.delivery import cursors, parked
+from partbox.worker.poller.intake import Intake
+from partbox.worker.poller.parked_fetch import ROWS
+
+LATER = 3_600
+
+
+# A partition that is mine again waits for the handlers of its earlier self: with reading, and with its parked rows.
+# Otherwise an event runs twice at a time, or its successor beside it.
+def test_parked_rows_wait_for_the_handlers_of_an_earlier_ownership_too(desk_with):
+    desk, release, running, most = desk_with(retry="fixed:0"), threading.Event(), [], []
+
+    def handle(event):
+        if event.aggregate_id != "k":
+            desk.note(event)
+        elif event.attempt == 1:
+            raise ValueError("once")
+        else:
+            running.append(event)
+            most.append(len(running))
+            release.wait(30)
+            running.remove(event)
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish("k", 1, 2)
+    with desk.outbox.worker(concurrency=3) as worker, released_at_the_end(release):
+        eventually(lambda: running, SOON)
+        before = partition(worker)
+        desk.conn.execute("update partbox.partition set owner = null where partition = %s", [P])
+        eventually(lambda: partition(worker) is not before and partition(worker).parked.chains, SOON)
+        for number in range(3):  # each needs a step of the poller
+            desk.publish("other", number)
+            eventually(lambda number=number: number in desk.numbers("other"), SOON)
+        release.set()
+        eventually(desk.all_done, SOON)
+    assert max(most) == 1
+
+
+# A claim commits before the parked rows are loaded. If that statement fails on a live connection (a timeout), it
+# must be made up for: until then blocked keys are unknown, and their events would be delivered past what is parked.
+def test_a_claim_whose_parked_rows_could_not_be_read_delivers_nothing_past_them(desk_with, monkeypatch):
+    desk, blocking, failures = desk_with(retry=f"fixed:{LATER}"), parked.blocking, []
+
+    def failing(conn, *rest):
+        if not failures:
+            failures.append(1)
+            raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+        return blocking(conn, *rest)
+
+    def handle(event):
+        desk.note(event)
+        if event.payload["number"] == 1:
+            raise ValueError("no")
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish("k", 1)
+    with desk.outbox.worker():
+        eventually(lambda: desk.states() == {1: "retrying"}, SOON)
+    desk.publish("k", 2)
+    monkeypatch.setattr(parked, "blocking", failing)
+    with desk.outbox.worker():
+        eventually(lambda: 2 in desk.numbers() or desk.states().get(2) == "held", SOON)
+    assert failures
+    assert desk.numbers() == [1]
+
+
+# The poller lists what is taken, then asks what is due. A row parked and committed in between is found; if the saver
+# then cleared its mark as taken, it would be found again while it runs, and run twice.
+def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(desk_with, monkeypatch):
+    desk, save, due, find = desk_with(retry="fixed:0"), cursors.save, parked.due, Intake.due
+    asking, inside, saved, found, again = (threading.Event() for _ in range(5))
+
+    def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
+        answer = save(conn, schema, subscription, me, savings, parks, *rest, **more)
+        if asking.is_set() and any(each.new for each in parks) and not saved.is_set():
+            saved.set()
+            found.wait(1)
+        return answer
+
+    def asked(*args):
+        asking.set()
+        saved.wait(30)
+        return due(*args)
+
+    def finding(self, partition, stored, row, bodies):
+        find(self, partition, stored, row, bodies)
+        if stored.aggregate_id == NEIGHBOUR:
+            (again if found.is_set() else found).set()
+
+    def handle(event):
+        if event.aggregate_id == NEIGHBOUR:
+            desk.note(event)
+            if event.attempt == 1:
+                inside.set()
+                asking.wait(30)
+                raise ValueError("once")
+            again.wait(2)
+
+    monkeypatch.setattr(cursors, "save", saving)
+    monkeypatch.setattr(parked, "due", asked)
+    monkeypatch.setattr(Intake, "due", finding)
+    desk.outbox.register(handle, "Counted", on_failure="continue")
+    desk.publish("k", 1, deliver_after=LATER)
+    desk.publish(NEIGHBOUR, 2)
+    with desk.outbox.worker(), released_at_the_end(asking, saved, found, again):
+        assert inside.wait(BEGUN)
+        eventually(lambda: desk.states() == {1: "scheduled"}, SOON)
+        desk.make_due()
+        eventually(desk.all_done, SOON)
+    assert desk.numbers(NEIGHBOUR) == [2, 2]
+
+
+# A parked row whose record lies ahead of the saved cursor waits until that record is met. When the last one is met, its
+# key must be woken, or it sleeps for ever.
+def test_a_parked_row_that_waited_for_its_record_runs_when_it_is_met(desk_with):
+    desk, inside, release = desk_with(retry=f"fixed:{LATER}"), threading.Event(), threading.Event()
+
+    def handle(event):
+        desk.note(event)
+        if event.aggregate_id == NEIGHBOUR:  # holds the saved cursor back
+            inside.set()
+            release.wait(30)
+        elif event.attempt == 1:
+            raise ValueError("once")
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish(NEIGHBOUR, 1)
+    desk.publish("k", 2)
+    with desk.outbox.worker(concurrency=2) as worker, released_at_the_end(release):
+        assert inside.wait(BEGUN)
+        eventually(lambda: desk.states() == {2: "retrying"}, SOON)
+        desk.conn.execute("update partbox.parked set due_at = clock_timestamp()")
+        terminate(desk)
+        eventually(lambda: partition(worker).life > 1, SOON)
+        eventually(lambda: desk.numbers() == [2, 2], SOON)
+
+
+# Rows are fetched 200 a tick, bodies and all. Those that become due together must not all be fetched before handlers
+# get to them: that would go past window and window_bytes, and each tick would ask past them all.
+def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatch):
+    tick, ticks, inside, release = cursors.tick, [], threading.Event(), threading.Event()
+
+    def ticking(*args):
+        ticks.append(1)
+        return tick(*args)
+
+    def handle(event):
+        inside.set()
+        release.wait(30)
+
+    desk.outbox.register(handle, "Counted")
+    desk.publish(None, *range(1_000), deliver_after=LATER)
+    with desk.outbox.worker(concurrency=1) as worker, released_at_the_end(release):
+        eventually(lambda: len(desk.parked()) == 1_000)
+        monkeypatch.setattr(cursors, "tick", ticking)
+        desk.make_due()
+        assert inside.wait(SOON)
+        eventually(lambda: len(ticks) >= 8)
+        with worker._worker.engine.lock:
+            taken = sum(len(each.parked.taken) for each in worker._worker.engine.partitions.values())
+        release.set()
+        assert taken <= 2 * ROWS

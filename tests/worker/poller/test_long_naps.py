@@ -1,0 +1,49 @@
+"""A process that looks unasked only once a minute, as one of very many would: what comes waits for no minute."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from desk import Desk
+
+from partbox import Fixed
+from partbox.protocol.intervals import TICK
+from partbox.worker.ownership.ownership import Ownership
+from partbox.worker.poller import poller
+
+MINUTE = 60.0
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Those that began with a tick: a minute where all is calm, whatever the process owns."""
+    found: list[float] = []
+    tick = Ownership.tick
+
+    def longest(owned: int, lease: float, *, calm: bool) -> float:
+        last.append(MINUTE if calm and owned else TICK)
+        return last[-1]
+
+    last: list[float] = []
+    monkeypatch.setattr(poller, "longest_tick", longest)
+    monkeypatch.setattr(poller, "FEW", 257)
+    monkeypatch.setattr(Ownership, "tick", lambda *args: (found.append(last[-1]), tick(*args))[1])
+    return found
+
+
+@pytest.mark.parametrize("fields", [{}, {"deliver_after": 0.3}], ids=["a retry", "a delayed event"])
+def test_what_blocks_nothing_runs_when_it_is_due_also_if_it_was_parked_after_a_tick_of_a_calm_process(
+    desk_with: Callable[..., Desk], pauses: list[float], fields: dict[str, Any]
+) -> None:
+    desk = desk_with(bell="on")
+
+    @desk.outbox.on("Counted", retry=Fixed(0.3))
+    def fails_once(event: Any) -> None:
+        desk.note(event)
+        if event.attempt == 1:
+            raise RuntimeError("once")
+
+    with desk.outbox.worker():
+        desk.eventually(lambda: MINUTE in pauses)
+        desk.publish(None, 1, **fields)
+        desk.eventually(lambda: [attempt for _, _, attempt in desk.seen] == [1, 2])

@@ -1,0 +1,388 @@
+"""The bell on a real server: who arms, who hears, who lowers, and what is left where nobody can hear."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from contexts import context
+from desk import Desk
+from rig import PARTITION, Rig, transaction, write
+from roles import cast_of
+from waiting import eventually
+
+from partbox.db.blocking import lean
+from partbox.db.connect import connect
+from partbox.db.delivery import bell
+from partbox.protocol.bell import BACK, NAP, Seen, State, channel
+from partbox.protocol.hashing import partition_of
+from partbox.worker.poller import listener
+from partbox.worker.poller import pacing as pace
+from partbox.worker.poller.listener import Listener
+from partbox.worker.poller.pacing import Pacer
+
+pytestmark = pytest.mark.every_version("a sequence that is not logged, NOTIFY and LISTEN")
+
+Conn = psycopg.Connection[Any]
+MINE, OTHER = 5, 6
+
+
+@pytest.fixture
+def rings(conn: Conn) -> None:
+    """For tests of a bell that is on."""
+    if conn.info.server_version < 150000:
+        pytest.skip("sequences cannot be unlogged before PostgreSQL 15")
+
+
+class Bedroom:
+    """A worker's pacer and listener, on a connection as the poller has; it owns the partition MINE."""
+
+    def __init__(self, dsn: str, **settings: Any) -> None:
+        shared = context(dsn, **{"bell": "on"} | settings)
+        self.settings, self.engine, self.wakeup = shared.settings, shared.engine, shared.wakeup
+        self.engine.partitions = {MINE: None}  # type: ignore[dict-item] # nobody looks at it
+        self.pacer = Pacer(shared)
+        self.listener = self.pacer.listener
+        self.conn = connect(dsn, lease=60, prepared=True)
+        lean(self.conn)
+        self.pacer.begin(self.conn)
+
+    def look(self, drawn: int = 7, *, up: float = 0.0) -> float:
+        """The pause after a look that brought nothing."""
+        return self.pacer.pause(self.conn, False, Seen(drawn, True, up))
+
+    def hears(self) -> None:
+        """Looks until it can be woken."""
+
+        def heard() -> bool:
+            self.look()
+            return self.listener.hears
+
+        eventually(heard)
+
+    def sleeps(self) -> None:
+        """Looks until it sleeps."""
+
+        def asleep() -> bool:
+            self.look(up=0.2)
+            return self.pacer._doze.state is State.NAPPING
+
+        eventually(asleep)
+        self.wakeup.clear()
+
+    def woken(self) -> None:
+        assert self.wakeup.wait(30)
+        self.wakeup.clear()
+
+    def stop(self) -> None:
+        self.pacer.stop()
+        self.conn.close()
+
+
+@contextmanager
+def bedroom(dsn: str, **settings: Any) -> Iterator[Bedroom]:
+    made = Bedroom(dsn, **settings)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def flag(conn: Conn) -> int | None:
+    """Milliseconds for which the flag stays up; None: it was never set since the server began."""
+    row = conn.execute(
+        "select pg_sequence_last_value('partbox.bell') - (extract(epoch from clock_timestamp()) * 1000)::bigint"
+    ).fetchone()
+    assert row is not None
+    return row[0]  # type: ignore[no-any-return]
+
+
+def say(conn: Conn, payload: str) -> None:
+    conn.execute("select pg_notify(%s, %s)", [channel("partbox"), payload])
+
+
+def test_an_idle_worker_is_woken_by_who_publishes(
+    desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    hear = Listener.heard
+    monkeypatch.setattr(Listener, "heard", lambda self, payload: (heard.append(payload), hear(self, payload)))
+    desk = desk_with(bell="on")
+    desk.outbox.on("Counted")(desk.note)
+    with desk.outbox.worker():
+        for number in range(3):
+            eventually(lambda: (flag(desk.conn) or 0) > 0)
+            desk.publish(f"k{number}", number)
+            eventually(lambda number=number: len(desk.seen) > number)
+        eventually(lambda: {str(partition_of(f"k{number}")) for number in range(3)} & {*heard})
+        eventually(lambda: (flag(desk.conn) or 0) > 0)
+
+
+def test_all_is_delivered_though_every_ring_is_swallowed(
+    desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hear = Listener.heard
+    monkeypatch.setattr(
+        Listener, "heard", lambda self, payload: None if payload.isdecimal() or payload == "*" else hear(self, payload)
+    )
+    desk = desk_with(bell="on")
+    desk.outbox.on("Counted")(desk.note)
+    with desk.outbox.worker():
+        for number in range(3):
+            eventually(lambda: (flag(desk.conn) or 0) > 0)
+            desk.publish("k", number)
+            eventually(lambda number=number: desk.numbers() == [*range(number + 1)])
+
+
+def test_it_arms_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
+    with bedroom(dsn) as sleeper:
+        assert flag(conn) is None
+        sleeper.hears()
+        sleeper.sleeps()
+        assert sleeper.look(up=0.2) <= NAP
+
+        def up() -> bool:
+            sleeper.look(up=0.2)
+            return 0 < (flag(conn) or 0) <= 1000
+
+        eventually(up)
+
+
+def test_rings_for_mine_wake_and_others_do_not(dsn: str, conn: Conn, rings: None) -> None:
+    with bedroom(dsn) as sleeper:
+        sleeper.hears()
+        for payload in (str(MINE), "*", BACK):
+            sleeper.wakeup.clear()
+            say(conn, payload)
+            sleeper.woken()
+        heard: list[str] = []
+        hear = sleeper.listener.heard
+        sleeper.listener.heard = lambda payload: (heard.append(payload), hear(payload))  # type: ignore[assignment, return-value]
+        for payload in (str(OTHER), "what", "\u00b2", "-5"):
+            say(conn, payload)
+
+        def all_heard() -> bool:
+            assert not sleeper.wakeup.wait(0.01)
+            return len(heard) == 4
+
+        eventually(all_heard)
+
+
+def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up(
+    dsn: str, conn: Conn, rings: None
+) -> None:
+    with bedroom(dsn) as sleeper, bedroom(dsn) as awake:
+        sleeper.hears()
+        awake.hears()
+        sleeper.sleeps()
+        moves = iter(range(8, 1_000_000_000, 1_000))
+
+        def lowered() -> bool:
+            awake.look(next(moves), up=0.2)
+            return (flag(conn) or 0) < 0
+
+        eventually(lowered)
+        sleeper.woken()
+        sleeper.look()
+        assert sleeper.pacer._doze.state is not State.NAPPING
+
+
+def test_to_arm_takes_back_nothing_that_others_have_said(
+    dsn: str, conn: Conn, rings: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raised(ahead: int) -> int:
+        (value,) = conn.execute(
+            "select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + %s)", [ahead]
+        ).fetchone() or (0,)
+        return value  # type: ignore[no-any-return]
+
+    def kept() -> bool:
+        before, was_up = raised(1000), bell.arm(sleeper.conn, "partbox", sequence, NAP)
+        after = conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone()
+        assert was_up is False or after == (before,)
+        return was_up
+
+    with bedroom(dsn) as sleeper:
+        sequence = sleeper.pacer._sequence
+        assert sequence is not None
+        with monkeypatch.context() as patched:
+            patched.setattr("partbox.db.delivery.bell.raised_for", lambda _: 0.001)
+            eventually(kept)  # at once, unless the machine takes a second
+        raised(3_600_000)
+        assert bell.arm(sleeper.conn, "partbox", sequence, NAP) is False, "a clock was set back"
+        assert (flag(conn) or 0) <= 1000
+        eventually(lambda: bell.arm(sleeper.conn, "partbox", sequence, NAP))
+
+
+def test_a_lost_connection_wakes_and_another_is_made(
+    dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with bedroom(dsn) as sleeper:
+        sleeper.hears()
+        sleeper.sleeps()
+        conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name like '%listener'")
+        sleeper.woken()
+        eventually(lambda: "nobody can wake this worker" in caplog.text)
+        assert not sleeper.listener.hears, "the new one has proved nothing yet"
+        sleeper.hears()
+        sleeper.sleeps()
+        say(conn, str(MINE))
+        sleeper.woken()
+        assert caplog.text.count("nobody can wake this worker") == 1
+
+
+def test_one_that_cannot_be_made_is_one_line(dsn: str, rings: None, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with bedroom(dsn, listen_dsn="postgresql://127.0.0.1:1/nowhere") as sleeper:
+        assert sleeper.look() > 0
+        eventually(lambda: "nobody can wake this worker" in caplog.text)
+        for _ in range(50):
+            sleeper.look()
+        assert not sleeper.listener.hears
+        assert sleeper.pacer._doze.state is State.AWAKE
+        assert caplog.text.count("nobody can wake this worker") == 1
+
+
+def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
+    dsn: str, fresh_dsn: str, conn: Conn, rings: None
+) -> None:
+    with bedroom(dsn, listen_dsn=fresh_dsn) as sleeper:
+        sleeper.look()
+        assert sleeper.wakeup.wait(30), "it listens"
+        for _ in range(50):
+            sleeper.look()
+        assert not sleeper.listener.hears
+        assert flag(conn) is None
+
+
+@pytest.mark.parametrize(
+    "off", [{"bell": "auto"}, {"bell": "off"}, {"pooler": True}], ids=["prepared transactions", "off", "pooler"]
+)
+def test_where_it_is_off_nobody_listens_and_arms(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
+    with bedroom(dsn, **off) as awake:
+        pauses = [awake.look() for _ in range(5)]
+        awake.pacer._came_at -= pace.LINGER
+        pauses.extend(awake.look() for _ in range(20))
+        assert pauses[-1] == awake.settings.poll_idle
+        assert awake.listener._thread is None
+        assert awake.conn.bell is None
+    assert bell.found(conn, "partbox") is None or flag(conn) is None
+
+
+def test_past_a_pooler_it_is_on(dsn: str, rings: None) -> None:
+    with bedroom(dsn, pooler=True, listen_dsn=dsn) as sleeper:
+        sleeper.hears()
+        sleeper.sleeps()
+
+
+def test_without_the_sequence_or_the_right_to_set_it_it_is_off(dsn: str, conn: Conn) -> None:
+    with cast_of(dsn) as cast:
+        if conn.info.server_version >= 150000:
+            with bedroom(cast.of("worker")) as sleeper:
+                sleeper.hears()
+                sleeper.sleeps()
+            conn.execute(f"revoke update on sequence partbox.bell from {cast.worker}")
+        with bedroom(cast.of("worker")) as awake:
+            assert awake.conn.bell is None
+    conn.execute("drop sequence if exists partbox.bell")
+    with bedroom(dsn) as awake:
+        assert awake.conn.bell is None
+
+
+def test_a_right_that_is_taken_away_meanwhile_turns_it_off_in_one_line(
+    dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cast_of(dsn) as cast, bedroom(cast.of("worker")) as sleeper:
+        sleeper.hears()
+        conn.execute(f"revoke all on sequence partbox.bell from {cast.worker}")
+
+        def off() -> bool:
+            sleeper.look()
+            return sleeper.conn.bell is None
+
+        eventually(off)
+        sleeper.look()
+        assert caplog.text.count("the bell is off") == 1
+
+
+def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], rings: None) -> None:
+    desk = desk_with(bell="on")
+    desk.outbox.on("Counted")(desk.note)
+    with desk.outbox.worker():
+        eventually(lambda: (flag(desk.conn) or 0) > 0)
+        desk.conn.execute("drop sequence partbox.bell")
+        desk.publish("k", 1)
+        eventually(lambda: desk.numbers() == [1])
+
+
+def test_a_reader_says_that_an_id_is_drawn_and_not_committed(
+    dsn: str, conn: Conn, rig_with: Callable[..., Rig]
+) -> None:
+    rig = rig_with()
+    write(conn, 2)
+    rig.read_all(5)
+    assert rig.reader.seen == Seen(2, True, 0)
+    with transaction(dsn) as late:
+        write(late)
+        write(conn)
+        rig.read_all(3)
+        assert rig.reader.seen == Seen(4, False, 0)
+        late.commit()
+    rig.read_all(3)
+    assert rig.reader.seen == Seen(4, True, 0)
+
+
+def test_a_reader_says_whether_the_flag_is_up(conn: Conn, rings: None, rig_with: Callable[..., Rig]) -> None:
+    rig = rig_with()
+    found = bell.found(conn, "partbox")
+    assert found is not None
+    rig.read_all(5)
+    rig.conn.bell = found.sequence  # type: ignore[attr-defined]
+
+    def says(ahead: int, up: bool) -> bool:
+        conn.execute(f"select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + {ahead})")
+        rig.read()
+        seen = rig.reader.seen
+        assert seen is not None
+        return 0 < seen.up <= ahead / 1000 if up else seen.up == 0
+
+    eventually(lambda: says(1000, True))  # at once, unless the machine takes a second
+    assert says(-5, False)
+    assert says(3_600_000, False)
+
+
+def test_a_reader_with_a_backlog_says_nothing_to_sleep_on(conn: Conn, rig_with: Callable[..., Rig]) -> None:
+    rig = rig_with(partitions=(PARTITION, PARTITION + 1), window=2)
+    rig.read_all(5)
+    assert rig.reader.seen is not None
+    write(conn, 9)
+    rig.read_all(5)
+    assert rig.reader.seen is None
+
+
+def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(
+    dsn: str, rings: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> None:
+        asked.set()
+        answer.wait(30)
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(listener, "PATIENCE", 0.01)
+    monkeypatch.setattr(listener, "connect", slow)
+    with bedroom(dsn) as sleeper:
+        sleeper.look()
+        assert asked.wait(30)
+    thread = sleeper.listener._thread
+    assert thread is not None
+    assert thread.is_alive()
+    answer.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    sleeper.listener.stop()

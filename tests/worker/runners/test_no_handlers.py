@@ -1,0 +1,119 @@
+"""A worker whose subscription has no handler delivers nothing, and does not start."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from desk import Desk
+
+from partbox import Outbox
+from partbox.codecs import Codecs
+from partbox.errors import RegistrationError
+from partbox.handlers import Handlers
+from partbox.supervisor.child import Job, _work
+from partbox.supervisor.exit_codes import FATAL
+from partbox.worker.slot import Slot
+
+LACK = r"^subscription 'default' has no handler, .* register one, such as @outbox\.on\(\"OrderPlaced\"\); "
+
+
+def untouched(conn: psycopg.Connection[Any]) -> bool:
+    """Nothing was claimed, nothing delivered, and nobody has joined."""
+    counts = """select (select count(owner) from partbox.partition), (select count(*) from partbox.instance),
+                       (select count(*) from partbox.parked),
+                       (select count(*) from partbox.record_status where status <> 'pending')"""
+    return conn.execute(counts).fetchone() == (0, 0, 0, 0)
+
+
+STARTS: dict[str, Callable[[Outbox], object]] = {
+    "worker": lambda outbox: outbox.worker().start(),
+    "drain": lambda outbox: outbox.drain(timeout=5),
+    "supervisor": lambda outbox: outbox.supervisor(processes=1).start(),
+    "run": lambda outbox: outbox.run(processes=1, until_empty=True),
+    "run by a source": lambda outbox: outbox._nodes(load=lambda: (outbox.handlers, outbox.codecs)).run(
+        until_empty=True
+    ),
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_it_refuses_to_start_before_anything_is_claimed(desk: Desk, start: Callable[[Outbox], object]) -> None:
+    desk.publish("k", 1, 2)
+    with pytest.raises(RegistrationError, match=f"{LACK}no other subscription has one either$"):
+        start(desk.outbox)
+    assert untouched(desk.conn)
+
+
+def test_the_error_names_the_subscription_and_those_that_have_handlers(desk: Desk) -> None:
+    for name in ("audit", "mail"):
+        desk.outbox.register(desk.note, "Counted", subscription=name)
+    with pytest.raises(RegistrationError, match=f"{LACK}there are handlers of 'audit', 'mail'$"):
+        desk.outbox.drain()
+    said = r"^subscription 'bills' has no handler, .*@outbox\.on\(\"OrderPlaced\", subscription='bills'\); "
+    with pytest.raises(RegistrationError, match=said):
+        desk.outbox.worker(subscription="bills").start()
+
+
+def test_a_handler_that_is_registered_after_the_worker_was_made_is_none_of_its_own(desk: Desk) -> None:
+    worker = desk.outbox.worker()
+    desk.outbox.register(desk.note, "Counted")
+    desk.publish("k", 1)
+    with pytest.raises(RegistrationError, match=LACK):
+        worker.start()
+    assert untouched(desk.conn)
+    assert desk.outbox.drain()
+    assert desk.numbers() == [1]
+
+
+def test_a_function_that_takes_what_has_no_handler_is_enough(desk_with: Callable[..., Desk]) -> None:
+    desk = desk_with(on_unroutable=lambda event: desk.note(event))
+    desk.publish("k", 1)
+    assert desk.outbox.drain()
+    assert desk.numbers() == [1]
+
+
+@pytest.mark.parametrize("fate", ["dead", "ignore", "retry"])
+def test_a_fate_for_events_without_handler_is_not_enough(desk_with: Callable[..., Desk], fate: str) -> None:
+    with pytest.raises(RegistrationError, match=LACK):
+        desk_with(on_unroutable=fate).outbox.drain()
+
+
+def test_a_worker_that_is_not_enabled_needs_none(desk_with: Callable[..., Desk]) -> None:
+    with desk_with(enabled=False).outbox.worker():
+        pass
+
+
+def test_handlers_that_only_worker_processes_know_are_looked_for_there(dsn: str) -> None:
+    """A source that gives another outbox is asked before anything is started."""
+    asked = []
+
+    def load() -> tuple[Handlers, Codecs]:
+        asked.append(os.getpid())
+        return Handlers(), Codecs()
+
+    with pytest.raises(RegistrationError, match=LACK):
+        Outbox(dsn)._nodes(load=load).supervisor().start()
+    assert asked == [os.getpid()]
+
+
+def test_a_process_that_finds_no_handlers_ends_the_node_instead_of_being_replaced(
+    dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox = Outbox(dsn)
+    job = Job(outbox.settings, lambda: (Handlers(), outbox.codecs), lambda: dsn, "default", 1, 20)
+    assert _work(job, Slot.local(), None, os.getppid()) == FATAL
+    (line,) = [each for each in caplog.records if getattr(each, "event", None) == "partbox.worker_failed"]
+    assert "subscription 'default' has no handler" in line.getMessage()
+
+
+def test_what_takes_events_without_handler_is_not_counted_as_one(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "partbox")
+    desk.outbox.register(desk.note, "Counted")
+    desk.outbox.register(desk.note, "Paid")
+    with desk.outbox.worker():
+        pass
+    (line,) = [each for each in caplog.records if getattr(each, "event", None) == "partbox.worker_started"]
+    assert "delivering in subscription 'default': 1 handler, up to 4 at once" in line.getMessage()  # one, of two types
+    assert line.handlers == 1

@@ -1,0 +1,26 @@
+"""Looks at the handlers that run, from a poller that steps without a pause."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+from partbox.worker.runners.timeouts import APART, Timeouts
+
+
+def test_a_poller_that_steps_on_and_on_looks_at_the_handlers_once_in_a_while(monkeypatch: Any) -> None:
+    looks: list[float] = []
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("partbox.worker.runners.timeouts.time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def note_running() -> list[Any]:
+        looks.append(clock.now)
+        return []
+
+    parts: Any = SimpleNamespace(note_running=note_running, running=list)
+    timeouts = Timeouts(parts, parts, parts, parts, isolates=True)
+    for _ in range(100):
+        timeouts.look()
+        clock.now += APART / 8
+    assert looks[0] == 100.0
+    assert {round((later - one) / APART) for one, later in pairwise(looks)} == {1}
+    assert len(looks) in (12, 13)

@@ -1,0 +1,124 @@
+"""Few events are saved together; whatever somebody waits for is saved at once, and wakes the poller."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hand_moved import KEY, HandMoved
+
+from partbox.db.delivery import cursors
+from partbox.handlers import Handlers
+from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.partition import Partition
+from partbox.worker.saver import saver
+from partbox.worker.saver.saver import FEW, LONGEST, Saver
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Saving:
+    """A saver without its thread, and the clock that it sees."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rig = HandMoved(Handlers())
+        self.engine, self.wakeup = self.rig.engine, self.rig.context.wakeup
+        self.saver = Saver(self.rig.context)
+        self.clock = Clock()
+        self.sent: list[int] = []
+        monkeypatch.setattr(saver, "time", self.clock)
+        monkeypatch.setattr(cursors, "save", self._save)
+        self.saver._conn, self.saver._me = object(), uuid4()  # type: ignore[assignment]
+        self.saver._saved_at = self.clock.now
+
+    def _save(self, conn: Any, schema: str, subscription: str, me: Any, savings: Any, *_: Any) -> Any:
+        self.sent.append(len(savings))
+        return {each.partition for each in savings}, 0.001
+
+    @property
+    def partition(self) -> Partition:
+        return self.rig.partition
+
+    def done(self, count: int) -> None:
+        """So many new events have come and are done."""
+        with self.engine.lock:
+            progress = self.partition.progress
+            ids = [progress.read_new + n + 1 for n in range(count)]
+            progress.take_page(progress.page, [], ids)
+            self.partition.finish([(id, b"e" * 16) for id in ids])
+            self.engine.touch(self.partition)
+
+    def saves(self) -> bool:
+        """True if one step saves."""
+        before = len(self.sent)
+        self.saver._save_once()
+        return len(self.sent) > before
+
+
+@pytest.fixture
+def saving(monkeypatch: pytest.MonkeyPatch) -> Saving:
+    return Saving(monkeypatch)
+
+
+def test_few_events_wait_for_more_and_not_for_long(saving: Saving) -> None:
+    saving.done(3)
+    assert not saving.saves()
+    saving.clock.now += LONGEST + 0.001
+    assert saving.saves()
+
+
+def test_the_first_events_after_a_while_do_not_wait(saving: Saving) -> None:
+    saving.clock.now += 10
+    saving.done(1)
+    assert saving.saves()
+
+
+def test_many_events_do_not_wait(saving: Saving) -> None:
+    saving.done(FEW)
+    assert saving.saves()
+
+
+def test_while_there_is_a_backlog_nothing_waits(saving: Saving) -> None:
+    """It is a save that makes room for more."""
+    saving.done(1)
+    assert not saving.saves()
+    saving.engine.backlog = True
+    assert saving.saves()
+    assert (saving.wakeup.is_set(), saving.wakeup.called) == (True, False), "it reads on as it was"
+
+
+def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
+    saving.rig.read(7)
+    with saving.engine.lock:
+        saving.partition.parked.park(saving.rig.lane.queue.popleft(), Verdict("retrying", 1, 5.0, True, "no"))
+        saving.engine.touch(saving.partition)
+    assert not saving.wakeup.is_set()
+    assert saving.saves()
+    assert (saving.wakeup.is_set(), saving.wakeup.called) == (True, True)
+
+
+def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
+    saving.done(1)
+    with saving.engine.lock:
+        saving.partition.drain()
+    assert saving.saves()
+    assert (saving.wakeup.is_set(), saving.wakeup.called) == (True, True)
+
+
+def test_a_save_that_nobody_waits_for_wakes_nobody(saving: Saving) -> None:
+    saving.done(FEW)
+    assert saving.saves()
+    assert not saving.wakeup.is_set()
+
+
+def test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake(
+    saving: Saving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving.engine, "_wakeups", [(0.0, 0, saving.partition, 1, KEY)])
+    saving.done(1)
+    assert saving.saves()
+    assert saving.wakeup.is_set()
