@@ -45,7 +45,7 @@ MUTATIONS = (
         ENDPOINT,
         "return self._circuit.wait(now) * random.uniform(*APART)",
         "return self._circuit.wait(now)",
-        (f"{BOTH}::test_while_it_is_open_an_event_with_a_bug_is_charged_and_dies_and_nothing_else_does[sync]",),
+        (f"{BOTH}::test_events_that_wait_for_a_circuit_do_not_come_back_at_once",),
     ),
     Mutation(
         "the-wait-hides-the-error",

@@ -13,7 +13,7 @@ MUTATIONS = (
         "partbox/db/delivery/server_incarnation.py",
         '        conn.execute(query("life_anew", schema), {})\n',
         "        pass\n",
-        ("tests/db/test_standby.py::test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself",),
+        ("tests/db/test_standby.py::test_a_sequence_of_lives_that_cannot_be_read_is_made_anew",),
     ),
     Mutation(
         "dsn-quoted",

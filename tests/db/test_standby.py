@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from servers import migrated, new_standby, promote
+from servers import OwnServer, migrated, new_standby, promote
 from waiting import eventually
 
 from partbox import Outbox
@@ -77,6 +77,33 @@ def test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself(prom
             eventually(lambda: sorted(got) == [1, 2])
         assert not has_no_life(conn, "partbox")
         assert not named_by_doctor(promoted, "partbox")
+
+
+def test_a_sequence_of_lives_that_cannot_be_read_is_made_anew(own_server: OwnServer) -> None:
+    """As some versions leave it after a promotion: its page is another relation's."""
+    with psycopg.connect(own_server.dsn, autocommit=True) as conn:
+        if conn.info.server_version < 150000:
+            pytest.skip("PostgreSQL 14 has no unlogged sequences")
+        row = conn.execute(
+            "select current_setting('data_directory'), pg_relation_filepath('partbox.life'),"
+            " pg_relation_filepath('partbox.meta_pkey')"
+        ).fetchone()
+        assert row is not None
+        life, other = Path(row[0], row[1]), Path(row[0], row[2])
+    own_server.server.stop()
+    life.write_bytes(other.read_bytes()[: life.stat().st_size])
+    own_server.server.start()
+    outbox, got = Outbox(own_server.dsn), []
+    outbox.on("*")(lambda event: got.append(event.payload))
+    with psycopg.connect(own_server.dsn, autocommit=True) as conn:
+        assert has_no_life(conn, "partbox")
+        assert named_by_doctor(own_server.dsn, "partbox")
+        with conn.transaction():
+            outbox.publish(conn, "Placed", 1)
+        with outbox.worker():
+            eventually(lambda: got == [1])
+        assert not has_no_life(conn, "partbox")
+        assert not named_by_doctor(own_server.dsn, "partbox")
 
 
 def test_a_migration_makes_what_a_promotion_has_left_unreadable_anew(promoted: str) -> None:

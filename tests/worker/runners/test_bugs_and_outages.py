@@ -1,13 +1,19 @@
 """Bugs beside outages, in a worker on a real database: bugs kill their events, outages none, and the error is kept."""
 
 import threading
+import time
 
 import pytest
+from contexts import context
 from downstream import OPEN, Downstream, registered
+from hand_moved import row
 
+from partbox.codecs import Codecs
 from partbox.errors import DownstreamUnavailable
+from partbox.events import Claim, DeliveredEvent
+from partbox.handlers import Handlers
 from partbox.protocol import circuit
-from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.endpoint import APART, Endpoint
 
 HOUR = 3_600.0
 
@@ -221,3 +227,16 @@ def test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open(d
     assert judge(endpoint, event, late).state == "deferred"
     verdict = endpoint.overdue(event, late)
     assert (verdict.state, verdict.attempts) == ("dead", 1)
+
+
+def test_events_that_wait_for_a_circuit_do_not_come_back_at_once():
+    """The one of the lowest id would be the probe each time, and an error of its own would keep the circuit open."""
+    handlers = Handlers()
+    handlers.register(lambda event: None, "Counted")
+    endpoint = context(handlers=handlers).routes["Counted", "Key"]
+    event = DeliveredEvent(row(1), Claim(1, "default", Codecs()))
+    endpoint.judge(event, DownstreamUnavailable("down"), 0.0)
+    now = time.monotonic()
+    waits = [refusal.delay for _ in range(20) if (refusal := endpoint.refusal(now)) is not None]
+    assert len(set(waits)) == 20
+    assert max(waits) <= APART[1] / APART[0] * min(waits)
