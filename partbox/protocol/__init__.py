@@ -60,6 +60,5 @@ bears on latency alone: what is read, and what may be saved, does not depend on 
 **One life.** All this holds for one life of the server: ids and xids may be reused after a crash that lost a tail.
 When a connection is lost, fences, bounds and pages are forgotten, and reading goes on from the saved cursor.
 
-The statements are in `db.delivery.records` and `db.delivery.cursors`; `worker.poller.log_poll` polls and
-`worker.saving` saves.
+The statements are in `db.delivery.records` and `db.delivery.cursors`; `worker.poller` polls and `worker.saver` saves.
 """
