@@ -181,7 +181,7 @@ class Worker:
         self.failure = error
 
     def _owned(self) -> set[Partition]:
-        with self.engine.lock:
+        with self.engine.lock:  # the saver and the poller drop partitions
             return {partition for partition in self.engine.partitions.values() if not partition.lost}
 
 

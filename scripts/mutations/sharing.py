@@ -109,10 +109,8 @@ MUTATIONS = (
         "tick-without-the-lock",
         "The saver drops a partition while the poller goes through them all: the poller's end.",
         "partbox/worker/ownership/ownership.py",
-        """        with self._engine.lock:
-            self._slot[OWNED]""",
-        """        if True:
-            self._slot[OWNED]""",
+        "with self._engine.lock:  # nothing is lost between",
+        "if True:  # nothing is lost between",
         (
             "tests/worker/engine/test_lock_discipline.py"
             "::test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller",

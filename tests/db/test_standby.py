@@ -80,7 +80,7 @@ def test_a_standby_that_is_promoted_before_a_restartpoint_goes_on_by_itself(prom
 
 
 def test_a_sequence_of_lives_that_cannot_be_read_is_made_anew(own_server: OwnServer) -> None:
-    """As some versions leave it after a promotion: its page is another relation's."""
+    """The test puts another relation's page in its place; some versions leave a page as bad after a promotion."""
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
         if conn.info.server_version < 150000:
             pytest.skip("PostgreSQL 14 has no unlogged sequences")

@@ -1,8 +1,8 @@
 """One process that reads the log of `log_model`, as a worker does: with the rules, without threads and SQL.
 
-It does what `worker/poller`, `worker/engine/intake.py` and `worker/saver` do with
-Horizon, Cursor and Progress. Checked at each step: nothing is handed over twice within a life of the process, what was
-published before is handed over before, no saved cursor covers what is not finished.
+It does what `worker/poller` and `worker/saver` do with Horizon, Cursor and Progress. Checked at each step: nothing is
+handed over twice within a life of the process, what was published before is handed over before, no saved cursor covers
+what is not finished.
 """
 
 from collections import defaultdict

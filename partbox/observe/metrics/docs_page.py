@@ -133,7 +133,7 @@ NAMASTACK = {
     "partition_pending_avg": "`outbox.partitions.pending.records.avg`",
     "partition_owner": "`outbox.cluster.partitions.unassigned.flag`",
 }
-"""By the name of a metric: the metric of namastack-outbox that is equal or comes nearest."""
+"""The equal or nearest metric of namastack-outbox, by the name of ours."""
 
 OUTBOX_JAVA = {
     "records_read_total": "`outbox.enqueue.cold`",

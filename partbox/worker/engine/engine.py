@@ -24,7 +24,7 @@ def _nobody() -> None:
 
 @dataclass(slots=True)
 class Wakes:
-    """How the engine wakes its drivers, each of which puts in its own call. It comes with the lock held or without."""
+    """Calls that wake the drivers; each driver puts in its own. Called with the lock held or without."""
 
     look: Callable[[], object] = _nobody  # the poller: there is room to read more
     call: Callable[[], object] = _nobody  # the poller, which stops reading page after page for it

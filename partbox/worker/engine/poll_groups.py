@@ -1,4 +1,4 @@
-"""Which partitions are polled together, and how."""
+"""Groups of the partitions that may be polled, by the way in which they are."""
 
 from collections.abc import Sequence
 

@@ -102,7 +102,7 @@ class Ownership:
         if seen.partitions is not None:
             self._settled = None
             self._answer(conn, self.me, seen.partitions)
-        with self._engine.lock:
+        with self._engine.lock:  # nothing is lost between the look at it and the word that all is settled
             self._slot[OWNED] = float(len(self._engine.partitions))
             if seen.partitions is not None:
                 self._settled = seen.digest if self._settle(seen.partitions, seen.dues) else None
@@ -114,7 +114,7 @@ class Ownership:
     def drain_all(self) -> None:
         """Give up everything: the process is to end. What is not settled yet waits for another call."""
         now = time.monotonic()
-        with self._engine.lock:
+        with self._engine.lock:  # guards phases: a release is gathered of what has begun to drain
             for partition in self._engine.partitions.values():
                 if not partition.stopping and partition.may_drain(now):
                     self._drain(partition)
@@ -149,7 +149,7 @@ class Ownership:
 
     def _held(self) -> list[Partition]:
         """Those that I have now: the saver drops what it has released."""
-        with self._engine.lock:
+        with self._engine.lock:  # the saver drops what it has released
             return list(self._engine.partitions.values())
 
     def refused(self, partitions: Sequence[Partition]) -> None:
@@ -185,7 +185,7 @@ class Ownership:
             proof.intact(conn, self._schema, self._subscription)  # in another table nothing is mine
             self.lose(taken)
         now = time.monotonic()
-        with self._engine.lock:
+        with self._engine.lock:  # guards phases, and what the saver is about to drop
             for partition in list(self._engine.partitions.values()):
                 row = seen.get(partition.number)
                 if partition.lost:
@@ -212,7 +212,7 @@ class Ownership:
     def _find(self, conn: Connection[Any], owned: Sequence[int]) -> None:
         """Take what is mine and not known to be: a claim of a connection that was given up has arrived since."""
         assert self.me is not None
-        with self._engine.lock:
+        with self._engine.lock:  # the saver drops what it has released
             held = self._engine.partitions
             unknown = [number for number in owned if number not in held or held[number].lost]
         if unknown:  # unless the saver has just released it
@@ -228,7 +228,7 @@ class Ownership:
 
     def _reset(self, rows: list[Owned]) -> None:
         now = time.monotonic()
-        with self._engine.lock:
+        with self._engine.lock:  # runners see a partition as it was, or in its new life
             for row in rows:
                 partition = self._engine.partitions[row.partition]
                 partition.reset(now)
@@ -239,7 +239,7 @@ class Ownership:
 
     def _adopt(self, rows: list[Owned]) -> None:
         now = time.monotonic()
-        with self._engine.lock:
+        with self._engine.lock:  # guards the partitions
             for row in rows:
                 partition = Partition(row, now, window=self._window, letters=self._letters)
                 ghost = self._engine.partitions.get(row.partition)
@@ -252,7 +252,7 @@ class Ownership:
     def _reload(self, conn: Connection[Any], rows: list[SeenPartition]) -> None:
         """A command has changed parked rows, or they could not be read before: read those partitions' again."""
         changed, held = {}, {partition.number: partition for partition in self._held()}
-        with self._engine.lock:
+        with self._engine.lock:  # guards phases and versions
             for row in rows:
                 partition = held.get(row.partition)
                 if partition is not None and not partition.stopping and partition.parked.version < row.parked_version:
@@ -269,14 +269,14 @@ class Ownership:
             if not numbers:
                 break
             held = [partition for partition in self._held() if partition.number in numbers]
-            with self._engine.lock:
+            with self._engine.lock:  # a save that is under way changes rows: what is read meanwhile is not believed
                 sure_now = [each for each in held if not each.lost and not each.last_save.under_way]
                 before = {each: each.parked.changes for each in sure_now}
                 new = any(not each.parked.known for each in held)
             where = (conn, self._schema, self._subscription, numbers)
             blocking, open_rows = parked.blocking(*where), parked.open_rows(*where)
             ahead = parked.ahead(*where) if new else []
-            with self._engine.lock:
+            with self._engine.lock:  # nothing new runs before what blocks it is known
                 sure = {
                     each.number: each
                     for each, changes in before.items()

@@ -113,7 +113,7 @@ class FullReader:
         A window that is full for long is freed of what stands in its way; so are the bytes.
         """
         now = time.monotonic()
-        with self._engine.lock:
+        with self._engine.lock:  # runners and saves free room while it is counted
             left = self._room.left(self._engine.partitions.values())
             rooms = self._room.of(partitions, left)
             if self._room.starved:
@@ -161,7 +161,7 @@ class FullReader:
             return None
         partitions = request.partitions
         rooms, left = self.rooms(partitions)
-        with self._engine.lock:
+        with self._engine.lock:  # as in `rooms`
             if not self._room.is_worth(partitions, rooms, late=False):
                 return None
         following = self.request(horizon, partitions, rooms, left, alone=False)
@@ -211,7 +211,7 @@ class FullReader:
         swept = sweep((ask for partition, ask in zip(partitions, asks, strict=True) if partition.cursor.full), hi)
         if swept is None:
             return asks, None
-        with self._engine.lock:
+        with self._engine.lock:  # as in `rooms`
             return [
                 ask._replace(room=swept.room(ask, self._room.widest(partition)))
                 for partition, ask in zip(partitions, asks, strict=True)
@@ -237,7 +237,7 @@ class FullReader:
             ]
         if not large:
             return Brought(rows, {}, {}, cap, clock, delayed(rows))
-        with self._engine.lock:
+        with self._engine.lock:  # handlers that end let go bytes
             # So none holds more than half of what the others leave.
             greedy = {partition.number for partition in partitions if partition.weight.bytes > max(left, 0)}
         return self._payloads.of_page(conn, rows, large, greedy, self._room.beside(len(rows), left), cap, clock)

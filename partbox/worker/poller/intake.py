@@ -80,7 +80,7 @@ class Intake:
         """
         shares, moved = _shares(brought.rows), list[Arrived]()
         for some in _portions(asked):
-            with self._engine.lock:
+            with self._engine.lock:  # cursor and progress move as one: a save between them would pass what no lane has
                 for partition, ask, floor in some:
                     if not partition.lost:
                         share = shares.get(partition.number) or Share([], [])
@@ -94,7 +94,7 @@ class Intake:
     def hand_over(self, moved: Sequence[Arrived], brought: Brought) -> None:
         """Hand over what `page` has brought, before the next page moves anything."""
         for some in _portions(moved):
-            with self._engine.lock:
+            with self._engine.lock:  # rows become events or parked rows, never neither
                 for each in some:
                     if not each.partition.lost:
                         self._hand_over_moved(each, brought)
@@ -103,14 +103,14 @@ class Intake:
         """Move those of these partitions to `page` of which it brought something; the others need not be touched."""
         for number, share in _shares(brought.rows).items():
             partition = caught_up[number]
-            with self._engine.lock:
+            with self._engine.lock:  # as in `page`
                 if not partition.lost:
                     self._follow(partition, page, share, brought)
 
     def follow(self, partitions: Iterable[Partition], page: Page) -> None:
         """Let these, which are caught up, be at `page`: it has brought nothing of theirs."""
         for partition in partitions:
-            with self._engine.lock:
+            with self._engine.lock:  # as in `page`
                 if not partition.lost:
                     self._follow(partition, page, Share([], []), None)
 

@@ -158,7 +158,7 @@ class LogReader:
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self.room.of_one(partition)
 
     def _gather(self) -> PollGroups:
-        with self._engine.lock:
+        with self._engine.lock:  # partitions come and go with ownership; a phase changes with a save
             partitions = self._engine.partitions.values()
             groups = PollGroups([partition for partition in partitions if self._readable(partition)])
         shared = self._horizon.shared
@@ -179,7 +179,7 @@ class LogReader:
             return False
         self._weighed_at = now
         rooms, _ = self._full.rooms(groups.together)
-        with self._engine.lock:
+        with self._engine.lock:  # runners and saves free room while it is counted
             return now - self._read_at > LOOK_AGAIN or self.room.is_worth(groups.together, rooms, late=False)
 
     def _let_follow(self, groups: PollGroups) -> None:
@@ -198,7 +198,7 @@ class LogReader:
         recent = time.monotonic() - self._looked_at < LOOK_AGAIN
         more = False
         if rooms is not None:
-            with self._engine.lock:
+            with self._engine.lock:  # as above
                 more = self.room.is_worth(partitions, rooms, late=not recent)
         self.waits_for_saves = recent and not more and behind == len(partitions)
         if self.waits_for_saves:

@@ -59,7 +59,7 @@ class ParkedReader:
     def run_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
         """Heads of blocked keys that may run now."""
         now = time.monotonic()
-        with self._engine.lock:
+        with self._engine.lock:  # whoever parks or saves meanwhile changes which heads there are
             if (wakeup := self._engine.next_wakeup()) is None or wakeup > now:
                 return
             left = self._room.left(self._engine.partitions.values())
@@ -76,12 +76,12 @@ class ParkedReader:
         except BaseException as error:
             if isinstance(error, (QueryCanceled, HungError)):
                 self._chains = max(1, len(found) // 2)
-            with self._engine.lock:
+            with self._engine.lock:  # a row is loaded and its key asleep, or neither
                 for each in found:
                     self._engine.unload(*each)
             raise
         buried = []
-        with self._engine.lock:
+        with self._engine.lock:  # a row is in its lane before anybody asks whether its key is caught up
             for partition, key, rows in found:
                 if rows[0].id in dead:
                     buried += self._bury(partition, rows[0], bodies[rows[0].id])
@@ -91,7 +91,7 @@ class ParkedReader:
 
     def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
         """Rows of these partitions that block nothing and are due; True if there may be more."""
-        with self._engine.lock:
+        with self._engine.lock:  # what is taken, and what a save deletes, belong to one moment
             held = {number: self._engine.partitions.get(number) for number in numbers}
             mine = {number: each for number, each in held.items() if each and not each.stopping and each.may_begin()}
             taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
@@ -101,7 +101,7 @@ class ParkedReader:
             return False
         stored = parked.due(conn, self._schema, self._context.subscription, list(mine), taken, room)
         bodies, left_out = self._bodies_of_due(conn, stored, left)
-        with self._engine.lock:
+        with self._engine.lock:  # a turn is given once
             due = [
                 _Due(mine[each.partition], each, mine[each.partition].parked.due(each))
                 for each in stored
@@ -173,7 +173,7 @@ class ParkedReader:
     ) -> None:
         """These run, or are `dead`; of the partitions in `read` there are no more."""
         buried = []
-        with self._engine.lock:
+        with self._engine.lock:  # as in `run_blocked`
             for partition, stored, row in due:
                 if row.id in dead:
                     buried += self._bury(partition, row, bodies[row.id])
@@ -203,7 +203,7 @@ class ParkedReader:
         """Keep of a chain what comes before the first that is left out; the rest waits again."""
         rows = list(takewhile(lambda row: row.id not in left_out, found.rows))
         if len(rows) < len(found.rows):
-            with self._engine.lock:
+            with self._engine.lock:  # a row is loaded and its key asleep, or neither
                 self._engine.unload(found.partition, found.key, found.rows[len(rows) :])
         return found._replace(rows=rows)
 

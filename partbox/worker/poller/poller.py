@@ -207,7 +207,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         now = time.monotonic()
         if self._wakeup.called or now >= self._tick_at or self._slot[STOPPING]:
             return False
-        with self._engine.lock:
+        with self._engine.lock:  # what wakes next, and who waits for a turn, belong to one moment
             wakeup = self._engine.next_wakeup()
             if self._engine.charges.keyless or (wakeup is not None and wakeup <= now):
                 return False
@@ -231,13 +231,13 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self._awaits_since = (self._awaits_since or now) if tick.awaits else None
             awaited = None if self._awaits_since is None else now - self._awaits_since
             self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
-            with self._engine.lock:
+            with self._engine.lock:  # turns end with saves and with handlers
                 self._engine.take_turns()
             self.load.tell()
             for note in self.notes:
                 note.look(conn)
             return tick.due
-        with self._engine.lock:
+        with self._engine.lock:  # a turn is taken once
             return self._engine.charges.take_keyless() if self._engine.charges.keyless else ()
 
     def _longest(self) -> float:
@@ -245,7 +245,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         owned = len(self._engine.partitions)
         calm = owned < FEW and self.pace.listener.hears
         if calm:
-            with self._engine.lock:
+            with self._engine.lock:  # all counts are of one moment
                 calm = self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
@@ -260,7 +260,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             pause = LOOK_AGAIN  # a save wakes it
         elif not self._engine.partitions:
             pause = min(pause, OWNING_NOTHING)
-        with self._engine.lock:
+        with self._engine.lock:  # guards the wakeups
             wakeup = None if self.reader.room.starved else self._engine.next_wakeup()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
         self._wakeup.wait(max(0.0005, until - now))

@@ -34,7 +34,7 @@ class Unroutable:
         log_event(log, "unroutable", text, *given, about=event)
 
     def _is_first(self, event: DeliveredEvent) -> bool:
-        with self._lock:
+        with self._lock:  # of two threads one is the first
             known = len(self._seen)
             if known < MOST:
                 self._seen.add(event.event_type[:KEPT])

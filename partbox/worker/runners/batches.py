@@ -149,7 +149,7 @@ class Batches:
         """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
         odd: list[Member] = []
         done: dict[Partition, list[Pair]] = {}
-        with self._engine.lock:
+        with self._engine.lock:  # the partition may be lost or read anew between the look at it and the note
             for member in members:
                 lane, event, life = member
                 partition = lane.partition

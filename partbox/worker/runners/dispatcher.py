@@ -74,7 +74,7 @@ class Dispatcher:
 
     def stop(self) -> None:
         """Start no handler any more; runners end when theirs do."""
-        with self._lock:
+        with self._lock:  # a runner sees the stop, or is waiting when it is notified
             self._stopped = True
             self._work.notify_all()
 
@@ -89,7 +89,7 @@ class Dispatcher:
     def disown(self) -> None:
         """In a forked process: walk nothing on."""
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # a thread may hold it which this process has not
-        with self._lock:
+        with self._lock:  # nobody else goes on here: for what wants it held
             self._engine.forked = self._stopped = True
             for partition in {*self._engine.partitions.values(), *(lane.partition for lane in self._running)}:
                 partition.lose()
@@ -104,12 +104,12 @@ class Dispatcher:
 
     def running(self) -> list[Lane]:
         """The lanes whose handlers run now."""
-        with self._lock:
+        with self._lock:  # lanes begin and end meanwhile
             return [lane for lane in self._running if lane.current is not None]
 
     def handling(self) -> list[Lane]:
         """The same, but for the others of a list: one for each handler that runs now."""
-        with self._lock:
+        with self._lock:  # as in `running`
             return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
 
     def begin(self, lane: Lane) -> None:
@@ -176,7 +176,7 @@ class Dispatcher:
         if tally is not None:
             self._settlement.reports.delivered(tally)  # what follows takes its own time
         if endpoint.kind is Kind.TRANSACTIONAL:
-            with self._lock:
+            with self._lock:  # read when the lane ends
                 self._serial.add(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
             self._end_all(self._batches.run(lane, endpoint))
@@ -203,13 +203,13 @@ class Dispatcher:
 
     def _end_all(self, lanes: Sequence[Lane]) -> None:
         """They ran as one handler, whose place is free for another."""
-        with self._lock:
+        with self._lock:  # the lanes end and their place is free as one
             self._end(lanes)
             self._notify()
 
     def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
         """Lanes that wait with an event for this endpoint; they run from now on."""
-        with self._lock:
+        with self._lock:  # a lane is found and begun as one: no runner takes it too
             found = self._ready.take_those(partial(self._waits_for, endpoint), most)
             self._joined.update(found)
             return self._begin(found)
@@ -223,7 +223,7 @@ class Dispatcher:
     def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
         """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""
         while True:
-            with self._lock:
+            with self._lock:  # ends, looks and begins as one, or waits: no notification is missed
                 self._end(ended)
                 ended = []
                 owed = tally if tally is not None and tally.oldest is not None else None

@@ -90,7 +90,7 @@ class Endpoint:
         """
         if not self._circuit.troubled:
             return None
-        with self._lock:
+        with self._lock:  # the circuit admits one probe
             if self._circuit.admits(now):
                 return None
             reason = f"{self.handler.name} waits for its downstream: {self._trouble}"
@@ -153,7 +153,7 @@ class Endpoint:
             self._note_failure(event, result, verdict.error or "", started)
         if not self._circuit.is_open:
             return verdict
-        with self._lock:
+        with self._lock:  # guards the circuit
             wait = self._wait(time.monotonic())
         return self.deferred(event, Deferral(wait, verdict.error or ""))
 
@@ -200,7 +200,7 @@ class Endpoint:
         return isinstance(error, UnrecoverableError) or (verdict.state == "dead" and not exhausted)
 
     def _note_failure(self, event: DeliveredEvent, error: BaseException, said: str, started: float | None) -> None:
-        with self._lock:
+        with self._lock:  # a failure and the opening of the circuit are one
             self._trouble = said
             unavailable = isinstance(error, DownstreamUnavailable)
             opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
@@ -218,7 +218,7 @@ class Endpoint:
         if isinstance(outcome, RetryAfter):
             self._note_undecided(started)
         elif self._circuit.troubled and not isinstance(outcome, Deferral):
-            with self._lock:
+            with self._lock:  # guards the circuit
                 closed = self._circuit.succeeded()
                 self.plain = self._may_be_plain
             if closed:
@@ -228,7 +228,7 @@ class Endpoint:
         """The event failed by itself; a probe that does says nothing of the downstream."""
         if not self._circuit.is_open or started is None:
             return
-        with self._lock:
+        with self._lock:  # guards the circuit
             closed = self._circuit.erred(key_of(event), started)
             self.plain = self._may_be_plain and not self._circuit.troubled
         if closed:
@@ -244,7 +244,7 @@ class Endpoint:
 
     def _note_undecided(self, started: float | None) -> None:
         if self._circuit.is_open and started is not None:
-            with self._lock:
+            with self._lock:  # guards the circuit
                 self._circuit.undecided(started)
 
 

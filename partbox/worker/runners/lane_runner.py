@@ -155,7 +155,7 @@ class LaneRunner:
 
         While it was in its runner's hands, something that must run before it may have been found for its key.
         """
-        with self._engine.lock:
+        with self._engine.lock:  # what must run before the event is looked for where it is put back
             partition = lane.partition
             if partition.life != lane.life or partition.lost:
                 return
@@ -181,13 +181,13 @@ class LaneRunner:
         return True
 
     def _record(self, lane: Lane) -> None:
-        with self._engine.lock:
+        with self._engine.lock:  # `done` belongs to one life of the partition
             self._settlement.record([lane])
 
     def _remembered(self, lane: Lane, event: DeliveredEvent) -> bool:
         """True if this event, read again after a lost connection, was done before."""
         partition = lane.partition
-        with self._engine.lock:
+        with self._engine.lock:  # the memory of a pair and the note that it is done change together
             pair, remembered = event.identity, partition.resumption.remembered
             if pair not in remembered:
                 return False

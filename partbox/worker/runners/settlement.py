@@ -60,7 +60,7 @@ class Settlement:
         life: int | None = None,
     ) -> None:
         """Note what became of one event, where it is not simply done; `life`: of the partition it was read in."""
-        with self._engine.lock:
+        with self._engine.lock:  # the partition may be lost or read anew between the look at it and the note
             partition, life = lane.partition, lane.life if life is None else life
             lane.unstuck = None if lane.unstuck is event else lane.unstuck
             self.ended(lane, event)

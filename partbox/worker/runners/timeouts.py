@@ -65,7 +65,7 @@ class Timeouts:
         """True if no handler runs but those that were given up, and what is known of all is saved."""
         if any(lane not in self._given_up for lane in self._dispatcher.running()):
             return False
-        with self._engine.lock:
+        with self._engine.lock:  # a save moves it from dirty to under way: two looks could miss it in both
             dirty = self._engine.dirty
             return not any(each.parked.pending or each.last_save.under_way or each in dirty for each in self.stuck)
 
@@ -92,7 +92,7 @@ class Timeouts:
             return
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
         verdict = endpoint.overdue(event, error)
-        with self._engine.lock:
+        with self._engine.lock:  # either this verdict is noted, or the handler's own
             if lane.current is not event or lane.has_settled(event) or lane.partition.lost:
                 return
             if verdict is None:

@@ -78,7 +78,7 @@ class Transaction:
         self._next = None
         if not self._around.runner.trusted():
             return False
-        with self._lock:
+        with self._lock:  # nothing may save, drain or lose the partition between the look at it and the start
             lane = None if self.condemned else self._around.waiting.take(self._taken)
             if lane is None:
                 return False
@@ -125,7 +125,7 @@ class Transaction:
         seconds = None if refusal else time.monotonic() - started
         verdict = endpoint.judge(event, result, started)
         self.runs.append(Run(lane, event, endpoint, verdict, result, seconds))
-        with self._lock:
+        with self._lock:  # others hold and take what waits in the lane
             lane.current = None  # it does not run any more, whatever the others do
             if verdict is not None and verdict.blocks and lane.key[0] is not None:
                 waiting = {each.id for each in list(lane.queue) if each.parked is None}
@@ -155,7 +155,7 @@ class Transaction:
 
     def _note(self) -> None:
         """Note what became of each event, and take what is to be saved."""
-        with self._lock:
+        with self._lock:  # no loss and no save of the saver comes between what is noted and what is gathered
             if self.condemned:
                 raise Error("a connection was lost meanwhile")
             for run in self.runs:
@@ -184,7 +184,7 @@ class Transaction:
 
     def _committed(self) -> None:
         around = self._around
-        with self._lock:
+        with self._lock:  # the saver has the partitions again only when memory knows the saved cursor
             committed(self._context.engine, self.saves, time.monotonic())
             partitions = {run.lane.partition for run in self.runs}
             for partition in partitions:

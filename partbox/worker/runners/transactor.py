@@ -53,14 +53,14 @@ class Transactor:
 
     def connected(self, conn: Connection[Any], me: UUID | None) -> None:
         """Work through `conn`, as `me`. What was read before is forgotten."""
-        with self._lock:
+        with self._lock:  # lanes end here or in `_failed`, never in both
             self._conn, self._me = conn, me
             self._end_unended()
         self._work.set()
 
     def hold_still(self) -> None:
         """No transaction commits after this: one that is about to has, one whose handlers run is condemned."""
-        with self._lock:
+        with self._lock:  # a transaction is condemned, or its end is awaited
             self._conn = None
             if self._current is not None:
                 self._current.condemned = True
@@ -72,7 +72,7 @@ class Transactor:
 
     def close(self, conn: Connection[Any]) -> None:
         """Close a connection; if a condemned transaction uses it, when that ends."""
-        with self._lock:
+        with self._lock:  # the transaction in hand may end meanwhile, and close nothing
             if self._current is not None and self._current.conn is conn:
                 self._closing = conn
                 return
@@ -84,7 +84,7 @@ class Transactor:
 
     def first(self) -> int | None:
         """The lowest id that waits for its turn, if any does; its partition has the next one."""
-        with self._lock:
+        with self._lock:  # no lane joins or leaves the queues while they are compared
             return self._around.waiting.put_first()
 
     def wake(self) -> None:
@@ -103,7 +103,7 @@ class Transactor:
     def once(self) -> bool:
         """One transaction, if there is something to do. The thread only, if it runs."""
         with self._using:
-            with self._lock:
+            with self._lock:  # nobody takes the connection away between the look at it and its use
                 if self._conn is None or self._me is None:
                     return False
                 transaction = self._current = Transaction(self._around, self._conn, self._me)
@@ -112,7 +112,7 @@ class Transactor:
                 self._unstick()
             if picked:
                 self._try(transaction)
-            with self._lock:
+            with self._lock:  # as in `close`
                 self._current = None
                 closing, self._closing = self._closing, None
             if closing is not None:
@@ -156,7 +156,7 @@ class Transactor:
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):
             tell_lost(error, self._context.subscription, "transactions")
-        with self._lock:
+        with self._lock:  # against `connected` and `hold_still`: one side ends the lanes
             transaction.undo()
             self._unended += transaction.used
             if transaction.condemned:
@@ -180,7 +180,7 @@ class Transactor:
     def _unstick(self) -> None:
         """Park what stands in the way for long; let go lanes whose events went another way."""
         self._unstuck_at = now = time.monotonic()
-        with self._lock:
+        with self._lock:  # what waits is looked at and let go as one
             self._around.dispatcher.unstick(self._around.waiting.partitions(), now)
             for lane in self._around.waiting.take_stale():
                 self._around.dispatcher.begin(lane)

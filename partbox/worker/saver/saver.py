@@ -145,7 +145,7 @@ class Saver:
 
         A save costs a statement, and every partition of it some 170 bytes of WAL.
         """
-        with self._engine.lock:
+        with self._engine.lock:  # all counts are of one moment
             dirty = self._engine.dirty
             if self._unsent or time.monotonic() - self._saved_at > LONGEST:
                 return 0.0
@@ -197,7 +197,7 @@ class Saver:
 
     def _gather(self) -> list[PartitionSave]:
         """Take what an earlier call left, else all that is dirty now."""
-        with self._engine.lock:
+        with self._engine.lock:  # nobody finishes or loses anything between two parts of what a save says
             if self._unsent:
                 return [save for save in self._unsent if not save.partition.lost]
             self._progressed.clear()
@@ -205,7 +205,7 @@ class Saver:
             return [gather(partition) for partition in self._engine.clean()]
 
     def _committed(self, saves: list[PartitionSave]) -> None:
-        with self._engine.lock:
+        with self._engine.lock:  # what is released is dropped before a tick could take it for lost
             committed(self._engine, saves, time.monotonic())
             released = [save.partition for save in saves if save.release]
             for partition in released:
@@ -226,7 +226,7 @@ class Saver:
         if now < self._advance_at:
             return
         self._advance_at = now + ADVANCE_LOOK
-        with self._engine.lock:
+        with self._engine.lock:  # guards the partitions, and what is dirty
             for partition in self._engine.partitions.values():
                 if partition.last_save.at < now - IDLE_ADVANCE and not partition.stopping:
                     self._engine.touch(partition)
