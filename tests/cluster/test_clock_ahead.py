@@ -138,8 +138,9 @@ def test_a_node_a_day_ahead_delivers_no_delayed_event_early_or_never(skewed):
 
 
 def test_a_node_a_day_ahead_purges_what_is_due_alone(skewed):
-    skewed.deliver()
-    old = eventually(skewed.passed, 40)
+    # Whoever draws an xid while a page is read may leave its floor below its records; a later page's is above them, and
+    # is saved with what it brings, or after a minute.
+    old = eventually(lambda: skewed.deliver() or skewed.passed(), 40)
     published = skewed.left()
     skewed.conn.execute(
         "update partbox.record set created_at = created_at - interval '13 hours' where id = any(%s)", [old]
