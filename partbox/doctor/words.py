@@ -1,7 +1,6 @@
 """Names that findings use for sessions, aggregates and errors; never a payload or a password."""
 
 import re
-from collections.abc import Sequence
 
 from partbox.db.inspect.facts import OpenSession
 from partbox.text.secrets import masked
@@ -57,9 +56,3 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """A text as SQL takes it."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """The first of some names, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -4,20 +4,20 @@ places, rows that are gone; and from writing: triggers and rules of others."""
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import ForeignTrigger
-from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.words import listed, quoted
-from partbox.text.wording import counted
+from partbox.doctor.case import Case, Severity, Symptom, check, grouped
+from partbox.doctor.words import quoted
+from partbox.text.wording import counted, several
 
 
 @check("row-security", Severity.PROBLEM)
 def row_security(case: Case) -> Iterator[Symptom]:
     """Row security is on for a table and hides rows from the role of the workers: they read nothing until it is off, or
     the role is exempt."""
-    hidden = [each for each in case.evidence.access if each.hidden]
-    for role in dict.fromkeys(each.role for each in hidden):
-        tables = [each.name or "" for each in hidden if each.role == role]
+    hidden = (each for each in case.evidence.access if each.hidden)
+    for role, its in grouped(hidden, lambda each: each.role).items():
+        tables = [each.name or "" for each in its]
         yield Symptom(
-            f"row security hides rows of {listed(tables)} from role {role}: its workers read nothing",
+            f"row security hides rows of {several(tables)} from role {role}: its workers read nothing",
             ("an event that a worker may not see would be lost, so PostgreSQL is asked to fail instead",),
             (
                 *(f"`alter table {quoted(case.schema)}.{each} disable row level security`" for each in tables),
@@ -30,12 +30,11 @@ def row_security(case: Case) -> Iterator[Symptom]:
 def privileges(case: Case) -> Iterator[Symptom]:
     """A privilege that workers need was taken from their role: what needs it fails, and is tried again until it is
     granted."""
-    lacking = [each for each in case.evidence.access if each.missing]
-    for role in dict.fromkeys(each.role for each in lacking):
-        its = [each for each in lacking if each.role == role]
+    lacking = (each for each in case.evidence.access if each.missing)
+    for role, its in grouped(lacking, lambda each: each.role).items():
         yield Symptom(
             f"role {role} of workers lacks {counted(sum(len(each.missing) for each in its), 'privilege')}",
-            tuple(f"{listed(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in its),
+            tuple(f"{several(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in its),
             (f"{case.command('init', None, options=(f'--worker-role={role}',))} grants all that it needs again",),
         )
 
@@ -58,7 +57,7 @@ def triggers(case: Case) -> Iterator[Symptom]:
         its = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
         if not its:
             continue
-        tables = listed([*dict.fromkeys(each.table for each in its)])
+        tables = several([*dict.fromkeys(each.table for each in its)])
         summary = f"there are triggers or rules of others on {tables}"
         if severity is Severity.PROBLEM:
             summary += ", which may keep rows from being written: publishers and workers fail at that"

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from partbox.db.inspect.stats import Cluster, Instance, Running
 from partbox.doctor.case import Case, Severity, Symptom, grouped, living, subscription_check
 from partbox.doctor.limits import HANGING, OVERDUE
-from partbox.doctor.words import listed
-from partbox.text.wording import age, counted, in_short
+from partbox.text.wording import age, counted, in_short, several
 
 SHOWN = 5
 
@@ -45,8 +44,8 @@ def _rows(case: Case, hangs: list[Hang]) -> Iterator[str]:
     """A row for each handler, with the event that it has had for the longest."""
     for name, found in list(grouped(hangs, lambda hang: hang.running.handler).items())[:SHOWN]:
         process, running = found[0]
-        several = counted(len({hang.process for hang in found}), "process")
-        often = f"{len(found):,} times in {several}, the longest " if len(found) > 1 else ""
+        processes = counted(len({hang.process for hang in found}), "process")
+        often = f"{len(found):,} times in {processes}, the longest " if len(found) > 1 else ""
         limit = f" (timeout {age(running.timeout)})" if running.timeout is not None else ""
         key = f" of {in_short(f'{running.aggregate_type} {running.aggregate_id}')}" if running.aggregate_id else ""
         yield (
@@ -64,7 +63,7 @@ def _behind(case: Case, cluster: Cluster, hangs: list[Hang]) -> Iterator[str]:
     held = sum(each.held for each in mine if each.partition in numbers)
     everywhere = sum(each.pending for each in cluster.partitions if each.owner in owners)
     if numbers:
-        which = f"partition{'s' if len(numbers) > 1 else ''} {listed([str(each) for each in sorted(numbers)], 8)}"
+        which = f"partition{'s' if len(numbers) > 1 else ''} {several([str(each) for each in sorted(numbers)], 8)}"
         yield f"behind it in {which}: {counted(pending, 'record')} pending, {held:,} held"
     if everywhere > pending:
         yield f"in all partitions of {'these processes' if len(owners) > 1 else 'that process'}: {everywhere:,} pending"

@@ -179,18 +179,15 @@ def _dead(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
 
 
 def _died(case: Case, name: str, summary: str, shown: list[DeadRows], worst: DeadRows) -> Symptom:
-    return Symptom(summary, tuple(map(_kind, shown)), tuple(_ways_out(case, name, worst)), name)
-
-
-def _kind(each: DeadRows) -> str:
-    return (
+    kinds = (
         f"{each.lately or each.rows:,} of type {in_short(each.event_type, 60)}: {said(each.error)} "
         f"(the newest is record {each.newest}, {age(each.age)} ago)"
+        for each in shown
     )
-
-
-def _ways_out(case: Case, name: str, worst: DeadRows) -> Iterator[str]:
-    yield f"see one: {case.command('dead show', name, str(worst.newest))}"
-    filters = (f"--type={worst.event_type}",) if copyable(worst.event_type) else ()
-    yield f"when the cause is gone: {case.command('dead replay --all', name, options=filters)}"
-    yield f"or give one up: {case.command('dead discard', name, str(worst.newest))}"
+    newest, filters = str(worst.newest), (f"--type={worst.event_type}",) if copyable(worst.event_type) else ()
+    ways_out = (
+        f"see one: {case.command('dead show', name, newest)}",
+        f"when the cause is gone: {case.command('dead replay --all', name, options=filters)}",
+        f"or give one up: {case.command('dead discard', name, newest)}",
+    )
+    return Symptom(summary, tuple(kinds), ways_out, name)

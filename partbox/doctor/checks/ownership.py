@@ -6,8 +6,8 @@ from uuid import UUID
 from partbox.db.inspect.stats import Cluster, PartitionStats
 from partbox.doctor.case import Case, Severity, Symptom, grouped, living, ownerless, subscription_check, waiting
 from partbox.doctor.limits import GONE_LEASES
-from partbox.doctor.words import WORKER, listed
-from partbox.text.wording import counted
+from partbox.doctor.words import WORKER
+from partbox.text.wording import counted, several
 
 Stuck = dict[UUID | None, list[PartitionStats]]  # by assignee
 
@@ -54,7 +54,7 @@ def _whose(case: Case, cluster: Cluster, stuck: Stuck) -> Iterator[str]:
     """Why, by who was to take them."""
     there = {each.instance_id: each for each in cluster.instances}
     for assignee, partitions in stuck.items():
-        numbers = listed([str(each.partition) for each in partitions], 8)
+        numbers = several([str(each.partition) for each in partitions], 8)
         which = f"{counted(len(partitions), 'partition')} ({numbers})"
         if assignee is None:
             yield f"{which}: no node has planned them"
@@ -73,4 +73,4 @@ def _taking(case: Case, cluster: Cluster, stuck: Stuck) -> Iterator[str]:
         yield f"look at the log of process {each.pid}, then let its node replace it: {kill}"
     if any(one not in there for one in stuck):
         nodes = sorted({case.node(each) for each in living(cluster)})
-        yield f"planning is the supervisor's: look at the log of `partbox worker` on {listed(nodes)}, or restart it"
+        yield f"planning is the supervisor's: look at the log of `partbox worker` on {several(nodes)}, or restart it"

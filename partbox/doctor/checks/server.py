@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from partbox.db.inspect.evidence import HALF
 from partbox.doctor.case import Case, Severity, Symptom, check
 from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
-from partbox.doctor.words import ending, listed, quoted, session
+from partbox.doctor.words import ending, quoted, session
 from partbox.protocol.bell import why_off
-from partbox.text.wording import age, counted
+from partbox.text.wording import age, counted, several
 
 FULL = 0.9
 SUSPECTS = 3  # sessions that are named if the server does not name one
@@ -38,7 +38,7 @@ def durability(case: Case) -> Iterator[Symptom]:
     off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if given.get(name) == "off"]
     if off:
         yield Symptom(
-            f"off, as this session has it: {listed(off)}",
+            f"off, as this session has it: {several(off)}",
             ("a crash of the server may lose events that were committed, or more",),
             tuple(f"`alter system set {name} = on`" for name in off),
         )
@@ -105,7 +105,7 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
     tables = [each.name for each in case.evidence.tables if each.autovacuum_off]
     if off or tables:
         yield Symptom(
-            "autovacuum is off" + (f" for {listed(tables)}" if tables and not off else ""),
+            "autovacuum is off" + (f" for {several(tables)}" if tables and not off else ""),
             tuple(f"{name} = off" for name in off),
             (
                 *(f"`alter system set {name} = on`" for name in off),

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from partbox.db.inspect.facts import OpenSession, Wait
 from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.words import ending, listed, literal, quoted, session, statement
-from partbox.text.wording import age, counted, in_short
+from partbox.doctor.words import ending, literal, quoted, session, statement
+from partbox.text.wording import age, counted, in_short, several
 
 UNSEEN = "has written events that nobody can see, or deliver, before it commits"
 LATE = "records are looked for, and kept from purge, from where the log was when it began"
@@ -167,6 +167,6 @@ def _transaction(case: Case, each: OpenSession, what: str) -> Symptom:
 
 def _wait(each: Wait) -> str:
     who = f"pid {each.pid}" + (f" ({each.application})" if each.application else "")
-    blockers = listed([f"pid {pid}" if pid else "a prepared transaction" for pid in each.blockers]) or "nobody now"
+    blockers = several([f"pid {pid}" if pid else "a prepared transaction" for pid in each.blockers]) or "nobody now"
     said = statement(each.query)
     return f"{who} waits for {age(each.age)} on {each.table}, for {blockers}" + (f": {said}" if said else "")

@@ -6,8 +6,8 @@ from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster
 from partbox.doctor.case import Case, Severity, Symptom, subscription_check
 from partbox.doctor.limits import UNREACHABLE
-from partbox.doctor.words import listed, said
-from partbox.text.wording import age, brief, counted, in_short
+from partbox.doctor.words import said
+from partbox.text.wording import age, brief, counted, in_short, several
 
 
 @subscription_check("sink", Severity.PROBLEM, Severity.NOTE)
@@ -19,7 +19,7 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     failing.sort(key=lambda each: -(each.failing or 0.0))
     if failing:
         yield Symptom(
-            f"nothing is acknowledged by the broker of {listed([in_short(each.sink) for each in failing])}, for "
+            f"nothing is acknowledged by the broker of {several([in_short(each.sink) for each in failing])}, for "
             f"{age(failing[0].failing)}",
             (
                 *(f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}" for each in failing),

@@ -16,8 +16,8 @@ from partbox.doctor.case import (
     waiting,
 )
 from partbox.doctor.limits import PAUSED, SKEW, STALLED
-from partbox.doctor.words import MORE, WORKER, listed
-from partbox.text.wording import age, counted
+from partbox.doctor.words import MORE, WORKER
+from partbox.text.wording import age, counted, several
 
 
 @subscription_check("no-workers", Severity.PROBLEM)
@@ -84,7 +84,7 @@ def _stalled(
 ) -> Symptom:
     what = "without progress while their process works on others" if slow else "whose owner neither reads nor saves"
     where = (
-        f"partitions {listed([str(each.partition) for each in found], 8)}: "
+        f"partitions {several([str(each.partition) for each in found], 8)}: "
         f"{counted(sum(each.pending for each in found), 'record')} pending, the oldest published "
         f"{age(max(each.oldest_age or 0 for each in found))} ago, no progress for {age(min(map(quiet, found)))}"
     )
@@ -141,7 +141,7 @@ def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     if len(nodes) > 1:
         yield Symptom(
             f"workers of {len(nodes)} versions",
-            tuple(f"version {version} on {listed(sorted(names))}" for version, names in sorted(nodes.items())),
+            tuple(f"version {version} on {several(sorted(names))}" for version, names in sorted(nodes.items())),
             ("upgrade the nodes that are behind",),
         )
 
