@@ -7,6 +7,7 @@ from shlex import quote
 from partbox.dashboard.page_text import cut
 from partbox.dashboard.problems import BAD, WARN, Problem
 from partbox.db.inspect.stats import Cluster
+from partbox.text.wording import counted
 
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
 LEAD_TIME = 2.0  # leases; a partition that moves has no owner for a moment
@@ -18,11 +19,8 @@ CAUSES = frozenset({"no-workers", "paused", "unowned"})
 def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Problem]:
     """`unowned_for`: seconds since every partition had an owner; `at` is now."""
     living = [instance for instance in cluster.instances if not instance.expired]
-    waits = (
-        f"{cluster.pending:,} event{' waits' if cluster.pending == 1 else 's wait'}"
-        if cluster.pending
-        else "none waits"
-    )
+    some = f"{counted(cluster.pending, 'event')} wait{'s' if cluster.pending == 1 else ''}"
+    waits = some if cluster.pending else "none waits"
     nothing = f"nothing is delivered, {'' if cluster.exact else 'about '}{waits}."
     if cluster.paused:
         yield Problem(

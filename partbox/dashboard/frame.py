@@ -72,7 +72,7 @@ def subscription(
         "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
         **_partitions(cluster.partitions or _unread(cluster), places),
         "point": tuple(point),
-        "happenings": [plain(each, "number", "at", "kind", text=each.text) for each in happenings],
+        "happenings": [plain(each, "at", "kind", text=each.text) for each in happenings],
     }
 
 
@@ -115,14 +115,11 @@ def _sink(each: Traffic) -> dict[str, Any]:
 
 def _instance(each: Instance, node: str, label: Face) -> dict[str, Any]:
     return plain(each, "pid", "lease", "partitions") | {
-        "id": str(each.instance_id),
         "letter": label.letter,
         "slot": COLOURS.index(label.colour) if label.colour in COLOURS else len(COLOURS) - 1,
         "node": cut(node, 60),
         "hostname": cut(each.hostname, 60),
-        "version": cut(each.version, 30),
         "state": "silent" if each.expired else "draining" if each.draining else "working",
         "same_host": each.hostname == each.node,
-        "age": round(each.age),
         "heartbeat": round(each.heartbeat_age, 1),
     }

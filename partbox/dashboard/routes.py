@@ -41,7 +41,6 @@ TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-INDEX = "index.html"
 
 # Scripts and styles only from files of ours; nothing goes anywhere but here; nobody may put the page into a frame.
 POLICY = (
@@ -206,7 +205,7 @@ def _file_route(name: str, content: bytes) -> Route:
         kind = TYPES[name.rpartition(".")[2]]
         return Response(content, headers=HEADERS | {"content-type": kind, "cache-control": "no-cache"})
 
-    return Route("/" if name == INDEX else f"/{name}", answer, methods=["GET"], name=name)
+    return Route("/" if name == "index.html" else f"/{name}", answer, methods=["GET"], name=name)
 
 
 async def _body(request: Request) -> ActionParams:

@@ -116,9 +116,9 @@ class DeadRecords(OperatorVerbs):
     def _chosen(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, Filters]]:
         """A connection, the schema, the subscription and the filters, all checked."""
         subscription = choice.pop("subscription", "default")
-        filters = Filters(
-            **{name: _checked(name, value) for name, value in {"event_type": event_type, **choice}.items()}
-        )
+        given: dict[str, Any] = {"event_type": event_type, **choice}
+        meant = {name: check(name, given[name]) for name, check in CHECKS.items() if given.get(name) is not None}
+        filters = Filters(**given | meant)  # refuses what is no filter
         with self._session(subscription) as conn:
             yield conn, self._schema, subscription, dead.resolved(conn, self._schema, filters)
 
@@ -176,8 +176,3 @@ class DeadRecords(OperatorVerbs):
             f"no dead record {record_id} in subscription {subscription!r}{now}: "
             "`partbox dead list` shows those there are"
         )
-
-
-def _checked(name: str, value: Any) -> Any:
-    """The value of a filter as it is meant; what is no filter is refused by `Filters`."""
-    return value if value is None or name not in CHECKS else CHECKS[name](name, value)

@@ -3,7 +3,6 @@
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import count
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -159,9 +158,8 @@ KEPT: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """`number` goes up by one with each; `kind` is joined, gone, leaves, moved or said."""
+    """News of a subscription; `kind` is joined, gone, leaves, moved or said."""
 
-    number: int
     at: datetime
     kind: str
     text: str
@@ -171,12 +169,11 @@ class News:
     """The last happenings, the newest last."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._numbers = count(1)
         self.happenings: deque[Happening] = deque(maxlen=kept)
 
     def add(self, text: str, kind: str = "said", at: datetime | None = None) -> Happening:
         """Add and return one more; default: it happened just now."""
-        made = Happening(next(self._numbers), at or datetime.now(UTC), kind, text)
+        made = Happening(at or datetime.now(UTC), kind, text)
         self.happenings.append(made)
         return made
 

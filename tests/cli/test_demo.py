@@ -202,7 +202,7 @@ def frame() -> Frame:
         ),
         duplicates=3,
         out_of_order=0,
-        happenings=[Happening(1, NOON, "said", "killed process B (pid 1234567): its 100 partitions go to others")],
+        happenings=[Happening(NOON, "said", "killed process B (pid 1234567): its 100 partitions go to others")],
     )
 
 
@@ -232,7 +232,7 @@ ADDRESS = "http://127.0.0.1:43210/#token=" + "x" * 43
 
 @pytest.mark.parametrize(("width", "height"), [(60, 24), (100, 24), (160, 50), (60, 21)])
 def test_the_address_of_the_page_is_the_last_that_is_in_view_and_whole(frame, width, height):
-    many = [Happening(number, NOON, "said", f"news {number}") for number in range(40)]
+    many = [Happening(NOON, "said", f"news {number}") for number in range(40)]
     lines = shown(replace(frame, page=ADDRESS, happenings=many), width, height)
     assert len(lines) <= height
     rows = -(-len(ADDRESS) // width)

@@ -1,6 +1,6 @@
 // Blocked aggregates, grouped by the reason for waiting, and the ways out.
 
-import { ago, byId, counted, el, length, number, said, show } from "./text.js";
+import { ago, counted, el, length, number, said } from "./text.js";
 import { get } from "./link.js";
 import { List, aggregate, button, why } from "./list.js";
 
@@ -62,9 +62,7 @@ export class Blocked extends List {
   }
 
   #groups(keys) {
-    const groups = new Map();
-    for (const each of keys) groups.set(reason(each), [...(groups.get(reason(each)) ?? []), each]);
-    return [...groups].map(([group, keys_]) => ({ group, keys: keys_, open: keys_.length === 1 || this.isOpen(group, keys.length) }));
+    return [...Map.groupBy(keys, reason)].map(([group, keys_]) => ({ group, keys: keys_, open: keys_.length === 1 || this.isOpen(group, keys.length) }));
   }
 
   #showMore() {
