@@ -131,9 +131,8 @@ class EmbeddedWorker:
             if self._slot.instance is not None:
                 self._membership.bury([self._process])
         except Error as error:
-            log_event(
-                log, "not_buried", "could not leave the cluster, the lease will end by itself: %s", error, instances=1
-            )
+            text = "could not leave the cluster, the lease will end by itself: %s"
+            log_event(log, "not_buried", text, error, instances=1)
         self._membership.close()
         if self._meters is not None and self._meter is not None:
             self._meters.retire(self._meter)

@@ -42,8 +42,7 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
                 started.append(supervisor)
             done = _wait(supervisors, until_empty, signalled, systemd)
         except BaseException:
-            for supervisor in started:
-                supervisor.stop()
+            _stop(started)
             raise
         finally:
             for supervisor in started:

@@ -17,15 +17,15 @@ import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from uuid import UUID
 
-from psycopg import Connection, Error
+from psycopg import Error
 
 from partbox.db.connect import check, connect
 from partbox.db.delivery import instances, proof
 from partbox.db.delivery.instances import Renewal
 from partbox.db.schema import migrate
+from partbox.db.sql import Conn
 from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
@@ -182,7 +182,7 @@ class Membership:
             log_event(log, "loop_error", UNKNOWN, error, subscription=self.subscription, loop="until-empty")
             return False
 
-    def _renew(self, conn: Connection[Any], processes: Sequence[RegisteredProcess]) -> None:
+    def _renew(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
         named = {each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None}
         boot, wall, now = boottime(), time.time(), time.monotonic()
         leaving = {id: process.leaving for id, process in named.items() if id}
@@ -212,7 +212,7 @@ class Membership:
             self._log("history_went_back", WENT_BACK, *(at.isoformat(" ", "seconds") for at in max(forgotten)))
         self._beats = beats
 
-    def _leave(self, conn: Connection[Any], processes: Sequence[RegisteredProcess]) -> None:
+    def _leave(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
         """Mark as leaving those that leave and are not renewed: they are silent, or have ended since."""
         for process in processes:
             if process.leaving and not process.row_leaves and process.slot.instance is not None:
@@ -220,7 +220,7 @@ class Membership:
                 process.row_leaves = True
                 self._peers.hurry()
 
-    def _register(self, conn: Connection[Any], processes: Sequence[RegisteredProcess]) -> None:
+    def _register(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
         if not processes:
             return
         self._peers.hurry()
@@ -240,7 +240,7 @@ class Membership:
             process.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             process.slot.instance = by_pid[process.pid]
 
-    def _attend(self, conn: Connection[Any]) -> float:
+    def _attend(self, conn: Conn) -> float:
         """Look at the others if it is time, and bury those whose lease is over; seconds until the next lease may be
         over, or the next heartbeat is due."""
         watch = self._peers.observe(conn)
@@ -257,13 +257,11 @@ class Membership:
     def _between_beats(self) -> float:
         return between_beats(self._peers.nodes, self._settings.heartbeat, self._settings.lease)
 
-    def _bury(
-        self, conn: Connection[Any], victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()
-    ) -> None:
+    def _bury(self, conn: Conn, victims: Sequence[UUID], *, known_dead: bool, left: Set[UUID] = frozenset()) -> None:
         gone, freed = instances.bury(conn, self._schema, victims, known_dead=known_dead)
         self._peers.hurry()
         self._planner.forget()
-        dead = len([instance for instance in gone if instance not in left])
+        dead = sum(instance not in left for instance in gone)
         if dead:
             self._observers.buried(dead)
         if freed and (dead or not gone):

@@ -13,6 +13,7 @@ from partbox.db import deadline as deadlines
 from partbox.db.connect import connect
 from partbox.db.deadline import HungError, allowed
 from partbox.db.delivery import proof
+from partbox.db.sql import Conn
 from partbox.observe.logs.log_event import log_event
 from partbox.settings import Settings
 
@@ -47,7 +48,7 @@ class MembershipPool:
         self._pool.close(CLOSING)
 
     @contextmanager
-    def connection(self) -> Iterator[Connection[Any]]:
+    def connection(self) -> Iterator[Conn]:
         """A connection that works. psycopg.Error when the database cannot be reached."""
         conn = self._working()
         try:
@@ -63,7 +64,7 @@ class MembershipPool:
             self._pool.putconn(conn)
         self._patience = max(LEAST_PATIENCE, self._lease / PATIENCE_OF_LEASE)
 
-    def _working(self) -> Connection[Any]:
+    def _working(self) -> Conn:
         """The pool's own check would rest for a second after a broken connection, and ask the server each time."""
         for _ in range(MOST):  # all that the pool may have kept can be broken
             try:
@@ -76,7 +77,7 @@ class MembershipPool:
                 pass
         return self._checked()
 
-    def _checked(self) -> Connection[Any]:
+    def _checked(self) -> Conn:
         conn = self._pool.getconn(self._lease)
         try:
             deadlines.of(conn).limit = self._patience
@@ -93,7 +94,7 @@ class MembershipPool:
         self._patience = min(self._patience * 2, allowed(self._lease))
 
 
-def _has_news(conn: Connection[Any]) -> bool:
+def _has_news(conn: Conn) -> bool:
     """True if the server has sent what nobody asked for: it has said that it ends, or closed the connection.
 
     What breaks without a word is found by the statement that comes next, which is tried again soon.
@@ -105,7 +106,7 @@ def _has_news(conn: Connection[Any]) -> bool:
 
 def _pool(
     settings: Settings, dsn: Callable[[], str], patience: Callable[[], float], database: str
-) -> ConnectionPool[Connection[Any]]:
+) -> ConnectionPool[Conn]:
     class MembershipConnection(Connection[Any]):
         @classmethod
         def connect(cls, conninfo: str = "", **_: Any) -> Any:

@@ -14,13 +14,11 @@ import random
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
-
-from psycopg import Connection
 
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import Watch
+from partbox.db.sql import Conn
 from partbox.protocol.intervals import AT_ONCE, between_beats
 from partbox.protocol.lease import SeenHeartbeat, sightings
 from partbox.settings import Settings
@@ -45,7 +43,7 @@ class PeerMonitor:
         """Look at the next heartbeat: something changes."""
         self._next_at = 0.0
 
-    def observe(self, conn: Connection[Any]) -> Watch | None:
+    def observe(self, conn: Conn) -> Watch | None:
         """Look at them if it is this node's turn; None if not."""
         now = time.monotonic()
         if now < self._next_at:

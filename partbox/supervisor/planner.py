@@ -3,13 +3,11 @@
 import logging
 import time
 from functools import partial
-from typing import Any
-
-from psycopg import Connection
 
 from partbox.db.delivery import instances
 from partbox.db.delivery.instances import Watch
 from partbox.db.operator import subscriptions
+from partbox.db.sql import Conn
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.assignment import assign, needs_plan
@@ -34,7 +32,7 @@ class Planner:
         self._settled: tuple[int, int] | None = None  # the shape for which no plan is needed
         self._settled_until = 0.0
 
-    def attend(self, conn: Connection[Any], watch: Watch) -> None:
+    def attend(self, conn: Conn, watch: Watch) -> None:
         """Plan if something has changed since no plan was needed."""
         if watch.unassigned or watch.shape != self._settled or time.monotonic() >= self._settled_until:
             self._settled = watch.shape if self.plan(conn) else None
@@ -44,13 +42,10 @@ class Planner:
         """Read anew whether a plan is needed."""
         self._settled = None
 
-    def plan(self, conn: Connection[Any]) -> bool:
+    def plan(self, conn: Conn) -> bool:
         """Plan if needed; a plan that another node has made meanwhile is left in force. True if none was needed."""
-        members = [
-            member.instance_id
-            for member in instances.members(conn, self._schema, self._subscription)
-            if not member.draining
-        ]
+        found = instances.members(conn, self._schema, self._subscription)
+        members = [each.instance_id for each in found if not each.draining]
         seen = instances.assignees(conn, self._schema, self._subscription)
         self._say(conn, still=not seen)
         if not seen or not needs_plan(seen, members):
@@ -60,11 +55,10 @@ class Planner:
         if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
             self.made += 1
             self._observers.planned(moved)
-            text = of_plan(moved, len(members))
-            self._log("planned", "%s", text, partitions=moved, instances=len(members))
+            self._log("planned", "%s", of_plan(moved, len(members)), partitions=moved, instances=len(members))
         return False
 
-    def _say(self, conn: Connection[Any], *, still: bool) -> None:
+    def _say(self, conn: Conn, *, still: bool) -> None:
         """Once, when the subscription is paused, and when it is resumed."""
         if still == self._still:
             return

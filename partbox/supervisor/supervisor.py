@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
@@ -170,18 +171,10 @@ class Supervisor:
         if self.settings.enabled:
             self._purging.start()
         node, processes, concurrency = self.settings.node, self._workers.wanted, self._job.concurrency
-        self._log(
-            "node_started",
-            "node %s starts in subscription %r: %s, up to %s at once in each",
-            node,
-            self.subscription,
-            counted(processes, "process"),
-            counted(concurrency, "handler"),
-            node=node,
-            processes=processes,
-            concurrency=concurrency,
-            version=VERSION,
-        )
+        text = "node %s starts in subscription %r: %s, up to %s at once in each"
+        values = node, self.subscription, counted(processes, "process"), counted(concurrency, "handler")
+        facts: dict[str, Any] = {"node": node, "processes": processes, "concurrency": concurrency, "version": VERSION}
+        self._log("node_started", text, *values, **facts)
 
     def _run(self) -> None:
         with about(self.database):

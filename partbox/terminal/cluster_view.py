@@ -73,7 +73,7 @@ def processes(
         made.add_column(name, justify="right" if width is None else "left", no_wrap=True, max_width=width)
     shown = rows if len(rows) <= room else rows[: room - 1]
     for face, cells in shown:
-        made.add_row(badge(face), *cells)
+        made.add_row(Text(f" {face.letter} ", f"bold black on {face.colour}"), *cells)
     if left := len(rows) - len(shown):
         made.add_row("…", Text(f"{left} more", DIM))
     return made
@@ -113,8 +113,3 @@ def partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Coll
         if partition % SIDE == SIDE - 1 and partition < len(owners) - 1:
             drawn.append("\n")
     return drawn
-
-
-def badge(face: Face) -> Text:
-    """The mark of a process beside the map."""
-    return Text(f" {face.letter} ", f"bold black on {face.colour}")
