@@ -3,12 +3,10 @@
 import random
 import threading
 import time
-from typing import Any
 
 import psycopg
-from psycopg import Connection
 
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 from partbox.demo.audit import STEPS
 from partbox.outbox import Outbox
 
@@ -65,7 +63,7 @@ class Shop:
             self.failure = error
             self._closing.set()
 
-    def _serve(self, conn: Connection[Any]) -> None:
+    def _serve(self, conn: Conn) -> None:
         """One step of one order, in one transaction with its event."""
         with self._lock:
             picked = random.choice(self._open) if len(self._open) >= OPEN else None

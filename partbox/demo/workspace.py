@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema.migrate import migrate
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
@@ -35,7 +34,7 @@ class Workspace:
     server: Server | None
     keep: bool = False
 
-    def connect(self, role: str) -> Connection[Any]:
+    def connect(self, role: str) -> Conn:
         """An autocommit connection, `role` in pg_stat_activity."""
         dsn = make_conninfo(self.dsn, application_name=self.named(role))
         return psycopg.connect(dsn, autocommit=True, context=DEFAULTS, prepare_threshold=None)
@@ -65,7 +64,7 @@ def workspace(
     program: str,
     options: Mapping[str, str],
     binaries: Path | None = None,
-    clear: Callable[[Connection[Any]], None] | None = None,
+    clear: Callable[[Conn], None] | None = None,
     under: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
 ) -> Iterator[Workspace]:
     """Set up a folder that is named for the program and a migrated schema; remove both at the end.
@@ -75,7 +74,7 @@ def workspace(
     without it a schema that exists is a SettingsError.
     """
 
-    def refuse(conn: Connection[Any]) -> None:
+    def refuse(conn: Conn) -> None:
         if is_there(conn, schema):
             raise SettingsError(
                 f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
@@ -97,11 +96,11 @@ def workspace(
                 shutil.copytree(folder, made.kept_folder, ignore=shutil.ignore_patterns(DATA))
 
 
-def is_there(conn: Connection[Any], schema: str) -> bool:
+def is_there(conn: Conn, schema: str) -> bool:
     return conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None
 
 
-def drop(conn: Connection[Any], schema: str) -> None:
+def drop(conn: Conn, schema: str) -> None:
     """Remove the schema, if it is there, with all that is in it."""
     conn.execute(query("workspace_drop", schema), {})
 
@@ -144,7 +143,7 @@ def _address(dsn: str) -> Path:
 
 
 @contextmanager
-def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Connection[Any]], None]) -> Iterator[Workspace]:
+def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Conn], None]) -> Iterator[Workspace]:
     with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
         clear(conn)
     made = Workspace(dsn, schema, folder, None)

@@ -12,6 +12,9 @@ from typing import IO, TypeVar
 
 import psutil
 
+with suppress(ImportError):
+    import fcntl
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -51,8 +54,6 @@ def signal_all(pids: Iterable[int], signal: int) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold `path` (made if missing) alone; waits for whoever holds it, threads of this process included."""
-    import fcntl
-
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -60,8 +61,6 @@ def locked(path: Path) -> Iterator[None]:
 
 def shared(path: Path) -> IO[bytes]:
     """Hold `path` together with others until the returned file is closed."""
-    import fcntl
-
     file = path.open("ab")
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
@@ -69,8 +68,6 @@ def shared(path: Path) -> IO[bytes]:
 
 def alone(file: IO[bytes]) -> bool:
     """True if nobody else holds what `shared` returned; the hold has then become exclusive. Never waits."""
-    import fcntl
-
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,7 +11,7 @@ class OrderTest(PartboxTestCase):
 import atexit
 import unittest
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from partbox.outbox import Outbox
 from partbox.testing.databases import Shelf
@@ -19,16 +19,11 @@ from partbox.testing.kit import Kit
 from partbox.testing.servers import Prepare, server_of
 from partbox.testing.sessions import Sessions
 
-if TYPE_CHECKING:
-    _Case = unittest.TestCase
-else:
-    _Case = object
-
 _stack = ExitStack()
 _shelves: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
-class _Partbox(_Case):
+class _Partbox(unittest.TestCase):
     """`outbox` is the application's; a new one unless given. `dsn`: that of the test's database."""
 
     outbox: ClassVar[Outbox | None] = None
@@ -49,7 +44,7 @@ class _Partbox(_Case):
         self.addCleanup(self.kit.close)
 
 
-class PartboxTestCase(_Partbox, unittest.TestCase):
+class PartboxTestCase(_Partbox):
     """A test case with `self.kit`, `self.dsn`, and an outbox in which nothing was published."""
 
 

@@ -14,10 +14,11 @@ from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
+from partbox.db.sql import Conn
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError
 from partbox.testing.sessions import Sessions
@@ -89,7 +90,7 @@ class Migrated:
     """There are foreign keys."""
 
     @classmethod
-    def of(cls, conn: Connection[Any]) -> "Migrated":
+    def of(cls, conn: Conn) -> "Migrated":
         conn.execute(ANYWHERE)
         tables = dict(conn.execute(TABLES).fetchall())
         markers = frozenset(name for (name,) in conn.execute(MARKERS).fetchall())
@@ -107,7 +108,7 @@ class Migrated:
             bool(conn.execute("select from pg_constraint where contype = 'f' limit 1").fetchall()),
         )
 
-    def put_back(self, conn: Connection[Any]) -> bool:
+    def put_back(self, conn: Conn) -> bool:
         """Restore the rows of every table; False if more than rows has changed."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
@@ -122,7 +123,7 @@ class Migrated:
         conn.execute("select pg_stat_reset()")
         return True
 
-    def _fill(self, conn: Connection[Any], changed: list[int]) -> None:
+    def _fill(self, conn: Conn, changed: list[int]) -> None:
         names = sorted(name for (name,) in conn.execute(REFERRING, [changed]).fetchall()) if changed else []
         if names:
             conn.execute(_statement("truncate {}", *names))
@@ -212,7 +213,7 @@ class Shelf:
         return True
 
     @contextmanager
-    def _session(self, lent: Lent) -> Iterator[Connection[Any]]:
+    def _session(self, lent: Lent) -> Iterator[Conn]:
         """A session in it: one that stays, or one that has ended, on the server too, when this does."""
         if self._staying is not None:
             yield self._staying.own(self._dsn(lent))
@@ -266,12 +267,12 @@ class Shelf:
         self._tried(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
 
 
-def _counted_since(conn: Connection[Any]) -> Any:
+def _counted_since(conn: Conn) -> Any:
     ((since,),) = conn.execute(COUNTED_SINCE).fetchall()
     return since
 
 
-def _sequences(conn: Connection[Any], names: list[str]) -> list[tuple[int, bool]]:
+def _sequences(conn: Conn, names: list[str]) -> list[tuple[int, bool]]:
     if not names:
         return []
     each = sql.SQL(" union all ").join(_statement("select last_value, is_called from {}", name) for name in names)

@@ -4,30 +4,27 @@ They are the kit's own, and idle between two tests.
 """
 
 from contextlib import suppress
-from typing import Any
 
 import psycopg
-from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
+from partbox.db.sql import Conn
 from partbox.db.type_conversion import DEFAULTS
 from partbox.settings import Settings
 
 NAME = "partbox testing"
 FLUSH = "select pg_stat_force_next_flush()"  # rows written so far count from here on
 
-_Key = tuple[str, str, float, bool]
-
 
 class Sessions:
     """Connections by purpose, to one database at a time."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, WatchedConnection] = {}
-        self._own: tuple[str, Connection[Any]] | None = None
-        self._checked: set[tuple[Connection[Any], str]] = set()
+        self._kept: dict[tuple[str, str, float, bool], WatchedConnection] = {}
+        self._own: tuple[str, Conn] | None = None
+        self._checked: set[tuple[Conn, str]] = set()
 
     def get(self, dsn: str, settings: Settings, role: str) -> WatchedConnection:
         """A connection in autocommit, as workers have them: one that is kept, or a new one."""
@@ -43,7 +40,7 @@ class Sessions:
         self._checked.add((conn, schema))
         return first
 
-    def own(self, dsn: str) -> Connection[Any]:
+    def own(self, dsn: str) -> Conn:
         """A plain connection in autocommit, for restoring the database."""
         if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
             self._own = (dsn, psycopg.connect(dsn, autocommit=True, context=DEFAULTS, application_name=NAME))
@@ -69,12 +66,12 @@ class Sessions:
         self._checked.clear()
         self._own = None
 
-    def _all(self) -> list[Connection[Any]]:
+    def _all(self) -> list[Conn]:
         own = [] if self._own is None else [self._own[1]]
         return [conn for conn in (*self._kept.values(), *own) if not conn.closed]
 
 
-def _answers(conn: Connection[Any]) -> bool:
+def _answers(conn: Conn) -> bool:
     """True if it still exists: a test may have ended it."""
     try:
         conn.execute("")

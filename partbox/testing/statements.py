@@ -6,7 +6,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
-from partbox.db.sql import query
+from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.duration import from_now
 from partbox.errors import PartboxError
@@ -24,7 +24,7 @@ class HeldEvent(NamedTuple):
     epoch: int
 
 
-def published(conn: Connection[Any], schema: str) -> list[Row]:
+def published(conn: Conn, schema: str) -> list[Row]:
     """Every record that the transaction of `conn` sees, in the order of the log; a row is what DeliveredEvent takes."""
     with OwnCursor(conn) as cursor:
         return cursor.execute(query("testing_published", schema), binary=True).fetchall()
@@ -36,7 +36,7 @@ async def published_async(conn: AsyncConnection[Any], schema: str) -> list[Row]:
         return await cursor.fetchall()
 
 
-def assign(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> bool:
+def assign(conn: Conn, schema: str, subscription: str, me: UUID) -> bool:
     """Assign to `me` the unowned partitions that have something to deliver now.
 
     True if there is something to deliver in these or in the partitions that `me` owns, by their saved state.
@@ -45,12 +45,12 @@ def assign(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> b
     return bool(found)
 
 
-def leave(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> None:
+def leave(conn: Conn, schema: str, subscription: str, me: UUID) -> None:
     """Delete the instance and its assignments."""
     conn.execute(query("testing_leave", schema), {"subscription": subscription, "me": me})
 
 
-def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
+def held(conn: Conn, schema: str, subscription: str, me: UUID) -> list[HeldEvent]:
     """The events held behind another of their key since `me` registered."""
     values = {"subscription": subscription, "me": me}
     with OwnCursor(conn) as cursor:
@@ -58,17 +58,17 @@ def held(conn: Connection[Any], schema: str, subscription: str, me: UUID) -> lis
     return [HeldEvent(row[1:-1], row[0], row[-1]) for row in rows]
 
 
-def advance(conn: Connection[Any], schema: str, seconds: float) -> None:
+def advance(conn: Conn, schema: str, seconds: float) -> None:
     """Advance everything that waits for a time by so many seconds."""
     _change(conn, schema, ("advance_parked", "advance_records"), {"seconds": seconds})
 
 
-def forget(conn: Connection[Any], schema: str) -> None:
+def forget(conn: Conn, schema: str) -> None:
     """Delete every record, parked row, idempotency key and inbox row."""
     _change(conn, schema, ("forget_parked", "forget_records", "forget_keys", "forget_inbox"), {})
 
 
-def _change(conn: Connection[Any], schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
+def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:
     """Run these in one transaction, in the lock order of all writers of parked rows; owners reload."""
     with conn.transaction():
         conn.execute(query("testing_lock", schema))
@@ -114,9 +114,7 @@ class Placing:
         }
 
 
-def place(
-    conn: Connection[Any], outbox: Outbox, event_id: UUID, event: Event, placing: Placing, subscription: str
-) -> int:
+def place(conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placing: Placing, subscription: str) -> int:
     """Put the published event into the state, for the subscription; its record's id."""
     schema = outbox.settings.schema_name
     about = {"subscription": subscription, "event_id": event_id}
@@ -141,7 +139,7 @@ _INNER = ("sync_session", "sync_connection", "connection", "driver_connection")
 DEPTH = 6
 
 
-def psycopg_of(conn: Any) -> "Connection[Any] | AsyncConnection[Any]":
+def psycopg_of(conn: Any) -> "Conn | AsyncConnection[Any]":
     """The psycopg connection itself, or that of Django's `connection`, or of an SQLAlchemy Session or Connection.
 
     PartboxError if there is none: another driver's, or Django has not connected yet.

@@ -92,16 +92,13 @@ def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:
                 raise
 
 
-NONE = "relay has no target: give --to, for example `partbox relay --to stdout:`, or [[partbox.relay]] in partbox.toml"
-TOPIC = "--topic is that of --to, which is missing: targets of the settings have their own"
-
-
 def chosen(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:
     """The targets to send to, checked as far as possible without their brokers; SettingsError, BadParameter."""
     if to is None and topic is not None:
-        raise typer.BadParameter(TOPIC)
+        raise typer.BadParameter("--topic is that of --to, which is missing: targets of the settings have their own")
     if to is None and not settings.relay:
-        raise typer.BadParameter(NONE)
+        example = "for example `partbox relay --to stdout:`"
+        raise typer.BadParameter(f"relay has no target: give --to, {example}, or [[partbox.relay]] in partbox.toml")
     given = settings.relay if to is None else (RelayTarget(to=to, topic=topic),)
     targets = tuple(_signed(target, settings.webhook_secret) for target in given)
     for number, target in enumerate(targets, 1):
