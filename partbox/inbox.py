@@ -11,17 +11,15 @@ of PostgreSQL, and consumers behind a broker: `partbox init --inbox-only` makes 
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
 from partbox.db import statements
 from partbox.db.statements import AnyAsync, AnySync
-from partbox.errors import PartboxError, PublishError, SchemaError
+from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.publish import integrations
-from partbox.publish.failures import FAILED, is_failed_transaction, sqlstate
+from partbox.publish.failures import Explained
 from partbox.publish.steps import Query, Steps
 
 AnyEvent = DeliveredEvent | Event | UUID | str
@@ -33,7 +31,6 @@ KEPT_OUT = (
     "and try the transaction again"
 )
 _IN_THE_WAY = "Conflicting Tuples: 1"
-_MISSING = ("42P01", "3F000")  # table, schema
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
@@ -47,7 +44,7 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
     adapter = integrations.sync_of(conn, _CALLS)
     noting = _noting(schema, _values(event_or_id, consumer))
     adapter.require_transaction()
-    with _explained(schema):
+    with _Explained(schema):
         return adapter.run(noting)
 
 
@@ -56,7 +53,7 @@ async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str,
     adapter = integrations.async_of(conn, _CALLS)
     noting = _noting(schema, _values(event_or_id, consumer))
     await adapter.require_transaction()
-    with _explained(schema):
+    with _Explained(schema):
         return await adapter.run(noting)
 
 
@@ -104,15 +101,7 @@ def _event_id(event_or_id: AnyEvent) -> UUID:
         raise PartboxError(f"{event_or_id!r} is neither an event nor an event id: give the event or its UUID") from None
 
 
-@contextmanager
-def _explained(schema: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # of any library
-        if sqlstate(error) in _MISSING:
-            raise SchemaError(
-                f"schema {schema!r} has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"
-            ) from error
-        if is_failed_transaction(error):
-            raise PublishError(FAILED) from error
-        raise
+class _Explained(Explained):
+    __slots__ = ()
+    missing = ("42P01", "3F000")  # table, schema
+    remedy = "has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"

@@ -16,7 +16,7 @@ from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.db.statements import AnyAsync, AnySync, AsyncpgConnection
 from partbox.errors import RegistrationError
 from partbox.events import Event
-from partbox.events.event import EventFields
+from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers import Handlers, Options
 from partbox.handlers.registry import Registrar
 from partbox.observe import Observer, Observers
@@ -24,7 +24,7 @@ from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations, arguments
 from partbox.platform import require_workers
 from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope
-from partbox.publish.publisher import NOT_GIVEN, event_of
+from partbox.publish.publisher import event_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

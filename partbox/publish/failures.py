@@ -4,13 +4,6 @@ from partbox.errors import PublishError, SchemaError
 
 FAILED = "the transaction has failed: roll back, to a savepoint or the whole, and try again"
 _REFUSED, _UNWRITTEN = "55000", "keeps out what is published"
-UNWRITTEN = (
-    f"a trigger or rule on a table of partbox {_UNWRITTEN}: nothing was, and the transaction has failed; "
-    "`partbox doctor` names it: drop it, and try again"
-)
-
-_MISSING = ("42P01", "3F000", "42703")  # table, schema, column
-_IN_FAILED_TRANSACTION = "25P02"
 _OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, an unknown completion
 
 
@@ -25,7 +18,7 @@ def sqlstate(error: BaseException) -> str | None:
 
 def is_failed_transaction(error: BaseException) -> bool:
     """True if a statement was refused because an earlier one had failed."""
-    return sqlstate(error) == _IN_FAILED_TRANSACTION
+    return sqlstate(error) == "25P02"
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -55,6 +48,8 @@ class Explained:
     """
 
     __slots__ = ("_schema",)
+    missing: tuple[str, ...] = ("42P01", "3F000", "42703")  # table, schema, column
+    remedy = "is missing or not complete in this database: run `partbox init`"
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
@@ -65,11 +60,12 @@ class Explained:
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception):
             return
-        if sqlstate(error) in _MISSING:
-            raise SchemaError(
-                f"schema {self._schema!r} is missing or not complete in this database: run `partbox init`"
-            ) from error
+        if sqlstate(error) in self.missing:
+            raise SchemaError(f"schema {self._schema!r} {self.remedy}") from error
         if is_failed_transaction(error):
             raise PublishError(FAILED) from error
         if sqlstate(error) == _REFUSED and _UNWRITTEN in str(error):
-            raise PublishError(UNWRITTEN) from error
+            raise PublishError(
+                f"a trigger or rule on a table of partbox {_UNWRITTEN}: nothing was, and the transaction has failed; "
+                "`partbox doctor` names it: drop it, and try again"
+            ) from error

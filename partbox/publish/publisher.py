@@ -180,9 +180,6 @@ def _id_of(event: Event, batch: Batch) -> UUID | None:
     return ids[next(own, 0)] if ids else None
 
 
-__all__ = ["NOT_GIVEN", "event_of"]
-
-
 def event_of(event: Event | str | Enum, payload: Any, fields: EventFields) -> Event:
     """The event to publish; PublishError if it has no payload (NOT_GIVEN), or is given twice."""
     if not isinstance(event, Event):

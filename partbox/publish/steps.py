@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from psycopg import AsyncCursor, Cursor
-from psycopg.pq import PipelineStatus
 
 from partbox.db import statements
 from partbox.publish import values
-from partbox.publish.transaction import no_copy_left
+from partbox.publish.transaction import is_pipelined, no_copy_left
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -42,11 +41,11 @@ class Query:
 
     def run(self, cursor: Cursor[Row]) -> Any:
         cursor.execute(self.statement, self.parameters)
-        return cursor.fetchall() if self.waits or not _is_pipelined(cursor) else None
+        return cursor.fetchall() if self.waits or not is_pipelined(cursor.connection) else None
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> Any:
         await cursor.execute(self.statement, self.parameters)
-        return await cursor.fetchall() if self.waits or not _is_pipelined(cursor) else None
+        return await cursor.fetchall() if self.waits or not is_pipelined(cursor.connection) else None
 
     def through(self, adapter: Any) -> Any:
         return adapter.execute(self.statement.decode(), values.plain(self.parameters))
@@ -65,7 +64,7 @@ class Insert:
     rings: bool
 
     def run(self, cursor: Cursor[Row]) -> list[Row] | None:
-        if _is_pipelined(cursor):
+        if is_pipelined(cursor.connection):
             cursor.execute(*self._unheard())
             return None
         cursor.execute(self._waited(), self.parameters)
@@ -74,7 +73,7 @@ class Insert:
         return cursor.fetchall() if self.rings else None
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:
-        if _is_pipelined(cursor):
+        if is_pipelined(cursor.connection):
             await cursor.execute(*self._unheard())
             return None
         await cursor.execute(self._waited(), self.parameters)
@@ -122,10 +121,6 @@ class Copy:
     def lines(self) -> Iterator[str]:
         """The rows in the text form of COPY, in pieces of some size."""
         return values.lines(self.rows)
-
-
-def _is_pipelined(cursor: Cursor[Row] | AsyncCursor[Row]) -> bool:
-    return cursor.connection.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def answered(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:

@@ -85,12 +85,12 @@ def check(conn: AnyConnection) -> None:
     if status == TransactionStatus.INTRANS:
         return
     if is_pipelined(conn):
-        begun = not conn.autocommit or _is_in_block(conn)
+        is_broken = status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN)
+        begun = not is_broken and (not conn.autocommit or _is_in_block(conn))
     else:
         begun = not conn.autocommit and status == TransactionStatus.IDLE
-    if begun and status not in _BROKEN:
-        return
-    raise PublishError(_PROBLEMS[TransactionStatus(status)])
+    if not begun:
+        raise PublishError(_PROBLEMS[TransactionStatus(status)])
 
 
 def check_none(conn: AnyConnection) -> None:
@@ -101,9 +101,6 @@ def check_none(conn: AnyConnection) -> None:
     if status != TransactionStatus.INTRANS:
         raise PublishError(_PROBLEMS[status])
     raise PublishError(OPEN)
-
-
-_BROKEN = (TransactionStatus.INERROR, TransactionStatus.UNKNOWN)
 
 
 @contextmanager

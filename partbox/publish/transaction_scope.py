@@ -19,8 +19,6 @@ from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
 from partbox.publish.transaction_outcome import TransactionEnd
 
-PREPARE_FROM = 5  # executions of a statement, as psycopg does by default
-
 VOID = (
     "the transaction was rolled back, with everything in it: one of its statements failed, and its error was caught "
     "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
@@ -41,7 +39,7 @@ class Scope:
     def __init__(self, conn: object, dsn: Callable[[], str], *, pooler: bool = False) -> None:
         self._conn: Any = conn  # its type is checked when the block is entered
         self._dsn = dsn
-        self._threshold = None if pooler else PREPARE_FROM
+        self._threshold = None if pooler else 5  # executions of a statement, as psycopg does by default
         self._block: AbstractContextManager[Connection[Any]]
         self._async_block: AbstractAsyncContextManager[AsyncConnection[Any]]
 

@@ -7,10 +7,10 @@ from typing import Any, Unpack
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent, Event
 from partbox.events.delivered import EPOCH
-from partbox.events.event import EventFields
+from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.outbox import Outbox
 from partbox.publish.fields import fields_of
-from partbox.publish.publisher import NOT_GIVEN, event_of
+from partbox.publish.publisher import event_of
 
 MAX_PAYLOAD = 1 << 30
 

@@ -17,9 +17,8 @@ from partbox.duration import seconds as seconds_of
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.checks import kind
-from partbox.events.event import EventFields
+from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.outbox import Outbox
-from partbox.publish.publisher import NOT_GIVEN
 from partbox.sinks.sink import Sink
 from partbox.testing import statements
 from partbox.testing.drain import Drainer

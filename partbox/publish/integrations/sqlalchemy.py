@@ -60,7 +60,17 @@ class SqlalchemyAdapter(Adapter):
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def copy(self, step: Copy) -> int:
-        return _copied(self._on, step)
+        """Copy the rows once both are in the transaction; return how many were written.
+
+        SQLAlchemy does not commit what it knows nothing of, and PostgreSQL would commit at once where the driver has
+        not sent its BEGIN yet.
+        """
+        on = self._on
+        if not _has_begun(on):
+            on.exec_driver_sql("select 1")
+        if not _has_begun(on):
+            raise PublishError("SQLAlchemy has begun no transaction on the driver's connection: nothing is copied")
+        return _COPIES[on.dialect.driver, on.dialect.is_async](on, step)
 
 
 class AsyncSqlalchemyAdapter(AsyncAdapter):
@@ -137,19 +147,6 @@ def _in_style(on: Connection, statement: str, parameters: Parameters) -> tuple[s
         )
     text, names = numbered(statement)
     return text, tuple(parameters[name] for name in names)
-
-
-def _copied(on: Connection, step: Copy) -> int:
-    """Copy the rows; return how many were written.
-
-    Both must be in the transaction: what SQLAlchemy knows nothing of it does not commit, and where the driver has not
-    sent its BEGIN yet PostgreSQL would commit at once.
-    """
-    if not _has_begun(on):
-        on.exec_driver_sql("select 1")
-    if not _has_begun(on):
-        raise PublishError("SQLAlchemy has begun no transaction on the driver's connection: nothing is copied")
-    return _COPIES[on.dialect.driver, on.dialect.is_async](on, step)
 
 
 def _driver(on: Connection) -> Any:
