@@ -11,7 +11,7 @@ from alembic.operations import MigrateOperation, Operations
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
-from partbox.db.schema.grants import Roles, granted_text, roles_of
+from partbox.db.schema.grants import Roles, roles_of
 from partbox.db.schema.patience import Holding, again
 from partbox.db.schema.scripts import statements
 from partbox.db.sql import bare
@@ -21,8 +21,6 @@ __all__ = ["include_name", "leaving_out"]
 
 IncludeName = Callable[[str | None, Any, Mapping[str, Any]], bool]
 BUSY = ("55P03", "40P01")  # SQLSTATE of a lock that was not to be had in time, and of a deadlock
-NO_TRANSACTION = "25P01"
-_VERBATIM = {"no_parameters": True}  # a % is a %
 
 
 @Operations.register_operation("partbox_upgrade")
@@ -87,7 +85,7 @@ def _in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
     try:
         savepoint = conn.begin_nested()
     except DBAPIError as error:
-        if _sqlstate(error) == NO_TRANSACTION:
+        if _sqlstate(error) == "25P01":  # there is no transaction
             raise SchemaError("these statements must run in one transaction, not in AUTOCOMMIT") from error
         raise
     with savepoint:  # its rollback gives the locks back, and publishers go on
@@ -95,7 +93,7 @@ def _in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
 
 
 def _run(conn: Connection, operation: PartboxUpgrade) -> None:
-    granted = roles_of(tuple(row) for row in _execute(conn, granted_text(operation.schema).decode()))
+    granted = roles_of(tuple(row) for row in _execute(conn, bare("roles_granted", operation.schema).decode()))
     for text in statements(operation.schema, granted | operation.roles):
         _execute(conn, text)
 
@@ -105,7 +103,7 @@ def _sqlstate(error: DBAPIError) -> str | None:
 
 
 def _execute(conn: Connection, text: str) -> CursorResult[Any]:
-    return conn.exec_driver_sql(text, execution_options=_VERBATIM)
+    return conn.exec_driver_sql(text, execution_options={"no_parameters": True})  # a % is a %
 
 
 def _check(conn: Connection) -> None:

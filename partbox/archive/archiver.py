@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from partbox.archive import files
+from partbox.archive.files import Part
 from partbox.archive.place import Place, place_of
 from partbox.db import connect
 from partbox.db.operator import archive as steps
@@ -118,7 +118,8 @@ class _Work:
 
     def _file(self, place: Place, after: int) -> int:
         """Write one file of what follows `after`, and note that it is there; returns its last id."""
-        with files.writing(place) as part:
+        with place.writing() as file:
+            part = Part(place, file)
             while part.records < FILE and part.size < FILE_BYTES and not self.over:
                 rows = self._next(after)
                 for row in rows:

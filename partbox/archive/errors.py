@@ -26,7 +26,6 @@ REMEDIES: Final = {
     errno.EPERM: "give this user the right to it",
     errno.EROFS: "mount it so that it can be written",
 }
-ELSE: Final = "see that it can be reached, and with which credentials"
 
 ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 """The standard library's, and the same before it was there."""
@@ -51,7 +50,7 @@ def _remedy(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return REMEDIES[errno.EACCES]
     number = error.errno if isinstance(error, OSError) else None
-    return REMEDIES.get(number or 0, ELSE)
+    return REMEDIES.get(number or 0, "see that it can be reached, and with which credentials")
 
 
 def library(module: str, extra: str = "archive") -> Any:

@@ -6,7 +6,6 @@ They are lines of JSON, compressed by zstd. Each is one frame with a checksum, s
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -84,13 +83,6 @@ class Part:
         self._file.write(self._frame.compress(self._pending))
         self._digest.update(self._pending)
         self._pending.clear()
-
-
-@contextmanager
-def writing(place: Place) -> Iterator[Part]:
-    """A part of an archive, which is gone unless it is kept."""
-    with place.writing() as file:
-        yield Part(place, file)
 
 
 def lines(place: Place, name: str) -> Iterator[bytes]:

@@ -107,7 +107,8 @@ def _asked(source: Callable[[], str]) -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise NoDsn(f"the DSN callable failed ({_named(source)}): {_described(error)}") from None
+        said = printable_line(masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), LONGEST)
+        raise NoDsn(f"the DSN callable failed ({_named(source)}): {said}") from None
     text = text_of(given) if issubclass(type(given), str) else ""  # a subclass of text may be anything
     if not text:
         kind = "an empty text" if type(given) is str else f"a {type(given).__name__}"
@@ -127,11 +128,6 @@ def _named(source: Callable[[], str]) -> str:
         return printable_line(f"{name_of(source)}, {place_of(source)}", LONGEST)
     except Exception as wrong:  # it is the application's, and may be anything
         return f"a callable without a name: {type(wrong).__name__}"
-
-
-def _described(error: BaseException) -> str:
-    """An application's error in one line, passwords masked."""
-    return printable_line(masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), LONGEST)
 
 
 def parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:

@@ -80,7 +80,6 @@ class HttpServer:
         from partbox.http.connections import ConnectionLimits
 
         self._limits = ConnectionLimits()
-
         return uvicorn.Server(
             uvicorn.Config(
                 self._serve,

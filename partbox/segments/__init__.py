@@ -97,6 +97,3 @@ def tend_over(
     if problem is not None:
         problem = refused(problem, steps.event_triggers(conn, settings.schema_name))
     return Tended(made, emptied, dropped, freed, archived, problem)
-
-
-__all__ = ["Tended", "tend", "tend_over"]

@@ -106,19 +106,13 @@ def _page(
     sent = {**values, **planned, "life": sequence}
     while True:
         rows = fetch(conn, name, schema, sent, planned=planned)
-        head = _head(rows)
+        if not rows or rows[-1][0] is not None:
+            text = "a page of the log was cut: something between here and the server limits what it returns"
+            raise proof.UnseenError(text)
+        head = rows.pop()  # no record: where it is, so is all before it
         server_incarnation.check(conn, head[LIFE] == (None if value is None else str(value)))
         if proof.is_known(conn, schema, head[LOG]):
             return head, rows
-
-
-def _head(rows: list[Row]) -> Row:
-    """Take out the last row, which is no record: where it is, so is all before it."""
-    if not rows or rows[-1][0] is not None:
-        raise proof.UnseenError(
-            "a page of the log was cut: something between here and the server limits what it returns"
-        )
-    return rows.pop()
 
 
 def _shared(page: Page | None) -> dict[str, object]:

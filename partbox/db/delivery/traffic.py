@@ -50,9 +50,8 @@ def together(traffic: Iterable[Traffic]) -> list[Traffic]:
     found: dict[str, list[Traffic]] = {}
     for each in traffic:
         found.setdefault(each.sink, []).append(each)
-    return sorted(map(_sum, found.values()), key=lambda each: (each.error is None, each.sink))
-
-
-def _sum(several: list[Traffic]) -> Traffic:
-    worst = max(several, key=lambda each: each.failing or 0.0)
-    return replace(worst, **{name: sum(getattr(each, name) for each in several) for name in COUNTS})
+    summed = []
+    for several in found.values():
+        worst = max(several, key=lambda each: each.failing or 0.0)
+        summed.append(replace(worst, **{name: sum(getattr(each, name) for each in several) for name in COUNTS}))
+    return sorted(summed, key=lambda each: (each.error is None, each.sink))

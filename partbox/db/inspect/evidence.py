@@ -127,7 +127,7 @@ def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
         accused=reader.all(facts.Accused, "doctor_accused"),
         segments=reader.one(facts.Segments, "doctor_segments"),
         event_triggers=reader.all(EventTrigger, "event_triggers"),
-        archive=next(iter(reader.all(facts.ArchiveFacts, "doctor_archive")), None),
+        archive=reader.one(facts.ArchiveFacts, "doctor_archive"),
         held=reader.all(facts.RetentionHold, "doctor_held", **retain),
         expired=reader.one(facts.Expired, "doctor_expired", **retain),
         unread=tuple(reader.unread),

@@ -106,14 +106,12 @@ def alone(conn: Conn, schema: str) -> Iterator[bool]:
 
 def oldest(conn: Conn, schema: str, after: int) -> float | None:
     """The age (s) of the oldest record beyond `after`; None without one."""
-    row = next(iter(_rows(conn, "archive_oldest", schema, after=after)), None)
-    return row[0] if row else None
+    return next((age for (age,) in _rows(conn, "archive_oldest", schema, after=after)), None)
 
 
 def count(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
     """The records beyond `after`, up to `upto`, that are older than `retain` (s) or up to `needed`."""
-    found = _one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)
-    return int(found[0])
+    return int(_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
 
 
 def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:

@@ -80,8 +80,9 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
         # A trigger or rule of others may keep rows as they are: cursors would pass what is not seen.
         for table, kind, name, _, drops in rows(conn, "doctor_triggers", schema):
             if drops:
-                text = f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase"
-                raise PartboxError(text)
+                raise PartboxError(
+                    f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase"
+                )
         return _move(conn, schema)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg import sql as compose
 
-from partbox.db.sql import Conn, bare, composed, folder, own_rows
+from partbox.db.sql import Conn, composed, folder, own_rows
 from partbox.errors import SchemaError
 
 
@@ -56,13 +56,8 @@ def granted(conn: Conn, schema: str) -> Roles:
     return roles_of(own_rows(conn, "roles_granted", schema))
 
 
-def granted_text(schema: str) -> bytes:
-    """The statement of `granted` without parameters, for other libraries; `roles_of` reads its rows."""
-    return bare("roles_granted", schema)
-
-
 def roles_of(rows: Iterable[tuple[Any, ...]]) -> Roles:
-    """The roles of rows of `(kind, name)`."""
+    """The roles of rows of `(kind, name)`, as the query `roles_granted` returns them."""
     found = list(rows)
     publishers, workers = (tuple(role for kind, role in found if kind == wanted) for wanted in ("publisher", "worker"))
     return Roles(publishers, workers)

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
@@ -138,7 +137,8 @@ def _migrate_inbox(conn: Conn, schema: str) -> bool:
     elif not since.inbox_only:
         return False
     for name in ("locked", "purge_inbox"):
-        OwnCursor(conn).execute(_function(folder() / "functions" / f"{name}.sql", schema))
+        text = (folder() / "functions" / f"{name}.sql").read_text(encoding="utf-8")
+        OwnCursor(conn).execute(composed(text, schema))
     OwnCursor(conn).execute(fixed("locks", schema))
     return True
 
@@ -221,15 +221,11 @@ def steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = Fals
         if first and writer_only:
             yield fixed("writer_only", schema)
     for path in sorted((folder() / "functions").glob("*.sql")):
-        yield _function(path, schema)
+        yield composed(path.read_text(encoding="utf-8"), schema)
     yield fixed("locks", schema)
     ours = known()
     yield fixed("finish", schema, version=str(ours.newest), breaking=str(ours.breaking))
     yield from grants.steps(schema, roles)
-
-
-def _function(path: Path, schema: str) -> compose.Composed:
-    return composed(path.read_text(encoding="utf-8"), schema)
 
 
 def fixed(name: str, schema: str, /, **values: object) -> compose.Composed:

@@ -85,11 +85,8 @@ def again(
         left = end - time.monotonic()
         if left <= 0:
             raise SchemaError(f"after {age(LASTS)} {who} still in the way, and nothing was changed: end that first")
-        _say(f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {age(left)}")
+        if sys.stderr is not None:
+            text = f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {age(left)}"
+            sys.stderr.write(f"partbox: {text}\n")
+            sys.stderr.flush()
         time.sleep(REST)
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"partbox: {text}\n")
-        sys.stderr.flush()
