@@ -29,8 +29,10 @@ from partbox.publish.publisher import event_of
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from partbox.supervisor import EmbeddedWorker, Purging, Supervisor
+    from partbox.supervisor.embedded import EmbeddedWorker
     from partbox.supervisor.nodes import Nodes
+    from partbox.supervisor.purging import Purging
+    from partbox.supervisor.supervisor import Supervisor
     from partbox.tasks import Task
 
 P = ParamSpec("P")
@@ -162,7 +164,7 @@ class Outbox(Registrar, Operations):
 
         For applications that only publish; workers do it by themselves.
         """
-        from partbox.supervisor import Purging
+        from partbox.supervisor.purging import Purging
 
         return Purging(self.settings, self._database.resolve())
 
@@ -180,7 +182,7 @@ class Outbox(Registrar, Operations):
     def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> "EmbeddedWorker":
         """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""
         require_workers()
-        from partbox.supervisor import EmbeddedWorker
+        from partbox.supervisor.embedded import EmbeddedWorker
 
         worker = EmbeddedWorker(
             self.settings,

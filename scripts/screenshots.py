@@ -23,7 +23,7 @@ from partbox.db.schema.migrate import migrate
 from partbox.embedded.server import Server
 from partbox.http.address import Address
 from partbox.http.server import HttpServer
-from partbox.supervisor import Supervisor
+from partbox.supervisor.supervisor import Supervisor
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]

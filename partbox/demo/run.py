@@ -25,8 +25,8 @@ from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
-from partbox.supervisor import Supervisor
 from partbox.supervisor.signals import uninterrupted
+from partbox.supervisor.supervisor import Supervisor
 from partbox.terminal.interrupts import Interrupts, stderr_to
 from partbox.terminal.roster import Roster
 from partbox.text.wording import counted

@@ -38,25 +38,4 @@ plans when an owner is gone or the shares are uneven (`planner`). No node is spe
 
 **Embedded.** `outbox.worker()` runs the threads of a worker in the application's own process (`embedded`): with the
 same membership, and without a supervisor.
-
-What is asked for here is imported then: a command that wants a flag needs no processes.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from partbox.supervisor.embedded import EmbeddedWorker
-    from partbox.supervisor.foreground import run
-    from partbox.supervisor.purging import Purging
-    from partbox.supervisor.supervisor import Supervisor
-
-__all__ = ["EmbeddedWorker", "Purging", "Supervisor", "run"]
-
-_HOMES = {"EmbeddedWorker": "embedded", "Purging": "purging", "Supervisor": "supervisor", "run": "foreground"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'partbox.supervisor' has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

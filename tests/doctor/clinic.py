@@ -19,7 +19,7 @@ from waiting import eventually
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.settings import load
-from partbox.supervisor import EmbeddedWorker
+from partbox.supervisor.embedded import EmbeddedWorker
 
 FAST = {"lease": "2s", "heartbeat": "300ms", "retry": "fixed:0.1", "drain_timeout": "2s"}
 PATIENCE = 40.0

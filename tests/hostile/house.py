@@ -21,7 +21,7 @@ from partbox import Event, Outbox
 from partbox.doctor.doctor import Report, examine
 from partbox.doctor.limits import Limits
 from partbox.events import DeliveredEvent
-from partbox.supervisor import EmbeddedWorker
+from partbox.supervisor.embedded import EmbeddedWorker
 
 DONE: Final = "done"
 """At its first attempt."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from partbox.supervisor import Supervisor
+    from partbox.supervisor.supervisor import Supervisor
 
 TESTS: Final = Path(__file__).resolve().parents[3] / "tests"
 """The folder of the checkout's tests, whose brokers the ratios are measured with."""

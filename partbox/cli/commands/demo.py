@@ -9,7 +9,7 @@ import typer
 
 from partbox.cli.shell.options import Json, flag, option
 from partbox.cli.shell.output import console, print_json
-from partbox.demo import DemoPlan, run_demo
+from partbox.demo.run import DemoPlan, run_demo
 
 Seconds = Annotated[float, option("N", "Seconds until it ends; 0 = at Ctrl-C.", min=0)]
 Processes = Annotated[int, option("N", "Worker processes.", min=1, max=64)]

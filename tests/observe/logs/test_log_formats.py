@@ -15,7 +15,7 @@ from waiting import eventually
 from partbox.observe.logs.formats import LONGEST, JsonLines, TextLines
 from partbox.observe.logs.log_event import log_event
 from partbox.settings import load
-from partbox.supervisor import Purging
+from partbox.supervisor.purging import Purging
 
 PASSWORD = "s3cr3t"
 
