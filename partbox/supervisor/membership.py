@@ -57,11 +57,6 @@ class RegisteredProcess:
         """True if it was told to end, by its supervisor or by a signal of its own."""
         return self.draining or self.slot[STOPPING] > 0
 
-    @property
-    def needs_identity(self) -> bool:
-        """True if it works and has no row: it is new, or was buried."""
-        return self.slot.instance is None and self.vouched and not self.leaving
-
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -136,7 +131,8 @@ class Membership:
             self._renew(conn, processes)
             self._renewed = True
             self._leave(conn, processes)
-            self._register(conn, [each for each in processes if each.needs_identity])
+            new = [each for each in processes if each.slot.instance is None and each.vouched and not each.leaving]
+            self._register(conn, new)  # or buried
             due = self._attend(conn)
             self._announce(processes)
         return min(self._between_beats(), max(0.01, due))

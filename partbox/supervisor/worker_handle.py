@@ -15,17 +15,7 @@ from partbox.supervisor.child import Job, main
 from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.parcel import Packing, Spawned
 from partbox.supervisor.signals import uninterrupted
-from partbox.worker.slot import (
-    OWNED,
-    POLL_TICK,
-    READ_AT,
-    RUNNING_SINCE,
-    SAVE_TICK,
-    SAVED_AT,
-    STOPPING,
-    TIMEOUT,
-    Slot,
-)
+from partbox.worker.slot import OWNED, POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, STOPPING, TIMEOUT, Slot
 
 HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
 
