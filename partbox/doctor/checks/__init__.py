@@ -56,7 +56,7 @@ CHECKS: tuple[Check, ...] = (
     server.bloat,
     server.pooled_role,
     workers.mixed_versions,
-    workers.clock_skew,
+    server.clock_skew,
     server.durability,
     server.bell,
     server.not_seen,

@@ -1,10 +1,10 @@
-"""The server: its settings, connections, notification queue, and what of them this role may not see."""
+"""The server: its settings, clock, connections, notification queue, and what of them this role may not see."""
 
 from collections.abc import Iterator
 
 from partbox.db.inspect.evidence import HALF
 from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.limits import ROW_BYTES, SLOTS_USED, SMALL
+from partbox.doctor.limits import ROW_BYTES, SKEW, SLOTS_USED, SMALL
 from partbox.doctor.words import ending, quoted, session
 from partbox.protocol.bell import why_off
 from partbox.text.wording import age, counted, several
@@ -27,6 +27,18 @@ def connections(case: Case) -> Iterator[Symptom]:
                 "put a pooler in front of the applications (PARTBOX_POOLER=1 for workers behind one), or raise "
                 "`max_connections`",
             ),
+        )
+
+
+@check("clock-skew", Severity.WARNING)
+def clock_skew(case: Case) -> Iterator[Symptom]:
+    """The clock of the host that doctor runs on differs from the database's. Leases and due times follow the database's
+    clock alone; `occurred_at` and log lines of that host are off."""
+    if abs(case.skew) >= SKEW:
+        yield Symptom(
+            f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
+            (),
+            ("let both follow a time server: `timedatectl set-ntp true`",),
         )
 
 

@@ -3,19 +3,8 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
-from partbox.doctor.case import (
-    Case,
-    Severity,
-    Symptom,
-    check,
-    idle,
-    living,
-    quiet,
-    standing,
-    subscription_check,
-    waiting,
-)
-from partbox.doctor.limits import PAUSED, SKEW, STALLED
+from partbox.doctor.case import Case, Severity, Symptom, idle, living, quiet, standing, subscription_check, waiting
+from partbox.doctor.limits import PAUSED, STALLED
 from partbox.doctor.words import MORE, WORKER
 from partbox.text.wording import age, counted, several
 
@@ -143,18 +132,6 @@ def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             f"workers of {len(nodes)} versions",
             tuple(f"version {version} on {several(sorted(names))}" for version, names in sorted(nodes.items())),
             ("upgrade the nodes that are behind",),
-        )
-
-
-@check("clock-skew", Severity.WARNING)
-def clock_skew(case: Case) -> Iterator[Symptom]:
-    """The clock of the host that doctor runs on differs from the database's. Leases and due times follow the database's
-    clock alone; `occurred_at` and log lines of that host are off."""
-    if abs(case.skew) >= SKEW:
-        yield Symptom(
-            f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
-            (),
-            ("let both follow a time server: `timedatectl set-ntp true`",),
         )
 
 
