@@ -8,8 +8,6 @@ from django.db import connections
 
 from partbox.cli import command, main
 
-_SHARED = {"--help", "-h"}
-
 
 class Forwarded(BaseCommand):
     """Runs the command `name` of partbox, its target being `target` if it takes one."""
@@ -49,7 +47,7 @@ class Forwarded(BaseCommand):
 
 def _options(name: str) -> list[Any]:
     found = command().commands[name].params
-    return [each for each in found if each.param_type_name == "option" and not _SHARED & {*each.opts}]
+    return [each for each in found if each.param_type_name == "option" and not {"--help", "-h"} & {*each.opts}]
 
 
 def _dest(option: Any) -> str:

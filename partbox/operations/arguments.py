@@ -18,7 +18,6 @@ from partbox.events import checks
 LARGEST: Final = (1 << 63) - 1
 DIGITS: Final = len(str(LARGEST))
 LONGEST: Final = 100  # characters of a subscription's name
-EXAMPLE: Final = "2026-01-31T09:00:00Z"
 GROUP: Final = re.compile(rf"-?[0-9]{{1,{DIGITS}}}")
 
 Id = int | str | UUID
@@ -190,7 +189,7 @@ def time_with_zone(what: str, value: Moment) -> datetime:
     try:
         when = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
-        raise ArgumentError(what, f"{value!r} is no time: write it in ISO 8601, such as {EXAMPLE}") from None
+        raise ArgumentError(what, f"{value!r} is no time: write it in ISO 8601, such as 2026-01-31T09:00:00Z") from None
     if not isinstance(when, datetime):
         raise ArgumentError(what, f"must be a datetime, not {type(when).__name__} {when!r}: convert it")
     if when.utcoffset() is None:

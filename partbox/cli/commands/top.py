@@ -24,7 +24,6 @@ from partbox.terminal.roster import Roster
 
 PATIENCE = 30.0  # seconds that a look may take
 BLOCKED = 50  # aggregates that are asked for; as many are shown as there is room for
-QUIT = "qQ"
 
 
 @bundled
@@ -93,7 +92,7 @@ def _quits(pressed: Keys, seconds: float) -> bool:
     """Wait so long for a key that ends it; True if one was pressed."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        if set(pressed.wait(left)) & set(QUIT):
+        if set(pressed.wait(left)) & {*"qQ"}:
             return True
     return False
 
