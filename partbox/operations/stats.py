@@ -1,6 +1,6 @@
 """Numbers of an outbox: counts, partitions, processes, records a page at a time, rates, news."""
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -195,18 +195,14 @@ def changes(before: Cluster, after: Cluster) -> Changes:
     """Compare two looks at a subscription."""
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}
+    owned = Counter(each.owner for each in before.partitions)
     return Changes(
         joined=tuple(each for id, each in now.items() if id not in was),
         leaving=tuple(each for id, each in now.items() if id in was and each.draining and not was[id].draining),
-        gone=tuple((each, owned(before, id)) for id, each in was.items() if id not in now),
+        gone=tuple((each, owned[id]) for id, each in was.items() if id not in now),
         claims={
             new.partition: (old.owner if old.owner != new.owner else None, new.owner)
             for old, new in zip(before.partitions, after.partitions, strict=False)
             if new.epoch != old.epoch
         },
     )
-
-
-def owned(cluster: Cluster, instance: UUID) -> int:
-    """The number of partitions that this instance owns."""
-    return sum(partition.owner == instance for partition in cluster.partitions)
