@@ -59,7 +59,10 @@ class Directory:
         begin, end = UNFINISHED
         with place_errors(self.shown):
             self._path.mkdir(exist_ok=True)
-            self._tidy()
+            for each in self._path.glob(f"{begin}*{end}"):  # what killed processes have left, too
+                with suppress(FileNotFoundError):
+                    if time.time() - each.stat().st_mtime > ABANDONED:
+                        each.unlink()
             with NamedTemporaryFile("w+b", prefix=begin, suffix=end, dir=self._path, delete=False) as file:
                 try:
                     yield cast(BinaryIO, file)
@@ -99,14 +102,6 @@ class Directory:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-    def _tidy(self) -> None:
-        """Remove what killed processes have left."""
-        begin, end = UNFINISHED
-        for each in self._path.glob(f"{begin}*{end}"):
-            with suppress(FileNotFoundError):
-                if time.time() - each.stat().st_mtime > ABANDONED:
-                    each.unlink()
 
 
 def place_of(text: str) -> Place:

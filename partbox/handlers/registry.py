@@ -126,10 +126,9 @@ class Handlers(Registrar):
         """Registers a handler for each of these aggregate types, or for none if one of them is taken."""
         self.add(*(_registration(handler, event_type, each, subscription, options, None) for each in aggregate_types))
 
-    def observe(self, observer: Any) -> Any:
-        """Adds an observer, see `partbox.observe`; returns it."""
-        self.observers = (*self.observers, observer)
-        return observer
+    def observe(self, observer: Any) -> None:
+        """Adds an observer, see `partbox.observe`."""
+        self.observers += (observer,)
 
     def routes(
         self, subscription: str, settings: "Settings", missed: Callable[[Any], None] | None = None
@@ -147,7 +146,7 @@ class Handlers(Registrar):
 
     def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
         """The names of a subscription's handlers, and of the sinks among them."""
-        handlers = list(self.routes(subscription, settings).all())
+        handlers = self.routes(subscription, settings).all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
     def lack(self, subscription: str, settings: "Settings", where: str = "") -> str | None:

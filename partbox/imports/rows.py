@@ -51,10 +51,12 @@ class ImportRow:
 
 def import_row(found: Found, max_payload: int) -> ImportRow:
     """The row as a record; PublishError, which says what is wrong with it, if it cannot be one."""
+    if found.event_type is None:
+        raise PublishError("its event_type is NULL: map another column, or give one to all by --set event_type=NAME")
     payload, content_type = _payload(found)
     try:
         event = Event(
-            _event_type(found),
+            found.event_type,
             payload,
             aggregate_type=found.aggregate_type or GLOBAL,
             aggregate_id=NOT_GIVEN if found.aggregate_id is None else found.aggregate_id,
@@ -84,12 +86,6 @@ def _marked(fields: Fields) -> tuple[Any, ...]:
     """The fields of an event that had failed, with a header that says so."""
     headers = orjson.dumps({**orjson.loads(fields[_HEADERS] or "{}"), FAILED: "true"}).decode()
     return (*fields[:_HEADERS], headers, *fields[_HEADERS + 1 :])
-
-
-def _event_type(found: Found) -> str:
-    if found.event_type is None:
-        raise PublishError("its event_type is NULL: map another column, or give one to all by --set event_type=NAME")
-    return found.event_type
 
 
 def _payload(found: Found) -> tuple[Any, str | None]:

@@ -7,7 +7,7 @@ published events, without those whose idempotency key was used before; their err
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -44,7 +44,7 @@ class PublishHooks:
     """The hooks of one outbox. Plain data, so that it travels to processes."""
 
     def __init__(self) -> None:
-        self._of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
+        self.of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
         self._asynchronous: Hook | None = None
         self.exist = False
 
@@ -55,18 +55,15 @@ class PublishHooks:
             raise RegistrationError(f"{call!r} is no {moment.value} hook: give a function of the list of events")
         if not takes(call, 1):
             raise RegistrationError(f"{hook} must take exactly one positional argument, the list of events")
-        self._of[moment] += (hook,)
+        self.of[moment] += (hook,)
         self.exist = True
         if is_async(call):
             self._asynchronous = self._asynchronous or hook
 
-    def at(self, moment: Moment) -> Sequence[Hook]:
-        return self._of[moment]
-
     @property
     def follow(self) -> bool:
         """True if a hook needs the end of the transaction."""
-        return bool(self._of[Moment.AFTER_COMMIT] or self._of[Moment.AFTER_ROLLBACK])
+        return bool(self.of[Moment.AFTER_COMMIT] or self.of[Moment.AFTER_ROLLBACK])
 
     def check_sync(self) -> None:
         """PublishError if a hook needs an event loop."""
@@ -78,13 +75,13 @@ class PublishHooks:
 
     def before(self, events: list[Event]) -> list[Event]:
         """The events to publish instead of `events`. Errors of hooks are raised."""
-        for hook in self._of[Moment.BEFORE_PUBLISH]:
+        for hook in self.of[Moment.BEFORE_PUBLISH]:
             events = _changed(hook, events, hook.call(events)) if events else events
         return events
 
     async def before_async(self, events: list[Event]) -> list[Event]:
         """`before`, with hooks of both kinds."""
-        for hook in self._of[Moment.BEFORE_PUBLISH]:
+        for hook in self.of[Moment.BEFORE_PUBLISH]:
             if events:
                 result = hook.call(events)
                 events = _changed(hook, events, await result if inspect.isawaitable(result) else result)
@@ -92,7 +89,7 @@ class PublishHooks:
 
     def tell(self, moment: Moment, events: list[Event]) -> None:
         """Call the hooks of that moment; errors are logged."""
-        for hook in self._of[moment]:
+        for hook in self.of[moment]:
             try:
                 hook.call([*events])
             except Exception as error:
@@ -100,7 +97,7 @@ class PublishHooks:
 
     async def tell_async(self, moment: Moment, events: list[Event]) -> None:
         """`tell`, with hooks of both kinds."""
-        for hook in self._of[moment]:
+        for hook in self.of[moment]:
             try:
                 result = hook.call([*events])
                 if inspect.isawaitable(result):

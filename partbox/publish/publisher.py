@@ -134,7 +134,7 @@ class Publisher:
         reported."""
         if not self.hooks.follow:
             return adapter.end_reporter() if COMMIT in adapter.tells and self.workers else None
-        wanted = {COMMIT: self.hooks.at(Moment.AFTER_COMMIT), ROLLBACK: self.hooks.at(Moment.AFTER_ROLLBACK)}
+        wanted = {COMMIT: self.hooks.of[Moment.AFTER_COMMIT], ROLLBACK: self.hooks.of[Moment.AFTER_ROLLBACK]}
         if any(hooks and end not in adapter.tells for end, hooks in wanted.items()):
             raise PublishError(
                 "there are after_commit or after_rollback hooks, and this connection cannot report how its "
@@ -167,9 +167,9 @@ class Publisher:
         mark = reports.savepoint_mark()
         if mark is not None:
             yield steps.Query(statements.publish_mark(self.schema), {"mark": str(mark)}, waits=False)
-        if self.hooks.at(Moment.AFTER_COMMIT):
+        if self.hooks.of[Moment.AFTER_COMMIT]:
             reports.on_commit(partial(tell, Moment.AFTER_COMMIT))
-        if self.hooks.at(Moment.AFTER_ROLLBACK):
+        if self.hooks.of[Moment.AFTER_ROLLBACK]:
             reports.on_rollback(partial(tell, Moment.AFTER_ROLLBACK))
 
 

@@ -65,20 +65,15 @@ def _whole(handle: int, lines: bytes, *, synced: bool) -> None:
     rest = memoryview(lines)
     try:
         while rest:
-            rest = rest[_write(handle, rest) :]
+            try:
+                rest = rest[os.write(handle, rest) :]
+            except BlockingIOError:  # another process that shares a pipe made it non-blocking
+                select.select((), (handle,), ())
         if synced:
             _sync(handle)
     except OSError:
         _cut(handle, len(lines) - len(rest))
         raise
-
-
-def _write(handle: int, lines: memoryview) -> int:
-    while True:
-        try:
-            return os.write(handle, lines)
-        except BlockingIOError:  # another process that shares a pipe made it non-blocking
-            select.select((), (handle,), ())
 
 
 def _cut(handle: int, written: int) -> None:

@@ -78,11 +78,8 @@ class Topic:
 
 @lru_cache(KEPT)
 def _made(template: str, *values: str | None) -> str:
-    return template.format(**dict(zip(FIELDS, map(_legal, values), strict=True)))
-
-
-def _legal(value: str | None) -> str:
-    return _ILLEGAL.sub("-", (value or "none").lower())
+    legal = (_ILLEGAL.sub("-", (value or "none").lower()) for value in values)
+    return template.format(**dict(zip(FIELDS, legal, strict=True)))
 
 
 class Message:

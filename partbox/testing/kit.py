@@ -68,7 +68,7 @@ def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
     before = dict(vars(outbox))
     outbox._database = OutboxDatabase(dsn, outbox.settings)
     outbox._hooks, outbox.handlers = copy(outbox._hooks), copy(outbox.handlers)
-    outbox._hooks._of = dict(outbox._hooks._of)
+    outbox._hooks.of = dict(outbox._hooks.of)
     outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
     outbox.handlers._registered = dict(outbox.handlers._registered)
     outbox.handlers.interceptors = (*outbox.handlers.interceptors, faults)

@@ -10,8 +10,8 @@ MUTATIONS = (
         "write-that-took-a-part",
         "A dead event counts as sent, and half of it is in the file.",
         FILE,
-        "while rest:\n            rest = rest[_write(handle, rest) :]",
-        "_write(handle, rest)",
+        "while rest:\n            try:\n                rest = rest[os.write(handle, rest) :]",
+        "if rest:\n            try:\n                os.write(handle, rest)",
         (f"{TESTS}::test_nothing_stays_of_lines_that_did_not_fit",),
     ),
     Mutation(

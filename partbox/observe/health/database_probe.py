@@ -82,18 +82,14 @@ class DatabaseProbe:
             overview, error = self._look(), None
         except Exception as failed:  # the DSN may come from a function of the application
             overview, error = None, failed
-        self._log_change(error)
+        before, self._said = self._said, None if error is None else f"{type(error).__name__}: {error}"
         if error is None:
             return ProbeResult(time.monotonic(), overview)
-        slow = isinstance(error, psycopg.errors.QueryCanceled)
-        return ProbeResult(time.monotonic(), None, shown(error), isinstance(error, PartboxError), slow)
-
-    def _log_change(self, error: Exception | None) -> None:
-        """Log the error, once until it changes."""
-        said, self._said = self._said, None if error is None else f"{type(error).__name__}: {error}"
-        if error is not None and self._said != said:
+        if self._said != before:  # once until it changes
             text = "cannot look at the database for metrics and health checks, which is tried again: %s: %s"
             log_event(log, "look_failed", text, type(error).__name__, error)
+        slow = isinstance(error, psycopg.errors.QueryCanceled)
+        return ProbeResult(time.monotonic(), None, shown(error), isinstance(error, PartboxError), slow)
 
 
 def shown(error: Exception) -> str:

@@ -11,7 +11,7 @@ from prometheus_client.utils import floatToGoString
 
 from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.observe.metrics.meter import MEASURED, OTHER, MeterReading, width
-from partbox.observe.metrics.table import BY_NAME, METRICS, STATUSES, Metric, MetricSource
+from partbox.observe.metrics.table import BY_NAME, METRICS, STATUSES, Metric
 
 Labels = tuple[str, ...]
 Values = dict[Labels, list[float]]
@@ -153,9 +153,3 @@ _ROWS: dict[str, Rows] = {
     "partition_pending": _of_partitions("pending"),
     "partition_lag_seconds": _of_partitions("oldest_age"),
 }
-
-assert all(
-    metric.name in _ROWS or metric.name == "partitions_assigned_here"
-    for metric in METRICS
-    if metric.source is MetricSource.DATABASE
-)

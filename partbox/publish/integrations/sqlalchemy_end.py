@@ -26,8 +26,6 @@ from partbox.publish.transaction_outcome import Call, TransactionEnd
 
 log = logging.getLogger("partbox.publish")
 
-Marks = list[tuple[str | None]]
-
 _watched: WeakSet[Dialect] = WeakSet()
 _open: dict[Any, TransactionEnd] = {}
 """The ends that somebody waits for, by the driver's connection, or what SQLAlchemy adapts it by."""
@@ -86,7 +84,7 @@ def _of(given: Any) -> Any:
     return getattr(given, "dbapi_connection", given)
 
 
-def _marks(conn: Any) -> Marks | None:
+def _marks(conn: Any) -> list[tuple[str | None]] | None:
     """The marks that savepoints have not undone; None if PostgreSQL will roll back."""
     if not _open[conn].marked:
         return []
