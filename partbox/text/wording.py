@@ -36,7 +36,7 @@ def counted(number: int, what: str) -> str:
 
 def several(names: Sequence[str], most: int = 5) -> str:
     """ "a, b, c, d, e and 3 more"."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def size(count: int) -> str:
