@@ -39,15 +39,11 @@ from partbox.testing.servers import TestServer
 
 pytest_plugins = ["full_notification_queue", "pytester", "run_size", "slowest_tests"]
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds that what a test started may take to end after it."""
 MEMORY = Path("/dev/shm")
 ROOM = 8 * 2**30
 """Free bytes of memory from which on it holds the files of a run."""
-
-
-AT_MOST = 900
-"""Seconds for a test of full size, however loaded the machine is, unless it says otherwise."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,9 +100,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if named and not any(map(wanted, items)):
         return  # it is just one of the others that is asked for
     chosen = {item: wanted(item) for item in items}
-    for item in items if soak else ():
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(AT_MOST))
     config.hook.pytest_deselected(items=[item for item in items if not chosen[item]])
     items[:] = [item for item in items if chosen[item]]
 

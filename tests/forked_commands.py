@@ -26,7 +26,7 @@ import pytest
 import spare_processes
 from waiting import eventually
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 SPAWNING = {"worker", "relay", "demo", "chaos", "bench", "python"}
 """Commands that have processes of their own."""
 LONGEST = 1 << 17  # bytes of a request; the variables of the environment are most of it

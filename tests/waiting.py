@@ -12,7 +12,7 @@ RARELY = 0.1  # seconds between two questions at most
 
 
 def eventually(
-    check: Callable[[], T], timeout: float = 30, interval: float = 0.01, moves: Callable[[], object] | None = None
+    check: Callable[[], T], timeout: float = 120, interval: float = 0.01, moves: Callable[[], object] | None = None
 ) -> T:
     """The first truthy value of `check()`, asked every `interval` seconds; fails after `timeout` seconds, in which
     nothing has changed of what `moves` gives, if that is given: much work takes as long as the machine needs for it.

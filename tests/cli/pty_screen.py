@@ -17,7 +17,7 @@ FRAME = re.compile(r"\x1b\[H|\x1b\[\d*A|\x1b\[2J")
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 SIZE = ("COLUMNS", "LINES")  # of another terminal
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class Screen:

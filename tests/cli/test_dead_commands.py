@@ -284,7 +284,7 @@ def test_ctrl_c_ends_a_replay_that_waits_for_a_lock(plant, dsn, conn, forks):
             eventually(lambda: replaying.poll() is not None or conn.execute(waits).fetchone())
             assert replaying.poll() is None, replaying.communicate()
             replaying.send_signal(signal.SIGINT)
-            out, err = replaying.communicate(timeout=30)
+            out, err = replaying.communicate(timeout=120)
         finally:
             replaying.kill()
     assert (replaying.returncode, out) == (130, "")

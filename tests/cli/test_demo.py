@@ -25,7 +25,7 @@ from partbox.demo.view import line as line_of
 from partbox.operations.stats import Happening
 from partbox.terminal.roster import Roster
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 NOON = datetime(2026, 1, 31, 12, 0, 1).astimezone()
 
 
@@ -53,7 +53,7 @@ def demo(open_folder, forks):
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGINT)
         process.communicate()
-        eventually(lambda session=process.pid: not list(left(session, open_folder)), timeout=10)
+        eventually(lambda session=process.pid: not list(left(session, open_folder)))
     assert list(open_folder.iterdir()) == []
 
 

@@ -116,7 +116,7 @@ def test_workers_deliver_what_is_pending_in_order_and_nothing_that_had_failed(ru
         owned = "select from partbox.partition where owner is not null and subscription = 'default'"
         eventually(lambda: conn.execute(owned).rowcount == 256)  # so it has read which rows were parked before
         assert run().code == 0
-        assert worker.wait_until_empty(30)
+        assert worker.wait_until_empty(120)
     assert len(seen) == 30
     for key in "012":
         of_key = [number for each, number in seen if each == key]

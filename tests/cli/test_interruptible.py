@@ -10,7 +10,7 @@ import pytest
 from partbox.cli.shell import stopping
 from partbox.cli.shell.stopping import interruptible
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 NEVER = threading.Event()
 
 

@@ -122,7 +122,7 @@ def test_ctrl_c_ends_it_after_the_batch_and_says_what_was_done(started, conn, pl
     process = started("--json", PARTBOX_PURGE_BATCH="1")
     eventually(lambda: left(conn) < 4_900)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     went = json.loads(out)
     assert went["records"] == 5_000 - left(conn) < 5_000
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_it_after_the_batch_and_says_what_was_done(started, conn, pl
 
 def test_a_terminal_sees_how_far_it_is(started, plant):
     plant(600)
-    out, err = started(PARTBOX_PURGE_BATCH="1", FORCE_COLOR="1").communicate(timeout=60)
+    out, err = started(PARTBOX_PURGE_BATCH="1", FORCE_COLOR="1").communicate(timeout=120)
     assert out == "purged 600 records\n"
     assert "records so far" in err
 
@@ -145,7 +145,7 @@ def test_every_purges_again_and_again_until_it_is_stopped(started, conn, plant, 
     plant(20)
     eventually(lambda: left(conn) == 0)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
     assert out.splitlines() == ["purged 10 records", "purged 20 records"]
 
@@ -161,7 +161,7 @@ def test_every_outlives_what_fails_later(started, conn, plant):
     plant(20)
     eventually(lambda: left(conn) == 0)
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert sum(json.loads(line)["records"] for line in [first, *out.splitlines()]) == 30
 

@@ -15,7 +15,7 @@ import pytest
 from partbox import Outbox
 
 PARTBOX = str(Path(sys.executable).parent / "partbox")
-PATIENCE = 60
+PATIENCE = 120
 AWKWARD = "Grüße … 😀"
 CLOSED = {"none": "", "all": "<&- >&- 2>&-", "output": ">&-", "input and errors": "<&- 2>&-"}
 

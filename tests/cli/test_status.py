@@ -201,7 +201,7 @@ def test_a_signal_ends_watching_in_order(watch, number):
     process = watch()
     next(blocks(process))
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
     assert "Traceback" not in out
 
@@ -230,7 +230,7 @@ def test_watching_goes_on_when_the_database_was_away(watch, away):
     eventually(lambda: len(lines) > before)
     process.send_signal(signal.SIGINT)
     reader.join()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     assert said.startswith("partbox: ")
     assert "terminating connection" in said or "not currently accepting connections" in said
 

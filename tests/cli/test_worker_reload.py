@@ -60,7 +60,7 @@ class Reloaded:
             assert not missing, f"{missing} not in\n{log}"
             return True
 
-        eventually(said, timeout=90)
+        eventually(said)
 
     def inner(self) -> psutil.Process:
         """The process that runs the command, not a spare one of these tests."""
@@ -130,7 +130,7 @@ def test_a_worker_ends_when_the_process_that_looks_at_the_files_was_killed(reloa
     inner = worker.inner()
     worker.process.kill()
     assert worker.process.wait() == -signal.SIGKILL
-    eventually(lambda: not inner.is_running(), timeout=90)
+    eventually(lambda: not inner.is_running())
 
 
 @pytest.mark.thorough

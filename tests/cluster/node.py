@@ -15,7 +15,7 @@ from waiting import eventually
 
 from partbox_lab.chaos import node
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 """Seconds that a loaded machine may take for what takes one or two."""
 
 

@@ -25,13 +25,13 @@ def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flig
     first, leaving = cluster.node("first", processes=2), cluster.node("leaving", processes=processes)
     cluster.balanced(2 + processes)
     with publishing(cluster.ledger, threads=4, count=count, rest=rest, seconds=0.001) as committed:
-        eventually(delivered_at_least(cluster, count // 10), 60, 0.05)
+        eventually(delivered_at_least(cluster, count // 10), interval=0.05)
         victim = next(iter(cluster.owners.instances("first").values()))
         killed_at = cluster.kill(victim)
-        eventually(delivered_at_least(cluster, count * 3 // 10), 60, 0.05)
+        eventually(delivered_at_least(cluster, count * 3 // 10), interval=0.05)
         cluster.node("joining", processes=processes)
-        eventually(lambda: cluster.owners.instances("joining"), 60, 0.05)
-        eventually(delivered_at_least(cluster, count // 2), 60, 0.05)
+        eventually(lambda: cluster.owners.instances("joining"), interval=0.05)
+        eventually(delivered_at_least(cluster, count // 2), interval=0.05)
         assert leaving.stop() == 0
     cluster.delivered()
 
@@ -53,15 +53,15 @@ def test_nodes_that_join_and_leave_gracefully_repeat_nothing(cluster):
     leaving = cluster.node("leaving", processes=1)
     cluster.balanced(1)
     with publishing(cluster.ledger, threads=2, seconds=0.001):
-        eventually(delivered_at_least(cluster, 40), 60, 0.05)
+        eventually(delivered_at_least(cluster), interval=0.05)
         staying = cluster.node("staying", processes=1)
         cluster.balanced(2)
         reached = len(cluster.journal.ended())
-        eventually(delivered_at_least(cluster, reached + 40), 60, 0.05)
+        eventually(delivered_at_least(cluster, reached + 40), interval=0.05)
         assert leaving.stop() == 0
         cluster.balanced(1)
         reached = len(cluster.journal.ended())
-        eventually(delivered_at_least(cluster, reached + 40), 60, 0.05)
+        eventually(delivered_at_least(cluster, reached + 40), interval=0.05)
     cluster.delivered()
     assert staying.stop() == 0
 
@@ -76,7 +76,7 @@ def test_a_process_that_dies_is_replaced(cluster):
     before = set(cluster.owners.instances("node").values())
     victim = min(before)
     os.kill(victim, signal.SIGKILL)
-    eventually(lambda: victim not in cluster.owners.instances("node").values(), 20, 0.02)
+    eventually(lambda: victim not in cluster.owners.instances("node").values(), interval=0.02)
     cluster.balanced(2)
 
     after = set(cluster.owners.instances("node").values())

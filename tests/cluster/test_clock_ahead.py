@@ -130,7 +130,7 @@ def test_a_node_a_day_ahead_delivers_no_delayed_event_early_or_never(skewed):
     soon, tomorrow = skewed.later(0.5), skewed.later(HALF)
     skewed.handled(soon)
     skewed.deliver()
-    eventually(lambda: skewed.scheduled() == MANY, 40)
+    eventually(lambda: skewed.scheduled() == MANY)
     assert not tomorrow & skewed.cluster.journal.started()
     skewed.due()
     skewed.handled(tomorrow)
@@ -140,11 +140,11 @@ def test_a_node_a_day_ahead_delivers_no_delayed_event_early_or_never(skewed):
 def test_a_node_a_day_ahead_purges_what_is_due_alone(skewed):
     # Whoever draws an xid while a page is read may leave its floor below its records; a later page's is above them, and
     # is saved with what it brings, or after a minute.
-    old = eventually(lambda: skewed.deliver() or skewed.passed(), 40)
+    old = eventually(lambda: skewed.deliver() or skewed.passed())
     published = skewed.left()
     skewed.conn.execute(
         "update partbox.record set created_at = created_at - interval '13 hours' where id = any(%s)", [old]
     )
-    eventually(lambda: not skewed.left() & set(old), 40)
+    eventually(lambda: not skewed.left() & set(old))
     skewed.deliver()
     assert published - skewed.left() == set(old)

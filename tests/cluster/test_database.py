@@ -36,7 +36,7 @@ def test_after_a_crash_of_the_database_no_event_that_exists_is_missed(new_cluste
     for _ in range(2):
         reached = len(cluster.journal.ended())
         with contextlib.suppress(AssertionError), publishing(cluster.ledger, durable=False):
-            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + count, 60, 0.02)
+            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + count, interval=0.02)
             own_server.server.kill()
         own_server.server.start()
     with publishing(cluster.ledger, count=100):
@@ -61,8 +61,8 @@ def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(cluste
     with publishing(cluster.ledger, seconds=0.0005):
         for _ in range(cuts):
             reached = len(cluster.journal.ended())
-            eventually(lambda: cluster.cut("partbox%") >= 3, 20, 0.05)
-            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + 40, 60, 0.02)
+            eventually(lambda: cluster.cut("partbox%") >= 3, interval=0.05)
+            eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + 40, interval=0.02)
     cluster.delivered()
     verdict = cluster.verdict()
     assert (verdict.wrong(), verdict.repeats) == ({}, [])

@@ -128,7 +128,7 @@ def test_drain_says_when_its_time_did_not_suffice(dsn):
 
     @outbox.on("Greeted")
     def greet(event):
-        gate.wait(30)
+        gate.wait(120)
 
     publish(outbox, "Ada")
     threading.Timer(1.5, gate.set).start()
@@ -162,9 +162,9 @@ def test_an_outbox_that_is_not_enabled_says_so_and_delivers_nothing(dsn, conn, c
     assert "enabled is false: nothing is delivered" in caplog.text
     with outbox.worker() as worker:
         worker.start()
-        assert worker.wait_until_empty(30) is False
+        assert worker.wait_until_empty(120) is False
     with pytest.raises(PartboxError, match="this worker was stopped"):
-        worker.wait_until_empty(30)
+        worker.wait_until_empty(120)
     assert (greeted, instances(conn), owned(conn)) == ([], 0, 0)
 
 
@@ -181,7 +181,7 @@ def test_a_number_of_handlers_or_processes_that_is_none_is_refused_in_one_line(o
 
 def test_who_waits_for_a_worker_that_does_not_run_is_told_so(outbox):
     with pytest.raises(PartboxError, match=r"this worker has not started: use `with outbox\.worker\(\) as worker:`"):
-        outbox.worker().wait_until_empty(30)
+        outbox.worker().wait_until_empty(120)
 
 
 def test_a_worker_that_is_stopped_has_left_and_is_not_buried(outbox, greeted, caplog):
@@ -230,7 +230,7 @@ def test_a_handler_that_runs_past_the_drain_timeout_is_left_and_its_event_comes_
     @outbox.on("Greeted")
     def greet(event):
         calls.append(event.payload["name"])
-        gate.wait(60)
+        gate.wait(120)
 
     publish(outbox, "Ada")
     with outbox.worker():

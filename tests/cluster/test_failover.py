@@ -86,9 +86,9 @@ def persisting(ledger: Ledger) -> Iterator[Persistent]:
 def has_moved_on(cluster: Cluster, publisher: Persistent) -> None:
     """Wait until something that is published from now on is delivered."""
     so_far = len(publisher.acknowledged)
-    eventually(lambda: len(publisher.acknowledged) > so_far + 50, 60)
+    eventually(lambda: len(publisher.acknowledged) > so_far + 50)
     last = publisher.acknowledged[-1]
-    eventually(lambda: last in cluster.journal.ended(), 60)
+    eventually(lambda: last in cluster.journal.ended())
 
 
 @pytest.mark.every_version("a standby is promoted")

@@ -28,11 +28,11 @@ def freeze_and_thaw(cluster, pid, signal_it):
     waiting = cluster.ledger.publish_now(names, burst=3)
     signal_it(signal.SIGSTOP)
     gate.touch()
-    eventually(lambda: not old & {None, *cluster.owners.shares()}, 40, 0.02)
-    eventually(lambda: {*gated, *waiting} <= cluster.journal.ended(), 40, 0.02)
+    eventually(lambda: not old & {None, *cluster.owners.shares()}, interval=0.02)
+    eventually(lambda: {*gated, *waiting} <= cluster.journal.ended(), interval=0.02)
     before, at = cluster.owners.rows(), cluster.clock()
     signal_it(signal.SIGCONT)
-    eventually(lambda: not old & cluster.owners.instances().keys(), 20, 0.02)
+    eventually(lambda: not old & cluster.owners.instances().keys(), interval=0.02)
     cluster.balanced(2)
     return before, at
 

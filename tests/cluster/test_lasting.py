@@ -149,7 +149,7 @@ def at_rest(lasting: Any) -> InUse:
         conn.execute(PUBLISH, {"events": 1, "days": DAYS})
         return told(folder).at > busy.at + SETTLING
 
-    eventually(tells, 60, 0.5)
+    eventually(tells, interval=0.5)
     return told(folder)
 
 

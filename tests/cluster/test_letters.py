@@ -11,12 +11,12 @@ def test_a_letter_whose_process_dies_before_the_hook_has_returned_is_given_to_th
     node = Node("node", cluster.folder, folder, flags, FAST | {"dsn": cluster.dsn}, application="letter_app:outbox")
     cluster.nodes.append(node)
     (_, dead, _) = cluster.ledger.publish_now(cluster.ledger.names[:1], burst=3)
-    eventually(lambda: len(cluster.journal.deliveries()) >= 2, 40, 0.05)
+    eventually(lambda: len(cluster.journal.deliveries()) >= 2, interval=0.05)
     (folder / "cure").touch()
-    eventually(lambda: dead in cluster.journal.ended(), 40, 0.05)
+    eventually(lambda: dead in cluster.journal.ended(), interval=0.05)
 
     letters = "select state, attempts, last_error, due_at from partbox.parked"
-    eventually(lambda: conn.execute(letters).fetchall() == [("dead", 1, "no use", None)], 20, 0.05)
+    eventually(lambda: conn.execute(letters).fetchall() == [("dead", 1, "no use", None)], interval=0.05)
     calls = cluster.journal.deliveries()
     assert {call.event for call in calls} == {dead}
     assert [call.end is not None for call in calls] == [False] * (len(calls) - 1) + [True]

@@ -125,9 +125,9 @@ def moved_on(cluster: Any, publishers: list[Publisher], count: int = 20) -> None
     """
     for each in publishers:
         so_far = len(each.committed)
-        eventually(lambda each=each, so_far=so_far: len(each.committed) > so_far + count, 60)
+        eventually(lambda each=each, so_far=so_far: len(each.committed) > so_far + count)
         last = each.committed[-1]
-        eventually(lambda last=last: last in cluster.journal.ended(), 60)
+        eventually(lambda last=last: last in cluster.journal.ended())
 
 
 def joined(cluster: Any, name: str) -> Node:

@@ -16,15 +16,15 @@ def test_the_processes_of_a_killed_supervisor_release_and_end_by_themselves(clus
     killed = cluster.node("killed", processes=1, lease=3, fresh=True)
     cluster.balanced(1)
     with publishing(cluster.ledger, seconds=0.001):
-        eventually(lambda: len(cluster.journal.ended()) > 50, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) > 50, interval=0.05)
         killed.send(signal.SIGKILL)
         killed.wait()
         assert cluster.owners.shares().keys() == {None}
         cluster.node("other", lease=3)
         cluster.balanced(1)
-        eventually(lambda: cluster.owners.instances("killed") == {}, 20, 0.05)  # buried when its lease has ended
+        eventually(lambda: cluster.owners.instances("killed") == {}, interval=0.05)  # buried when its lease has ended
         reached = len(cluster.journal.ended())
-        eventually(lambda: len(cluster.journal.ended()) > reached + 50, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) > reached + 50, interval=0.05)
     cluster.delivered()
     verdict = cluster.verdict()
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
@@ -36,7 +36,7 @@ def test_a_killed_node_is_taken_over_when_its_lease_is_over_and_not_before(clust
     cluster.node("other")
     cluster.balanced(2)
     with publishing(cluster.ledger, seconds=0.001):
-        eventually(lambda: len(cluster.journal.ended()) > 50, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) > 50, interval=0.05)
         pids = set(cluster.owners.instances("killed").values())
         conn = cluster.owners.conn
         (beaten,) = conn.execute("select max(heartbeat_at) from partbox.instance where node = 'killed'").fetchone()

@@ -61,7 +61,6 @@ def standby(own_server: Any, folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
 def test_after_a_pg_upgrade_workers_go_on(old_and_new, consumer):
     old, new = old_and_new
     dsn = migrated(old.dsn, "shop")
@@ -99,7 +98,6 @@ def test_after_a_pg_upgrade_workers_go_on(old_and_new, consumer):
     assert default.verdict(one for one in published if one.event in rest).wrong() == {}
 
 
-@pytest.mark.timeout(240)
 def test_when_a_standby_is_promoted_the_same_workers_go_on_there(own_server, standby, consumer, tmp_path):
     """Handlers run, and more is read, when the primary crashes; the standby has all that was published."""
     primary = own_server.server

@@ -176,7 +176,7 @@ def test_a_cluster_behind_it_survives_kills_a_join_and_its_restart(new_pgbouncer
 
     def more(count: int = 60) -> None:
         reached = len(cluster.journal.ended())
-        eventually(lambda: len(cluster.journal.ended()) > reached + count, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) > reached + count, interval=0.05)
 
     killed: set[int] = set()
     with publishing_patiently(cluster.ledger):
@@ -188,7 +188,9 @@ def test_a_cluster_behind_it_survives_kills_a_join_and_its_restart(new_pgbouncer
         cluster.balanced(3)
         more()
         pgbouncer.stop()
-        eventually(lambda: "the connection is lost" in first.log and "the connection is lost" in second.log, 30, 0.05)
+        eventually(
+            lambda: "the connection is lost" in first.log and "the connection is lost" in second.log, interval=0.05
+        )
         pgbouncer.start()
         more()
     cluster.balanced(3)

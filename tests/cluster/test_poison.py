@@ -122,10 +122,10 @@ def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(
         for event_type in event_types:
             ward.publish(rounds, event_type, seconds=0.02)
             keyless += ward.publish_keyless(lone, event_type, seconds=0.02)
-        eventually(lambda before=reached: len(ward.cluster.journal.ended()) > before + lone, 40)
+        eventually(lambda before=reached: len(ward.cluster.journal.ended()) > before + lone)
         victim = min(ward.cluster.owners.instances("node").values())
         os.kill(victim, signal.SIGKILL)
-        eventually(lambda dead=victim: dead not in ward.cluster.owners.instances("node").values(), 40)
+        eventually(lambda dead=victim: dead not in ward.cluster.owners.instances("node").values())
     ward.settled()
 
     assert ward.wrong() == {}

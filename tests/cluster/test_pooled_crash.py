@@ -46,7 +46,7 @@ class Gate:
     def close(self) -> None:
         self._arrived.clear()
         self._open.clear()
-        assert self._arrived.wait(30)
+        assert self._arrived.wait(120)
 
     def open(self) -> None:
         self._open.set()

@@ -17,7 +17,7 @@ from waiting import eventually
 from partbox import Event, Outbox
 
 PARTBOX = Path(sys.executable).parent / "partbox"
-PATIENCE = 100
+PATIENCE = 120
 EVENTS = 30
 
 APPLICATION = """
@@ -188,7 +188,7 @@ EMBEDDED = """
 from conditions_app import outbox
 
 with outbox.worker() as worker:
-    worker.wait_until_empty(60)
+    worker.wait_until_empty(120)
 """
 RUN = """
 from conditions_app import outbox

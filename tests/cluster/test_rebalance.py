@@ -16,8 +16,8 @@ def test_a_rebalance_waits_for_running_handlers_and_never_pauses_other_partition
     (old,) = cluster.owners.instances("old")
 
     cluster.node("new")
-    (new,) = eventually(lambda: cluster.owners.instances("new"), 40, 0.05)
-    eventually(lambda: cluster.owners.shares()[new] >= 128 - len(held), 40, 0.05)
+    (new,) = eventually(lambda: cluster.owners.instances("new"), interval=0.05)
+    eventually(lambda: cluster.owners.shares()[new] >= 128 - len(held), interval=0.05)
     rows = cluster.owners.rows()
     leaving = {number for number, row in rows.items() if row.assignee == new and row.owner == old}
     kept = {number for number, row in rows.items() if row.assignee == old}
@@ -26,7 +26,7 @@ def test_a_rebalance_waits_for_running_handlers_and_never_pauses_other_partition
     assert len(kept) == 128
 
     meanwhile = cluster.ledger.publish_now(cluster.ledger.names[BUSY:])
-    eventually(lambda: set(meanwhile) <= cluster.journal.ended() | cluster.pending(leaving), 40, 0.05)
+    eventually(lambda: set(meanwhile) <= cluster.journal.ended() | cluster.pending(leaving), interval=0.05)
     assert not gate.exists()
     assert {number for number, row in cluster.owners.rows().items() if row.owner == old} == kept | leaving
     assert all(rows[number].epoch == before[number].epoch for number in kept | leaving)

@@ -111,7 +111,6 @@ def bury(cluster) -> Callable[..., Replayed]:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
 @sizes
 def test_workers_killed_in_the_middle_of_a_replay_of_all_lose_nothing_and_keep_the_order(cluster, bury, each):
     dead = each * AGGREGATES
@@ -142,7 +141,6 @@ def test_workers_killed_in_the_middle_of_a_replay_of_all_lose_nothing_and_keep_t
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
 @sizes
 def test_a_replay_that_is_killed_has_replayed_whole_aggregates_and_a_second_one_does_the_rest(cluster, bury, each):
     cluster.node("one", processes=2)

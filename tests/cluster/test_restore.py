@@ -63,7 +63,6 @@ def consumer(tmp_path: Path) -> Iterator[Callable[[str, str], Consumer]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(240)
 def test_a_dump_of_an_outbox_at_work_goes_on_in_another_cluster(dsn, conn, ledger, consumer, elsewhere, tmp_path):
     file = tmp_path / "shop.dump"
     _dumped_at_work(dsn, conn, ledger, consumer, file)

@@ -21,7 +21,7 @@ def test_a_rolling_deploy_of_all_nodes_under_load_delivers_everything_once_and_i
 
     def flows() -> None:
         reached = len(cluster.journal.ended())
-        eventually(lambda: len(cluster.journal.ended()) >= reached + EACH, 60, 0.05)
+        eventually(lambda: len(cluster.journal.ended()) >= reached + EACH, interval=0.05)
 
     with publishing(cluster.ledger, seconds=0.02):
         flows()

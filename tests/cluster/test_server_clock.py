@@ -44,15 +44,15 @@ def test_a_servers_clock_that_is_set_a_day_ahead_and_back_buries_nobody_and_lose
         later = Event("Step", {"seq": 1}, aggregate_type="Later", aggregate_id="later", deliver_after=DAY / 2)
         delayed = {str(id) for id in cluster.ledger.outbox.publish_many(cluster.owners.conn, [later])}
     cluster.ledger.publish_now(cluster.ledger.names[:100])
-    eventually(lambda: len(cluster.journal.ended()) == 100, 40)
+    eventually(lambda: len(cluster.journal.ended()) == 100)
     assert not cluster.journal.started() & delayed
     with publishing(cluster.ledger):
         for offset in (DAY, -DAY):
             calendar.set(offset)
             assert abs(seconds_ahead(cluster.owners.conn) - offset) < DAY / 2
             events = set(cluster.ledger.publish_now(cluster.ledger.names[:100]))
-            eventually(lambda events=events: events <= cluster.journal.ended(), 40)
-            eventually(lambda: delayed <= cluster.journal.ended(), 40)
+            eventually(lambda events=events: events <= cluster.journal.ended())
+            eventually(lambda: delayed <= cluster.journal.ended())
     cluster.delivered()
     assert not cluster.verdict().wrong()
     assert not cluster.verdict().repeats

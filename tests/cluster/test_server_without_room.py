@@ -71,7 +71,7 @@ def delayed(ledger, conn):
 def rise(publishers, count, what):
     """Wait until this number of each publisher has risen by so many."""
     before = [getattr(each, what) for each in publishers]
-    eventually(lambda: all(getattr(each, what) >= of + count for each, of in zip(publishers, before, strict=True)), 40)
+    eventually(lambda: all(getattr(each, what) >= of + count for each, of in zip(publishers, before, strict=True)))
 
 
 def half_written(conn):
@@ -101,7 +101,7 @@ def test_publishing_fails_whole_and_goes_on_with_delivery_when_there_is_room_aga
         with pytest.raises(DiskFull):
             ledger.publish_now(ledger.names, burst=20, filler=FILLER)
         slow.commit()
-        eventually(lambda: [line for line in complaints(node) if "saving failed" in line], 40)
+        eventually(lambda: [line for line in complaints(node) if "saving failed" in line])
         rise(publishers, 10, "refused")
         assert half_written(conn) == []
         disk.make_room()
@@ -147,7 +147,7 @@ def test_a_full_disk_of_the_wal_ends_the_server_and_all_goes_on_once_it_is_start
     disk.fill()
     with pytest.raises(psycopg.OperationalError):
         cluster.ledger.publish_now(cluster.ledger.names, burst=40, filler=FILLER)
-    eventually(lambda: not server.running, 40)
+    eventually(lambda: not server.running)
     said = (server.data / "pgdata" / "server.log").read_text()
     assert "PANIC:  could not write to file" in said
     assert "shutting down due to startup process failure" in said, "it has tried to start by itself"

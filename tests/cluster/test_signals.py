@@ -26,7 +26,7 @@ def test_a_closed_terminal_lets_running_handlers_finish(cluster, times):
     cluster.running(events)
     for _ in range(times):
         node.send_to_all(signal.SIGHUP)
-        eventually(lambda: cluster.owners.draining("node"), 20, 0.02)
+        eventually(lambda: cluster.owners.draining("node"), interval=0.02)
     gate.touch()
     assert node.wait() == 0
     assert set(events) <= cluster.journal.ended()
@@ -51,7 +51,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing(cluster):
 def test_ctrl_c_while_processes_start_ends_them_at_once(cluster):
     node = Node("node", cluster.folder, cluster.journal.folder, ["--processes", "2"], {"dsn": cluster.dsn}, SLOW)
     cluster.nodes.append(node)
-    eventually(lambda: len([*cluster.folder.rglob("loading-*")]) == 2, 60, 0.02)
+    eventually(lambda: len([*cluster.folder.rglob("loading-*")]) == 2, interval=0.02)
     node.send_to_all(signal.SIGINT)
     assert node.wait() == 0  # it would take 17 s and more if they were waited for
     assert "Traceback" not in node.log
@@ -82,5 +82,5 @@ print(signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before)
 
 
 def test_the_first_process_that_is_spawned_is_protected_from_birth_too():
-    done = subprocess.run([sys.executable, "-c", BORN], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", BORN], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["True"] * 3

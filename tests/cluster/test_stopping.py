@@ -14,8 +14,8 @@ def test_sigterm_lets_running_handlers_finish_and_releases_everything(cluster):
     cluster.running(events)
     behind = cluster.ledger.publish_now(cluster.ledger.names[:4])
     node.send(signal.SIGTERM)
-    eventually(lambda: cluster.owners.draining("node"), 20, 0.02)
-    eventually(lambda: cluster.owners.shares()[None] >= 252, 20, 0.02)
+    eventually(lambda: cluster.owners.draining("node"), interval=0.02)
+    eventually(lambda: cluster.owners.shares()[None] >= 252, interval=0.02)
     gate.touch()
 
     assert node.wait() == 0
@@ -54,7 +54,7 @@ def test_a_second_sigint_ends_at_once(cluster):
     events = cluster.ledger.publish_now(cluster.ledger.names[:2], gate=str(gate))
     cluster.running(events)
     node.send_to_all(signal.SIGINT)
-    eventually(lambda: cluster.owners.draining("node"), 20, 0.02)
+    eventually(lambda: cluster.owners.draining("node"), interval=0.02)
     assert node.process.poll() is None
     node.send_to_all(signal.SIGINT)
     node.wait(timeout=50)  # less than the drain timeout
@@ -63,7 +63,7 @@ def test_a_second_sigint_ends_at_once(cluster):
 
 def test_a_node_that_is_stopped_while_it_starts_leaves_nothing_behind(cluster):
     node = cluster.node("node", processes=2)
-    eventually(lambda: len(node.family()) > 2, 20, 0.01)
+    eventually(lambda: len(node.family()) > 2, interval=0.01)
     node.stop()
     assert cluster.owners.instances() == {}
     assert cluster.owners.shares().keys() == {None}

@@ -52,7 +52,7 @@ def working(conn, subscription: str, processes: int) -> None:
 
 
 def delivered_at_least(consumer: Consumer, count: int) -> None:
-    eventually(lambda: len(consumer.journal.ended()) >= count, 60, 0.05)
+    eventually(lambda: len(consumer.journal.ended()) >= count, interval=0.05)
 
 
 def test_two_subscriptions_get_every_event_each_by_itself(conn, ledger, commands, consumer):
@@ -70,7 +70,7 @@ def test_two_subscriptions_get_every_event_each_by_itself(conn, ledger, commands
         delivered_at_least(audit, len(audit.journal.ended()) + 50)
         delivered_at_least(default, len(default.journal.ended()) + 50)
     for each in (default, audit):
-        eventually(lambda name=each.name: consumed(conn, name), 60, 0.05)
+        eventually(lambda name=each.name: consumed(conn, name), interval=0.05)
     assert default.verdict(ledger.published()).wrong() == {}
     verdict = audit.verdict(ledger.published())
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
@@ -99,7 +99,7 @@ def test_a_pause_stops_delivery_and_a_resume_goes_on_without_loss_or_repeat(conn
             delivered_at_least(default, len(default.journal.ended()) + 40)
         assert len(audit.journal.started()) == stood
         assert commands.resume("audit")
-        eventually(lambda: consumed(conn, "audit"), 60, 0.05)
+        eventually(lambda: consumed(conn, "audit"), interval=0.05)
     verdict = audit.verdict(ledger.published())
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
     eventually(lambda: node.log.count("subscription 'audit' is delivered again") == PAUSES)
@@ -138,7 +138,7 @@ def test_replays_amid_traffic_deliver_again_in_order_from_there_on_and_nothing_b
             else:
                 rewound = commands.replay("audit", from_id=at, timeout=PATIENCE)
             assert rewound > 0
-    eventually(lambda: consumed(conn, "audit"), 60, 0.05)
+    eventually(lambda: consumed(conn, "audit"), interval=0.05)
     verdict = audit.verdict(ledger.published())
     assert verdict.wrong() == {}
     ids = dict(conn.execute("select event_id::text, id from partbox.record").fetchall())
@@ -155,7 +155,7 @@ def test_a_replay_of_everything_delivers_everything_twice_in_order(conn, ledger,
     delivered_at_least(audit, 300)
     assert commands.replay("audit", from_id=1, timeout=PATIENCE) == 256
     eventually(lambda: len(audit.journal.deliveries()) == 600, PATIENCE, 0.05)
-    eventually(lambda: consumed(conn, "audit"), 60, 0.05)
+    eventually(lambda: consumed(conn, "audit"), interval=0.05)
     verdict = audit.verdict(ledger.published())
     assert (verdict.wrong(), len(verdict.repeats)) == ({}, 300)
 

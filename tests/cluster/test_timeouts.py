@@ -62,5 +62,5 @@ def test_a_handler_that_holds_the_interpreter_is_killed_with_its_process(ward):
     assert ward.dead() == {held: (2, "its process died, 2 times that it ran")}
     assert ward.wrong() == {}
     assert node.log.count("shows no life for") == len(ward.deliveries(held))
-    eventually(lambda: len(pids(ward)) == 2, 20)
+    eventually(lambda: len(pids(ward)) == 2)
     ward.cluster.balanced(2)

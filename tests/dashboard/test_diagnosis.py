@@ -26,7 +26,7 @@ class Doctor:
 
     def examine(self) -> Report:
         self.examinations += 1
-        assert self.let_go.wait(30)
+        assert self.let_go.wait(120)
         self.now += self.takes
         if self.fails is not None:
             raise self.fails

@@ -70,7 +70,7 @@ def test_nobody_watches_and_the_database_is_left_alone(live, conn):
         time.sleep(1.5)  # longer than between two looks
         return before is not None and conn.execute(looked).fetchone() == before
 
-    assert eventually(rests, timeout=20)
+    assert eventually(rests)
 
 
 def test_whoever_has_the_token_may_act_and_is_told(live):

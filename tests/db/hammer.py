@@ -10,7 +10,7 @@ from random import Random, SystemRandom
 from ownership import Conn, worker
 from psycopg import sql
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which it is an error that somebody has not done enough: nobody may starve for so long."""
 
 Role = Callable[[Conn, Random], object]

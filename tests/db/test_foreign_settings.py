@@ -165,7 +165,7 @@ def test_a_whole_small_life_is_the_same_whatever_the_database_or_role_is_set_to(
 
     publish(dsn, outbox, settings is LIMITS)
     with outbox.worker() as worker:
-        eventually(worker._membership.empty, 40, 0.05)
+        eventually(worker._membership.empty, interval=0.05)
     assert {each for each, _ in done} == {*range(11), b"\x00\\'\xff"}
     assert sum(when == THEN for _, when in done) == 10
     assert conn.execute("select n from public.effect").fetchall() == [(5,)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE = 40.0  # seconds
+PATIENCE = 120.0  # seconds
 
 
 class Manager:

@@ -68,7 +68,7 @@ from celery.signals import task_success
 done = Event()
 task_success.connect(lambda **_: done.set(), weak=False)
 with start_worker(tasks, perform_ping_check=False, loglevel="ERROR"):
-    assert done.wait(60)
+    assert done.wait(120)
 """
 FASTSTREAM = """
 from uuid import uuid4

@@ -22,7 +22,7 @@ from partbox.settings import load
 from partbox.supervisor.embedded import EmbeddedWorker
 
 FAST = {"lease": "2s", "heartbeat": "300ms", "retry": "fixed:0.1", "drain_timeout": "2s"}
-PATIENCE = 40.0
+PATIENCE = 120.0
 OLD = """
 insert into partbox.record (partition, event_id, event_type, created_at)
 select g % 256, gen_random_uuid(), 'Placed', now() - interval '9 days' from generate_series(1, {}) g

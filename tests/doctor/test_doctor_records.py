@@ -115,7 +115,7 @@ def test_a_record_that_kills_its_process(clinic, attempts):
         seen.update({each["cause"]: each for each in clinic.findings()})
         return "dead" in seen
 
-    eventually(known, 60, 0.2)
+    eventually(known, interval=0.2)
     assert "crashes" in seen
     assert f"its process died, {attempts} times that it ran" in seen["dead"]["evidence"][0]
 

@@ -113,7 +113,7 @@ class Consumer:
 
     def take(self, worker: Any) -> list[Seen]:
         """What came since, in the order of the log."""
-        assert worker.wait_until_empty(60)
+        assert worker.wait_until_empty(120)
         got, self.got = sorted(self.got, key=lambda each: each[0]), []
         return [each for _, each in got]
 

@@ -24,7 +24,7 @@ from watcher import Watcher, free_port
 
 from partbox import Event, Outbox
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 LEASE = {"lease": 3, "heartbeat": 0.3}
 BOTH_TIMES = {"PartboxTargetDown", "PartboxNoNode"}
 FAILURES = {"PartboxFailing", "PartboxBlocked", "PartboxDead"}
@@ -203,7 +203,6 @@ def test_every_expression_has_an_answer_and_failures_are_told(dsn, tmp_path):
 
 @needed
 @pytest.mark.soak
-@pytest.mark.timeout(400)
 def test_every_expression_has_an_answer_and_every_alert_fires_and_clears(own_server, tmp_path):
     with opened(own_server.dsn, tmp_path) as shop:
         live_through_everything(shop, own_server)

@@ -15,7 +15,7 @@ import yaml
 from expressions import GRAFANA
 from waiting import eventually
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class Watcher:

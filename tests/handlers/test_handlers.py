@@ -357,5 +357,5 @@ if __name__ == "__main__":
 def test_handlers_of_the_main_program_run_in_a_spawned_process(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(MAIN)
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.strip() == "['hello you', 'YOU']", done.stderr

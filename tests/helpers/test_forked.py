@@ -25,14 +25,14 @@ def blocking(tmp_path: Path) -> str:
 
 def test_it_runs_with_its_own_environment_and_tells_how_it_ended(tmp_path: Path) -> None:
     command = start(tmp_path, "config", "--json", PARTBOX_LEASE="7")
-    assert command.wait(30) == command.returncode == 0
+    assert command.wait(120) == command.returncode == 0
     settings = json.loads((tmp_path / "log").read_text())
     assert (settings["lease"]["value"], settings["lease"]["origin"]) == ("7s", "PARTBOX_LEASE")
     assert group(command.pid) == []
 
 
 def test_what_is_wrong_ends_as_it_does_in_a_shell(tmp_path: Path) -> None:
-    assert start(tmp_path, "nonsense").wait(30) == 2
+    assert start(tmp_path, "nonsense").wait(120) == 2
     assert "there is no command" in (tmp_path / "log").read_text()
 
 
@@ -65,6 +65,6 @@ def test_it_has_a_folder_and_a_session_of_its_own_and_can_be_killed(tmp_path: Pa
     assert command.poll() is None
     assert os.getsid(command.pid) == command.pid
     command.send_signal(signal.SIGKILL)
-    assert command.wait(30) == -signal.SIGKILL
+    assert command.wait(120) == -signal.SIGKILL
     command.send_signal(signal.SIGKILL)  # nobody
     eventually(lambda: not group(command.pid))

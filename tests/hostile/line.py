@@ -126,4 +126,4 @@ class Line:
                 await asyncio.sleep(LOOK)
 
     def _do(self, step: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(step, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(step, self._loop).result(120)

@@ -115,7 +115,7 @@ def node(dsn: str, tmp_path: Path) -> Iterator[tuple[psutil.Process, Path, str]]
         yield process, log, _address(log)
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(120)
 
 
 def _address(log: Path) -> str:
@@ -123,7 +123,7 @@ def _address(log: Path) -> str:
         words = [word.strip('",') for word in log.read_text().replace("\\", " ").split()]
         return next((word for word in words if word.startswith("http://127.0.0.1:")), "").rstrip("/.;,")
 
-    return eventually(found, 60, 0.05)
+    return eventually(found, interval=0.05)
 
 
 def test_a_node_shows_neither_password_nor_payload_anywhere(node, dsn, conn):
@@ -132,12 +132,12 @@ def test_a_node_shows_neither_password_nor_payload_anywhere(node, dsn, conn):
     with outbox.transaction() as tx:
         for kind in ("Placed", "Incurable", "Failing"):
             outbox.publish(tx, kind, {"card": PAYLOAD}, aggregate_id=kind, headers={"where": where, "note": PAYLOAD})
-    eventually(lambda: conn.execute("select count(*) from partbox.parked").fetchone() == (2,), 60, 0.05)
+    eventually(lambda: conn.execute("select count(*) from partbox.parked").fetchone() == (2,), interval=0.05)
     conn.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"
         " where datname = current_database() and application_name like 'partbox%'"
     )
-    eventually(lambda: "connection_lost" in log.read_text(), 30, 0.05)
+    eventually(lambda: "connection_lost" in log.read_text(), interval=0.05)
 
     family = [process, *process.children(recursive=True)]
     assert len(family) >= 2

@@ -76,7 +76,7 @@ def test_open_streams_are_bounded_and_probes_are_answered_beside_them(node):
         with ExitStack() as stack:
             return opened(stack, node, "/events").status == 200
 
-    eventually(admitted, 30, 0.05)
+    eventually(admitted, interval=0.05)
 
 
 def test_a_burst_of_streams_at_once_is_bounded_too(node):
@@ -158,7 +158,7 @@ def test_an_answer_that_nobody_reads_is_given_up(node, monkeypatch):
     monkeypatch.setattr(connections, "FIRST", 0.2)
     with ExitStack() as stack:
         link = unread(stack, node)
-        eventually(lambda: is_ended(link), 30, 0.05)
+        eventually(lambda: is_ended(link), interval=0.05)
 
 
 def test_an_answer_that_is_read_slowly_comes_whole(node, monkeypatch):
@@ -178,4 +178,4 @@ def test_a_body_that_does_not_come_is_not_waited_for(node, monkeypatch):
     monkeypatch.setattr(connections, "FIRST", 0.2)
     with socket.create_connection((node.hostname, node.port), 30) as link:
         link.sendall(HALF)
-        eventually(lambda: is_ended(link), 30, 0.05)
+        eventually(lambda: is_ended(link), interval=0.05)

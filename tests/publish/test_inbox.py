@@ -74,7 +74,7 @@ def test_who_comes_second_waits_for_the_end_of_the_first(dsn, app, conn, commits
         asked = pool.submit(second)
         started.wait(10)
         app.commit() if commits else app.rollback()
-        assert asked.result(30) is answer
+        assert asked.result(120) is answer
     assert seen(conn) == [("billing", EVENT)]
 
 

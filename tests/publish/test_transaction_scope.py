@@ -314,7 +314,7 @@ def test_a_commit_wakes_the_running_workers_of_the_outbox_at_once(dsn: str, conn
             outbox.publish(tx, "T", 3, idempotency_key="k")
             assert woken == []
         assert sorted(woken) == ["idle", "running"]  # once per commit
-        eventually(lambda: sorted(seen) == [1, 2, 3], timeout=10)
+        eventually(lambda: sorted(seen) == [1, 2, 3])
         with outbox.transaction(conn) as tx:
             outbox.publish(tx, "T", 4)
         assert sorted(woken) == ["idle", "idle", "running", "running"]

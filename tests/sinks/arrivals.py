@@ -76,4 +76,4 @@ class Flight:
 
     def wait(self) -> None:
         """Until something has gone since."""
-        assert self._began.wait(30)
+        assert self._began.wait(120)

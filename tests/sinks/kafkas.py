@@ -130,17 +130,17 @@ class RealKafka(Kafka):
         """Make these topics, with their settings."""
         made = self.admin.create_topics([NewTopic(topic, PARTITIONS, config=each) for topic, each in topics.items()])
         for each in made.values():
-            each.result(30)
+            each.result(120)
 
     def remove(self, *topics: str) -> None:
         known = self.admin.list_topics(timeout=10).topics
         if there := [topic for topic in topics if topic in known]:
             for each in self.admin.delete_topics(there).values():
-                each.result(30)
+                each.result(120)
 
     def shares(self, group: str) -> list[int]:
         """The number of partitions that each consumer of the group has; empty while they are being shared out."""
-        described = self.admin.describe_consumer_groups([group])[group].result(30)
+        described = self.admin.describe_consumer_groups([group])[group].result(120)
         if described.state != ConsumerGroupState.STABLE:
             return []
         return [len(member.assignment.topic_partitions) for member in described.members]
@@ -222,7 +222,7 @@ class KafkaCluster(ApacheKafka):
     def widen(self, topic: str, partitions: int) -> None:
         """Raise the number of its partitions."""
         for each in self.admin.create_partitions([NewPartitions(topic, partitions)]).values():
-            each.result(30)
+            each.result(120)
 
     def _in_sync(self) -> bool:
         """True if each replica of each partition is."""

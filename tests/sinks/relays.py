@@ -10,7 +10,7 @@ from waiting import eventually
 
 from partbox.embedded import processes
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Relay:

@@ -213,13 +213,13 @@ def test_each_event_has_one_effect_while_consumers_join_die_and_come_back_late(d
         for number in (1, 2, 3):  # each takes partitions away from the others
             more()
             consumer.start()
-            eventually(lambda number=number: len(broker.shares("billing")) == number, 60)
+            eventually(lambda number=number: len(broker.shares("billing")) == number)
             reach(published)
         late, dying, _ = consumer.runs
         assert [each.poll() for each in consumer.runs] == [None] * 3, consumer.log()
         late.send_signal(signal.SIGSTOP)
         more()
-        eventually(lambda: len(broker.shares("billing")) == 2, 60)  # the others have its partitions
+        eventually(lambda: len(broker.shares("billing")) == 2)  # the others have its partitions
         more()
         late.send_signal(signal.SIGCONT)
         consumer.end(dying)

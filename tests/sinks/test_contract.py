@@ -103,8 +103,8 @@ def test_what_is_sent_while_the_broker_is_out_of_reach_arrives(outbox: Outbox, c
             eventually(lambda: states(conn))
         finally:
             place.broker.come_back()
-        eventually(lambda: arrived(place) == 60, 60)
-        assert worker.wait_until_empty(60)
+        eventually(lambda: arrived(place) == 60)
+        assert worker.wait_until_empty(120)
     check(place.all(), range(60))
     assert "dead" not in states(conn)
 
@@ -141,7 +141,7 @@ def test_what_the_broker_refuses_for_good_is_dead_and_holds_up_nothing_else(dsn,
     publish(outbox, conn, range(40), dict.fromkeys(poison, "x" * broker.largest))
     with outbox.worker() as worker:
         eventually(lambda: arrived(place) == 38 and len(outbox.dead.list()) == 2)
-        assert worker.wait_until_empty(60)
+        assert worker.wait_until_empty(120)
     check(place.all(), [number for number in range(40) if number not in poison])
     for number, dead in zip(poison, sorted(outbox.dead.list(), key=lambda each: each.record_id), strict=True):
         assert dead.aggregate_id == key_of(number)
@@ -181,7 +181,7 @@ def test_what_is_acknowledged_late_is_not_given_up(outbox: Outbox, conn, place, 
             assert states(conn) == set()
         finally:
             place.broker.quick()
-        assert worker.wait_until_empty(60)
+        assert worker.wait_until_empty(120)
     assert len(place.all()) == 60
     check(place.all(), range(60))
 
@@ -202,6 +202,6 @@ def test_a_broker_that_never_answers_counts_as_out_of_reach_until_it_does(outbox
             in_flight.at_most = None
             place.broker.release()
         eventually(lambda: arrived(place) == 60, 60, moves=lambda: arrived(place))
-        assert worker.wait_until_empty(60)
+        assert worker.wait_until_empty(120)
     check(place.all(), range(60))
     assert "dead" not in states(conn)

@@ -65,12 +65,12 @@ def test_what_a_user_may_not_write_waits_until_it_may(dsn, conn, place):
     topic, user, rest = place.topics[0], f"User:{USER}", ("*", AclOperation.WRITE, AclPermissionType.DENY)
     of_topic = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, user, *rest)
     for done in place.broker.admin.create_acls([AclBinding(*of_topic)]).values():
-        done.result(30)
+        done.result(120)
     publish(Outbox(dsn), conn, range(100))
     with relaying(dsn, as_user(place, PASSWORD)).worker():
         await_error(conn, f"Kafka says TOPIC_AUTHORIZATION_FAILED: .*'{topic}'")
         for done in place.broker.admin.delete_acls([AclBindingFilter(*of_topic)]).values():
-            done.result(30)
+            done.result(120)
         eventually(lambda: arrived(place) == 100, PATIENCE, moves=lambda: arrived(place))
     check(place.all(), range(100))
 

@@ -34,5 +34,5 @@ def test_it_prints_an_address_that_takes_messages_and_ends_with_all_that_it_had(
             assert (scheme, producer.flush(60)) == ("kafka", 0)
         finally:
             run.send_signal(number)
-        assert run.wait(60) == 0
+        assert run.wait(120) == 0
     assert [*tmp_path.iterdir()] == []

@@ -45,7 +45,7 @@ def test_an_alarm_that_blocks_publishers_is_an_outage_that_ends_no_connection(ds
         before = connections(broker)
         alarm(True)
         publish(outbox, conn, range(20, 60))
-        eventually(lambda: conn.execute(BLOCKED).fetchone() > (0,), 60)
+        eventually(lambda: conn.execute(BLOCKED).fetchone() > (0,))
         in_flight.expect()  # one is tried now and then
         in_flight.wait()
         assert connections(broker) == before
@@ -54,7 +54,7 @@ def test_an_alarm_that_blocks_publishers_is_an_outage_that_ends_no_connection(ds
     with outbox.worker() as worker:
         eventually(lambda: connections(broker))
         alarm(False)
-        eventually(lambda: arrived(place) == 60, 60)
-        assert worker.wait_until_empty(60)
+        eventually(lambda: arrived(place) == 60)
+        assert worker.wait_until_empty(120)
     check(place.all(), range(60))
     assert "dead" not in states(conn)

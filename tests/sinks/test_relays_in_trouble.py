@@ -52,8 +52,8 @@ def test_nothing_is_lost_or_out_of_order_when_a_process_is_killed_and_the_broker
 
     more()
     one, other = relays("one"), relays("other")
-    eventually(lambda: {"relay"} <= {each.name for each in outbox.subscriptions.list()}, 60)
-    eventually(lambda: one.workers() and other.workers(), 60)
+    eventually(lambda: {"relay"} <= {each.name for each in outbox.subscriptions.list()})
+    eventually(lambda: one.workers() and other.workers())
     fewer_than(quarter * 3 // 4)
     one.kill_one()
     more()

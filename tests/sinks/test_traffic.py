@@ -98,7 +98,7 @@ def test_a_process_without_sinks_writes_nothing_of_them(dsn, conn, monkeypatch):
     outbox.register(lambda event: None, "*", name="plain")
     publish(conn, 1)
     with outbox.worker() as worker:
-        assert worker.wait_until_empty(30)
+        assert worker.wait_until_empty(120)
         assert conn.execute("select sinks from partbox.instance").fetchall() == [(None,)]
 
 
@@ -132,7 +132,7 @@ def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):
     publish(conn, 2)
     broker.open.set()
     with outbox.worker() as worker:
-        assert worker.wait_until_empty(30)
+        assert worker.wait_until_empty(120)
         eventually(lambda: [each.sent for each in seen(outbox.dsn)] == [2])
         cluster = stats.cluster(conn, "partbox", "default")
         (sent,) = subscription(cluster, own()(cluster.instances), ChartPoint(0, 0, 0, 0), [])["sinks"]

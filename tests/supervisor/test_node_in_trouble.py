@@ -57,7 +57,7 @@ class Frozen:
 
     def beat(self, *_) -> float:
         self.asked.set()
-        self.gate.wait(60)
+        self.gate.wait(120)
         return 1.0
 
     bury = beat
@@ -83,7 +83,7 @@ def asking(node: Supervisor, frozen: Frozen, *what) -> threading.Thread:
     """The loop, at a moment when it asks the database and has done so for very long."""
     thread = threading.Thread(target=what[0], args=what[1:])
     thread.start()
-    assert frozen.asked.wait(30)
+    assert frozen.asked.wait(120)
     node._loop.pulse.turned_at = time.monotonic() - 1_000
     return thread
 
@@ -97,7 +97,7 @@ def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypat
     thread = asking(node, frozen, node._loop._tick, 0.0)
     assert of_loop(node) == []
     frozen.gate.set()
-    thread.join(30)
+    thread.join(120)
     assert of_loop(node) == [], "it has just turned"
     node._loop.pulse.turned_at -= 1_000
     assert of_loop(node) != []
@@ -112,7 +112,7 @@ def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, mon
     thread = asking(node, frozen, node._loop._reap)
     assert of_loop(node) == []
     frozen.gate.set()
-    thread.join(30)
+    thread.join(120)
 
 
 def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monkeypatch):
@@ -121,19 +121,19 @@ def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monk
     ended = []
     running = threading.Thread(target=lambda: ended.append(run([node])))
     running.start()
-    assert frozen.asked.wait(30)
+    assert frozen.asked.wait(120)
     node.stop()
     processes = node.children
     assert len(processes) == 3
     assert not any(process.killed for process in processes)
     node.kill()
     assert all(process.killed for process in processes)
-    running.join(30)
+    running.join(120)
     assert (ended, node.running) == ([0], True)
     for process in processes:
         process.exit_code = -9
     frozen.gate.set()
-    node.join(30)
+    node.join(120)
     assert not node.running
 
 

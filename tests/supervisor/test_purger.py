@@ -141,7 +141,7 @@ def test_a_node_of_worker_processes_purges(dsn, conn, handled):
         eventually(lambda: left(conn) == 0)
     finally:
         supervisor.stop()
-        supervisor.join(30)
+        supervisor.join(120)
     assert not supervisor.running
     assert threads() == []
 
@@ -156,7 +156,7 @@ def test_nothing_is_purged_where_nothing_is_enabled(dsn, conn, handled):
         assert threads() == []
     finally:
         supervisor.kill()
-        supervisor.join(30)
+        supervisor.join(120)
     assert left(conn) == 600
 
 
@@ -197,7 +197,7 @@ def test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn(dsn, conn, 
     monkeypatch.setattr(purging, "tend", lambda *_: looked.set() or drawn.append("looks") or Tended())
     purger = purging.Purging(Settings(), lambda: dsn, nodes=lambda: 20)
     with purger:
-        assert looked.wait(20)
+        assert looked.wait(120)
     assert drawn[:4] == [0.9, 0.6, 0.4, "looks"]
 
 

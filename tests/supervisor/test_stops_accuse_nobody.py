@@ -41,7 +41,7 @@ class Node:
             child = next((each for each in node.children if each.pid != but), None)
             return child.pid if child is not None and child.signs().handler is not None else 0
 
-        return eventually(busy, 60)
+        return eventually(busy)
 
     def charges(self) -> list[tuple[int, bool]]:
         return self.conn.execute("select attempts, started_at is not null from partbox.parked").fetchall()
@@ -49,7 +49,7 @@ class Node:
     def close(self) -> None:
         for node in self.nodes:
             node.kill()
-            node.join(30)
+            node.join(120)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_sigkill_of_a_process_accuses_what_it_ran_and_a_kill_of_the_node_takes
     assert rig.charges() == [(1, True)]
 
     node.kill()
-    node.join(60)
+    node.join(120)
     assert not node.running
     assert rig.charges() == [(0, False)]
 

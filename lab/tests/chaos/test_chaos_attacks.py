@@ -169,7 +169,6 @@ def test_every_kind_of_publisher_takes_part(place):
     assert {Large, Leaping} <= kinds
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("faults", "seed"),
     [pytest.param(ATTACKS, "17364", id="attacks"), pytest.param(BELLS, "7", id="the bell", marks=pytest.mark.soak)],

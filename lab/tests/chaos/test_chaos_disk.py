@@ -16,7 +16,6 @@ __all__ = ["chaos", "forks", "open_folder"]
 FAULTS = ("disk-full", "wal-full")
 
 
-@pytest.mark.timeout(240)
 def test_a_short_run_on_a_disk_that_is_full_again_and_again_keeps_every_promise(chaos):
     run = ("--seconds", "4", "--seed", "1610", "--nodes", "1", "--processes", "1", "--faults", ",".join(FAULTS))
     report = ended(chaos("--embedded", *run, "--json"))

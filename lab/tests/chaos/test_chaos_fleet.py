@@ -114,9 +114,9 @@ def test_a_publisher_that_is_held_begins_no_transaction_until_it_is_let_go(publi
         yield []
 
     publisher = publishing(steps, doomed=False)
-    assert begun.acquire(timeout=20)
+    assert begun.acquire(timeout=120)
     publisher.hold(True)
     while begun.acquire(timeout=0.2):
         pass
     publisher.hold(False)
-    assert begun.acquire(timeout=20)
+    assert begun.acquire(timeout=120)

@@ -138,7 +138,6 @@ def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_peers_that_need_nothing_installed_are_measured_and_leave_nothing(dsn, conn, tmp_path):
     written = tmp_path / "peers.json"
     options = ["--quick", "--events", "300", "--peers", "partbox", "textbook", "--dsn", dsn, "--json", str(written)]

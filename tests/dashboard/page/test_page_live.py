@@ -14,7 +14,7 @@ from partbox_lab.chaos.journal import Journal
 pytestmark = pytest.mark.soak
 
 FAST = {"lease": 2, "heartbeat": 0.3, "drain_timeout": 20}
-PATIENCE = 60
+PATIENCE = 120
 
 
 @pytest.fixture

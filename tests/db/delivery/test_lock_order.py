@@ -135,7 +135,6 @@ ROLES: list[Role] = [saved, saved, saved, planned, planned, claimed, claimed, bu
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(60)
 def test_saves_plans_claims_buries_and_heartbeats_at_once_never_deadlock(dsn, conn):
     join(conn, MEMBERS)
     hammer(dsn, conn, ROLES, seconds=seconds(6), least=LEAST_CHANGES)

@@ -224,7 +224,7 @@ def test_a_segment_that_is_detached_while_a_poll_waits_is_missed(dsn: str, conn:
             eventually(lambda: conn.execute(waits, [session.info.backend_pid]).fetchone() == (True,))
             conn.execute("alter table partbox.record detach partition partbox.record_1")
         with pytest.raises(ObjectNotInPrerequisiteState, match="some cursor has not passed: record_1"):
-            asked.result(60)
+            asked.result(120)
 
 
 @pytest.mark.parametrize("name", ["poll", "quick"])

@@ -145,15 +145,15 @@ def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkey
 
     def stuck(own):
         begun.set()
-        return gate.wait(30) and own.info.backend_pid
+        return gate.wait(120) and own.info.backend_pid
 
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(glance.query, stuck)
-        assert begun.wait(30)
+        assert begun.wait(120)
         glance.close()
         assert not looking.done()
         gate.set()
-        assert looking.result(30)
+        assert looking.result(120)
     eventually(lambda: not sessions(conn))
     with pytest.raises(PartboxError, match="is closed"):
         glance.overview()
@@ -166,16 +166,16 @@ def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch)
 
     def stuck(*given, **named):
         begun.set()
-        gate.wait(30)
+        gate.wait(120)
         return look(*given, **named)
 
     monkeypatch.setattr(stats, "overview", stuck)
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(glance.overview)
-        assert begun.wait(30)
+        assert begun.wait(120)
         glance.close()
         gate.set()
-        assert looking.result(30).clusters
+        assert looking.result(120).clusters
     eventually(lambda: not sessions(conn))
 
 

@@ -2,7 +2,6 @@
 
 from random import Random
 
-import pytest
 from hammer import Role, hammer
 from ownership import Conn
 from run_size import seconds
@@ -63,7 +62,6 @@ def skipped(conn: Conn, random: Random) -> object:
 ROLES: list[Role] = [saved, saved, replayed, replayed, discarded, retried, skipped, skipped]
 
 
-@pytest.mark.timeout(60)
 def test_commands_and_saves_at_once_never_deadlock(dsn, conn):
     conn.execute(PLANT, {"partitions": PARTITIONS, "rows": ROWS})
     hammer(dsn, conn, ROLES, seconds=seconds(4), least=10)

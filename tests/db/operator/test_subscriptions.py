@@ -117,7 +117,7 @@ def test_a_drop_waits_until_the_workers_have_ended(outbox, conn, consumed):
     waited = threading.Event()
     with background() as run:
         dropped = run(outbox.subscriptions.drop, "audit", 30, progress=lambda _: waited.set())
-        assert waited.wait(30)
+        assert waited.wait(120)
         bury(conn, [me], known_dead=True)
         dropped.result()
     assert is_paused(conn, "audit") is None

@@ -134,7 +134,7 @@ def working(cast: Cast, tmp_path: Path, forks: Forks) -> Iterator[Callable[[], l
         yield lambda: delivered.read_text().split() if delivered.exists() else []
     finally:
         node.send_signal(signal.SIGTERM)
-        code = node.wait(60)
+        code = node.wait(120)
     assert (code, "permission denied" in log.read_text()) == (0, False), log.read_text()
 
 
@@ -158,8 +158,8 @@ def test_a_worker_delivers_retries_buries_and_parks_and_its_commands_look_and_re
         for number, kind in enumerate(["Placed", "Flaky", "Deadly", "Incurable", "Effect", "Incurable"]):
             outbox.publish(tx, kind, number, aggregate_type="Order", aggregate_id=str(number))
     # A process dies amid them: what it had delivered and not yet saved comes once more.
-    eventually(lambda: sorted(set(working())) == ["0", "1", "2", "4"], 60, 0.05)
-    eventually(lambda: conn.execute("select count(*) from partbox.dead").fetchone() == (2,), 30, 0.05)
+    eventually(lambda: sorted(set(working())) == ["0", "1", "2", "4"], interval=0.05)
+    eventually(lambda: conn.execute("select count(*) from partbox.dead").fetchone() == (2,), interval=0.05)
     assert conn.execute("select n from effect").fetchall() == [(4,)]
 
     said = {command: run(command) for command in (*LOOKS, "doctor --json")}
@@ -171,7 +171,7 @@ def test_a_worker_delivers_retries_buries_and_parks_and_its_commands_look_and_re
 
     (tmp_path / "cure").touch()
     assert run("dead replay 4").startswith("0 ")
-    eventually(lambda: "3" in working(), 30, 0.05)
+    eventually(lambda: "3" in working(), interval=0.05)
     assert run("dead discard 6").startswith("0 ")
     for command in ("blocked retry Order 5", "blocked skip Order 5 --reason it"):
         assert "permission denied" not in run(command)  # it is not blocked
@@ -179,7 +179,7 @@ def test_a_worker_delivers_retries_buries_and_parks_and_its_commands_look_and_re
     conn.execute("insert into partbox.idempotency values ('old', gen_random_uuid(), '2000-01-01')")
     conn.execute("insert into partbox.inbox values ('old', gen_random_uuid(), '2000-01-01')")
     for table in ("record", "idempotency", "inbox"):
-        eventually(lambda table=table: conn.execute(f"select from partbox.{table}").rowcount == 0, 60, 0.2)
+        eventually(lambda table=table: conn.execute(f"select from partbox.{table}").rowcount == 0, interval=0.2)
 
 
 def test_a_worker_in_the_application_and_the_inbox_need_no_more(cast, conn):

@@ -29,7 +29,7 @@ def test_those_who_ask_at_once_share_one_look(gate):
 
     def look():
         looks.append(1)
-        gate.wait(30)
+        gate.wait(120)
         return overview()
 
     probe = DatabaseProbe(look)
@@ -42,7 +42,7 @@ def test_those_who_ask_at_once_share_one_look(gate):
 def test_an_answer_from_before_the_question_is_not_given(gate):
     answers = iter([overview(cluster(completed=1)), overview(cluster(completed=2))])
     gate.set()
-    probe = DatabaseProbe(lambda: gate.wait(30) and next(answers))
+    probe = DatabaseProbe(lambda: gate.wait(120) and next(answers))
     first = probe.wait(probe.request(), 30)
     gate.clear()
     since = probe.request()
@@ -123,7 +123,7 @@ def test_a_look_is_begun_again_after_one_that_failed():
 
 def test_a_scrape_does_not_wait_for_a_database_that_does_not_answer(gate, monkeypatch):
     monkeypatch.setattr(collector, "PATIENCE", 0.05)
-    node = watched(lambda: gate.wait(60) and overview())
+    node = watched(lambda: gate.wait(120) and overview())
     lines = generate_latest(registry_of("p", [node])).decode().splitlines()
     assert "p_database_up 0.0" in lines
     assert 'p_processes{subscription="default"} 0.0' in lines
@@ -139,7 +139,7 @@ def shown(node) -> list[str]:
 
 def test_a_database_that_is_slow_keeps_for_a_minute_what_was_seen_last(gate, monkeypatch):
     gate.set()
-    node = watched(lambda: gate.wait(60) and overview())
+    node = watched(lambda: gate.wait(120) and overview())
     assert "p_database_up 1.0" in shown(node)
     gate.clear()
     monkeypatch.setattr(collector, "PATIENCE", 0.05)
@@ -197,7 +197,7 @@ def test_a_look_that_fails_says_at_which_of_several_databases(caplog):
 
 
 def test_a_wait_ends_when_its_time_is_over(gate):
-    probe = DatabaseProbe(lambda: gate.wait(60) and overview())
+    probe = DatabaseProbe(lambda: gate.wait(120) and overview())
     since = probe.request()
     assert probe.wait(since, 0.01) is None
     assert probe.wait(since, -1.0) is None

@@ -140,7 +140,7 @@ def test_a_circuit_says_when_it_opens_and_when_it_closes(outbox, lines):
 def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
     monkeypatch.setattr(timeouts, "SLOW", 0.05)
     gate = threading.Event()
-    outbox.on("Counted")(lambda event: gate.wait(30) and None)
+    outbox.on("Counted")(lambda event: gate.wait(120) and None)
 
     publish(outbox, 1)
     with outbox.worker() as worker:
@@ -148,7 +148,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
         publish(outbox, 2)  # the poller looks again and again meanwhile
         eventually(lambda: worker._worker.dispatcher.running()[1:])
         gate.set()
-        worker.wait_until_empty(30)
+        worker.wait_until_empty(120)
 
     assert line.levelname == "WARNING"
     assert line.seconds >= 0.05
@@ -177,7 +177,7 @@ def test_a_brake_is_said_once_an_episode_and_when_it_is_over(dsn, lines):
         eventually(lambda: len(lines.of("retrying")) > 3)  # several attempts, and ticks, later
         assert len(lines.of("brake")) == 1
         failing.clear()
-        assert worker.wait_until_empty(30)
+        assert worker.wait_until_empty(120)
         released = lines.one("brake_released")
 
     assert (line.levelname, line.partitions, line.max_parked) == ("WARNING", 1, 5)

@@ -64,7 +64,7 @@ def test_a_worker_in_the_process_is_shown_and_its_gauges_go_with_it(registry, ds
         publish(outbox, dsn, 5)
         with outbox.worker() as worker:
             assert shown(registry, "partbox_processes", subscription="default") == 1
-            assert worker.wait_until_empty(30)
+            assert worker.wait_until_empty(120)
         assert shown(registry, "partbox_delivered_total", **labels) == 5 * round
         assert shown(registry, "partbox_processes", subscription="default") == 0
     assert shown(registry, "partbox_lag_seconds_count", **labels) == 10

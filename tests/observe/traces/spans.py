@@ -58,7 +58,7 @@ class Traced:
         """Deliver until the spans of so many polls and handlers have ended, and nothing is due."""
         with self.outbox.worker() as worker:
             eventually(lambda: len(self.named("poll")) >= polls and len(self.named("handle")) >= handles)
-            assert worker.wait_until_empty(30)
+            assert worker.wait_until_empty(120)
 
 
 def told(span: ReadableSpan) -> dict[str, Any]:

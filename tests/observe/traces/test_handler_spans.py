@@ -183,7 +183,7 @@ def test_polls_that_bring_nothing_leave_no_span(traced):
     traced.outbox.on("*")(lambda event: None)
 
     with traced.outbox.worker() as worker:
-        assert worker.wait_until_empty(30)
+        assert worker.wait_until_empty(120)
         eventually(
             lambda: (
                 traced.conn.execute("select count(*) from partbox.partition where owner is not null").fetchone()

@@ -39,7 +39,7 @@ def deliver(dsn: str, outbox: Outbox) -> None:
         outbox.publish(conn, "Placed", 1)
         conn.commit()
         eventually(lambda: len(seen) == 1)
-        assert worker.wait_until_empty(30)
+        assert worker.wait_until_empty(120)
 
 
 def test_the_statements_of_a_worker_are_no_spans(dsn: str, statements: Any) -> None:

@@ -161,7 +161,7 @@ def test_an_embedded_worker_asks_none_either(dsn: str, outbox: Outbox, adapters:
         outbox.publish_many(conn, MANY)
         outbox.publish_many(conn, [Event("Short", "kept"), Event("Short", "too")])
     with outbox.worker() as worker:
-        assert worker.wait_until_empty(60)
+        assert worker.wait_until_empty(120)
     assert sorted(map(str, got)) == sorted(map(str, [*range(COPY_FROM), "kept", "too"]))
     (dead,) = outbox.dead.list()
     assert dead.event_type == "T"

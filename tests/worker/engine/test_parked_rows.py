@@ -26,7 +26,7 @@ def test_parked_rows_wait_for_the_handlers_of_an_earlier_ownership_too(desk_with
         else:
             running.append(event)
             most.append(len(running))
-            release.wait(30)
+            release.wait(120)
             running.remove(event)
 
     desk.outbox.register(handle, "Counted")
@@ -87,7 +87,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
 
     def asked(*args):
         asking.set()
-        saved.wait(30)
+        saved.wait(120)
         return due(*args)
 
     def finding(self, partition, stored, row, bodies):
@@ -100,7 +100,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
             desk.note(event)
             if event.attempt == 1:
                 inside.set()
-                asking.wait(30)
+                asking.wait(120)
                 raise ValueError("once")
             again.wait(2)
 
@@ -127,7 +127,7 @@ def test_a_parked_row_that_waited_for_its_record_runs_when_it_is_met(desk_with):
         desk.note(event)
         if event.aggregate_id == NEIGHBOUR:  # holds the saved cursor back
             inside.set()
-            release.wait(30)
+            release.wait(120)
         elif event.attempt == 1:
             raise ValueError("once")
 
@@ -154,7 +154,7 @@ def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatc
 
     def handle(event):
         inside.set()
-        release.wait(30)
+        release.wait(120)
 
     desk.outbox.register(handle, "Counted")
     desk.publish(None, *range(1_000), deliver_after=LATER)

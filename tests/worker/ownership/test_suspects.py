@@ -129,7 +129,7 @@ def charged_behind(desk_with):
     def handler(event):
         desk.note(event)
         if event.payload["number"] < 10:
-            gate.wait(30)
+            gate.wait(120)
 
     desk.outbox.register(handler, "Counted")
     holding = names_in(of=None, count=2, but={"k"})
@@ -191,7 +191,7 @@ def test_what_ran_when_its_partition_was_lost_runs_again_and_its_attempt_counts(
     def handler(event):
         desk.note(event)
         if len(desk.seen) == 1:
-            gate.wait(30)
+            gate.wait(120)
 
     desk.outbox.register(handler, "Counted")
     desk.publish(key, 1)
@@ -249,7 +249,7 @@ def test_an_embedded_worker_only_says_that_a_handler_is_over_its_time(desk_with,
 
     def handler(event):
         desk.note(event)
-        gate.wait(30)
+        gate.wait(120)
 
     desk.outbox.register(handler, "Counted")
     desk.publish("k", 1, 2)

@@ -175,7 +175,7 @@ def check_delivered(cluster: Cluster) -> None:
         assert not missing, f"lost: {sorted(missing)[:20]} of {len(published)}"
         return True
 
-    eventually(all_delivered, timeout=30)
+    eventually(all_delivered)
     assert {id for life in cluster.lives for id, _, _ in life.delivered} == published
     for life in cluster.lives:
         ids = [id for id, _, _ in life.delivered]

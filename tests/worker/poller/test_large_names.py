@@ -135,14 +135,14 @@ def test_what_comes_while_a_parked_event_of_its_long_key_runs_waits_for_it(dsn: 
             if event.attempt == 1:
                 raise RetryAfterError("10ms")
             again.set()
-            over.wait(30)
+            over.wait(120)
         seen.append((event.payload, "ends"))
 
     outbox = Outbox(dsn)
     outbox.register(handle, "T")
     conn.execute(insert, ["x" * SIZE, 1])
     with outbox.worker():
-        assert again.wait(30)
+        assert again.wait(120)
         conn.execute(insert, ["x" * SIZE, 2])
         conn.execute(insert, ["another", 3])
         eventually(lambda: (3, "ends") in seen)

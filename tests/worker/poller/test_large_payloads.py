@@ -228,7 +228,7 @@ def test_the_end_of_an_outage_with_large_events_over_a_slow_line(dsn: str, conn:
         desk = Desk(slow, lease="1500ms", heartbeat="400ms")
         desk.outbox.register(lambda event: seen.append(event.id), "Large")
         with closing(desk.conn), desk.outbox.worker():
-            eventually(lambda: len({*seen}) == 100, timeout=60)
+            eventually(lambda: len({*seen}) == 100)
     per_key = [[id for id in seen if (id - 1) // 10 == number] for number in range(10)]
     assert all([*dict.fromkeys(ids)] == sorted({*ids}) for ids in per_key)
 

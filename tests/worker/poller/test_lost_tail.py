@@ -51,7 +51,7 @@ def test_an_event_under_the_id_of_one_that_was_done_is_another_event(dsn: str, c
     def handle(event: DeliveredEvent) -> None:
         started.append(event.event_id)
         if event.id == 1:
-            assert release.wait(60)
+            assert release.wait(120)
 
     outbox.register(handle, "Written")
     write(conn, 2)

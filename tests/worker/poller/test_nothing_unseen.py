@@ -235,10 +235,10 @@ def test_whatever_keeps_rows_as_they_are_for_a_while_loses_repeats_and_reorders_
                         walk.outbox.publish(walk.conn, "T", 0)
                 else:
                     walk.publish()
-                eventually(lambda table=table: walk.noticed() or (table, event) not in WRITTEN, timeout=60)
+                eventually(lambda table=table: walk.noticed() or (table, event) not in WRITTEN)
                 assert f"drops on {table}" in walk.doctor()
             walk.publish()
-            eventually(walk.all_came, timeout=60)
+            eventually(walk.all_came)
 
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(5, marks=pytest.mark.soak)])
@@ -264,7 +264,7 @@ def test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing(w
                 said = walk.doctor()
                 assert cause in said or (table == "meta" and "table meta" in said), (table, said)
             walk.publish()
-            eventually(walk.all_came, timeout=60)
+            eventually(walk.all_came)
 
 
 def test_a_schema_that_is_made_anew_under_a_worker_is_worked_on(dsn, conn):
@@ -276,7 +276,7 @@ def test_a_schema_that_is_made_anew_under_a_worker_is_worked_on(dsn, conn):
         for number in range(3):
             with conn.transaction():
                 outbox.publish(conn, "T", number)
-            eventually(lambda number=number: got == [*range(number + 1)], timeout=60)
+            eventually(lambda number=number: got == [*range(number + 1)])
             conn.execute("drop schema partbox cascade")
             migrate(dsn)
 
@@ -297,7 +297,7 @@ def test_a_session_whose_plans_fit_no_more_is_followed_by_another(dsn, conn, mon
     with outbox.worker():
         with conn.transaction():
             outbox.publish(conn, "T", 1)
-        eventually(lambda: got == [1], timeout=30)
+        eventually(lambda: got == [1])
 
 
 def missed(caplog, after: int) -> bool:
@@ -312,11 +312,11 @@ def test_a_schema_that_is_gone_for_a_while_ends_no_worker(dsn, conn, caplog):
     with outbox.worker():
         # Before its first session a missing schema ends a worker, with the remedy.
         owned = "select count(owner) from partbox.partition"
-        eventually(lambda: conn.execute(owned).fetchone() == (256,), timeout=60)
+        eventually(lambda: conn.execute(owned).fetchone() == (256,))
         conn.execute("alter schema partbox rename to elsewhere")
         told = [record for record in caplog.records if record.name == "partbox.worker"]
-        eventually(lambda: missed(caplog, after=len(told)), timeout=60)
+        eventually(lambda: missed(caplog, after=len(told)))
         conn.execute("alter schema elsewhere rename to partbox")
         with conn.transaction():
             outbox.publish(conn, "T", 1)
-        eventually(lambda: got == [1], timeout=60)
+        eventually(lambda: got == [1])

@@ -115,7 +115,7 @@ def test_a_worker_that_cannot_read_still_takes_what_it_is_sent(
                     "where pid <> pg_backend_pid() and datname = current_database() "
                     "and application_name not like '%listener'"
                 )
-            assert failed.wait(30)
+            assert failed.wait(120)
             desk.conn.execute("select pg_notify(%s, %s)", [channel("partbox"), WORD])
             eventually(lambda: WORD in heard)
         desk.publish("k", 1)

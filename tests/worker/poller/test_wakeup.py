@@ -11,7 +11,7 @@ import pytest
 
 from partbox.worker.poller.wakeup import Wakeup
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @pytest.fixture

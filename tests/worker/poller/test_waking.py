@@ -74,7 +74,7 @@ class Bedroom:
         self.wakeup.clear()
 
     def woken(self) -> None:
-        assert self.wakeup.wait(30)
+        assert self.wakeup.wait(120)
         self.wakeup.clear()
 
     def stop(self) -> None:
@@ -252,7 +252,7 @@ def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
 ) -> None:
     with bedroom(dsn, listen_dsn=fresh_dsn) as sleeper:
         sleeper.look()
-        assert sleeper.wakeup.wait(30), "it listens"
+        assert sleeper.wakeup.wait(120), "it listens"
         for _ in range(50):
             sleeper.look()
         assert not sleeper.listener.hears
@@ -371,18 +371,18 @@ def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(
 
     def slow(*_: object, **__: object) -> None:
         asked.set()
-        answer.wait(30)
+        answer.wait(120)
         raise OSError("nobody answers")
 
     monkeypatch.setattr(listener, "PATIENCE", 0.01)
     monkeypatch.setattr(listener, "connect", slow)
     with bedroom(dsn) as sleeper:
         sleeper.look()
-        assert asked.wait(30)
+        assert asked.wait(120)
     thread = sleeper.listener._thread
     assert thread is not None
     assert thread.is_alive()
     answer.set()
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive()
     sleeper.listener.stop()

@@ -24,7 +24,7 @@ from partbox.supervisor.supervisor import Supervisor
 
 DSN, FILE = sys.argv[1:3]
 NUMBERS = 6
-PATIENCE = 90.0  # seconds, on a busy machine
+PATIENCE = 120.0  # seconds, on a busy machine
 
 outbox = Outbox(DSN, retry="fixed:0")
 

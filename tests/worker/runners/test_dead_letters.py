@@ -150,7 +150,7 @@ def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(des
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
         if any(each.state == "retrying" for each in parks) and not noted.is_set():
             go_on.set()
-            assert noted.wait(30)
+            assert noted.wait(120)
         return save(conn, schema, subscription, me, savings, parks, *rest, **more)
 
     def noting(self, event, delay):
@@ -160,7 +160,7 @@ def test_a_hook_that_ends_after_its_event_was_replayed_does_not_stop_its_key(des
     @desk.outbox.on_dead_letter
     def hook(event):
         inside.set()
-        go_on.wait(30)
+        go_on.wait(120)
 
     def handle(event):
         desk.note(event)

@@ -47,7 +47,7 @@ class Told:
         command = [sys.executable, APP, dsn, file, mode]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
             try:
-                self.log = process.communicate(timeout=100)[1]
+                self.log = process.communicate(timeout=120)[1]
                 eventually(lambda: not alive(process.pid))
             finally:
                 with suppress(ProcessLookupError):

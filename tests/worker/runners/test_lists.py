@@ -163,13 +163,13 @@ def test_a_list_counts_as_one_handler(desk):
     def wait(events):
         lists.append(len(events))
         inside.set()
-        go_on.wait(20)
+        go_on.wait(120)
 
     desk.outbox.on_batch("Counted", max_size=50)(wait)
 
     @desk.outbox.on("First")
     def occupy(event):
-        slots[event.payload["number"]].wait(20)
+        slots[event.payload["number"]].wait(120)
 
     desk.outbox.register(desk.note, "Other")
     with desk.outbox.worker(concurrency=2) as worker:
@@ -198,7 +198,7 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
 
     def block(event):
         blocked.set()
-        unblock.wait(30)
+        unblock.wait(120)
 
     def take(events):
         lists.append([event.payload["number"] for event in events])
@@ -206,7 +206,7 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
             raise ValueError("once")
         if 2 in lists[-1]:
             inside.set()
-            release.wait(30)
+            release.wait(120)
 
     desk.outbox.register(block, "Block")
     desk.outbox.on_batch("Counted", max_size=10)(take)

@@ -40,13 +40,13 @@ class Gate:
         self.open = threading.Event()
 
     def wait(self, event) -> None:
-        assert self.open.wait(60)
+        assert self.open.wait(120)
 
     async def wait_async(self, event) -> None:
         await asyncio.to_thread(self.wait, event)
 
     def wait_with_a_list(self, events) -> None:
-        assert self.open.wait(60)
+        assert self.open.wait(120)
 
 
 @contextmanager

@@ -180,7 +180,7 @@ def test_a_runner_whose_handlers_take_long_tells_of_them_before_it_has_walked_al
 
     @desk.outbox.on("Counted", name="h")
     def handle(event):
-        permits.acquire(timeout=30)
+        permits.acquire(timeout=120)
         time.sleep(0.03)  # longer than a turn
 
     for key in range(10):
@@ -210,7 +210,7 @@ def test_a_list_counts_as_one_handler_however_many_keys_it_has(desk, witness):
 
     @desk.outbox.on_batch("Counted", name="h", max_size=50)
     def handle(events):
-        gate.wait(30)
+        gate.wait(120)
 
     for key in range(20):
         desk.publish(f"key {key}", 0)
@@ -227,7 +227,7 @@ def test_a_full_window_shows_as_one(desk_with):
 
     @desk.outbox.on("Counted", name="h")
     def handle(event):
-        gate.wait(30)
+        gate.wait(120)
 
     with desk.conn.transaction():
         for key in range(200):

@@ -240,7 +240,7 @@ def test_a_full_window_is_freed_of_a_handler_that_runs_long(desk_with):
     def handle(event):
         desk.note(event)
         if event.aggregate_id == "slow" and event.payload["number"] == 0:
-            release.wait(30)
+            release.wait(120)
 
     desk.outbox.register(handle, "Counted")
     desk.publish("slow", 0, 1, 2)

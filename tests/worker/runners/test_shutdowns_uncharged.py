@@ -35,7 +35,7 @@ class Long:
 
     def _wait(self, event: Any) -> None:
         self.attempts.append(event.attempt)
-        self.gone_on.wait(60)
+        self.gone_on.wait(120)
 
     async def _sleep(self, event: Any) -> None:
         self.attempts.append(event.attempt)

@@ -173,7 +173,7 @@ def test_a_partition_lost_in_the_middle_leaves_no_effect_twice(desk):
         write(event, conn)
         if event.payload["number"] == 3:
             inside.set()
-            go_on.wait(20)
+            go_on.wait(120)
 
     desk.outbox.register(handle, "Counted", transactional=True)
     desk.publish("k", *range(6))
@@ -196,7 +196,7 @@ def test_a_backlog_of_one_aggregate_does_not_make_the_others_wait_for_its_end(de
 
     def handle(event, conn):
         inside.set()
-        go_on.wait(25)
+        go_on.wait(120)
         write(event, conn)
 
     def adding(self, lane):
@@ -231,7 +231,7 @@ def slow_neighbour(desk, key):
 
     def wait(event):
         inside.set()
-        go_on.wait(25)
+        go_on.wait(120)
 
     desk.outbox.register(wait, "Slow")
     desk.publish(same_partition(key, "slow"), 0, event_type="Slow")

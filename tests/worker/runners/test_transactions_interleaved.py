@@ -33,7 +33,7 @@ def test_a_late_record_behind_a_waiting_transactional_event_of_its_key_is_no_dea
     def handle(event, conn):
         if event.aggregate_id == NEIGHBOUR:
             inside.set()
-            go_on.wait(30)
+            go_on.wait(120)
         write(event, conn)
 
     desk.outbox.register(handle, "Counted", transactional=True)
@@ -62,7 +62,7 @@ def test_a_save_that_was_on_its_way_does_not_set_the_cursor_back_behind_an_effec
         if durable or not mine or held.is_set() or not effects():  # not before it has gone on
             return save(conn, schema, subscription, me, savings, *rest, durable=durable)
         held.set()
-        go_on.wait(30)
+        go_on.wait(120)
         saved = save(conn, schema, subscription, me, savings, *rest)
         terminate(desk)
         ended.set()
@@ -89,7 +89,7 @@ def test_a_long_transactional_handler_does_not_stop_the_others_when_a_connection
 
     def handle(event, conn):
         inside.set()
-        release.wait(30)
+        release.wait(120)
 
     desk.outbox.register(handle, "Counted", transactional=True)
     desk.outbox.register(desk.note, "Other")

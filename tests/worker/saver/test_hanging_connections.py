@@ -165,5 +165,5 @@ def test_a_worker_whose_every_connection_hangs_stops_in_time(desk, proxy):
     proxy.hang(later=True)
     stopping = threading.Thread(target=worker.stop, daemon=True)
     stopping.start()
-    stopping.join(25)
+    stopping.join(120)
     assert not stopping.is_alive()

@@ -33,7 +33,7 @@ def test_an_idle_save_of_a_partition_where_nothing_ends_does_not_count_as_progre
 
     def hangs(event) -> None:
         started.set()
-        assert gate.wait(60)
+        assert gate.wait(120)
 
     desk.outbox.register(hangs, "Slow")
     desk.outbox.register(desk.note, "Counted")
@@ -50,7 +50,7 @@ def test_an_idle_save_of_a_partition_where_nothing_ends_does_not_count_as_progre
         return row()[1] != before[1]
 
     with desk.outbox.worker(concurrency=2):
-        assert started.wait(60)
+        assert started.wait(120)
         stands = row()
         desk.eventually(lambda: saved_since(stands))  # its snapshot moves, with what others publish
         again = row()

@@ -31,13 +31,13 @@ def test_a_handler_that_runs_while_the_connection_is_lost_is_not_started_again(d
         desk.note(event)
         if event.payload["number"] == SLOW:
             started.set()
-            assert release.wait(60)
+            assert release.wait(120)
 
     desk.outbox.register(handle, "Counted")
     desk.publish("k", *range(10))
     desk.publish(None, SLOW)
     with desk.outbox.worker():
-        assert started.wait(60)
+        assert started.wait(120)
         for _ in range(3):
             before = connected(desk)
             terminate(desk)
@@ -72,12 +72,12 @@ def test_a_parked_event_that_runs_while_the_connection_is_lost_is_not_started_ag
         if event.attempt == 1:
             raise ValueError("first")
         started.set()
-        assert release.wait(60)
+        assert release.wait(120)
 
     desk.outbox.register(handle, "Counted")
     desk.publish("k", 1)
     with desk.outbox.worker():
-        assert started.wait(60)
+        assert started.wait(120)
         before = connected(desk)
         terminate(desk)
         desk.eventually(lambda: len(connected(desk) - before) == 2)
@@ -95,7 +95,7 @@ def test_an_event_that_was_retried_ahead_of_the_saved_cursor_is_not_started_agai
         desk.note(event)
         if event.aggregate_id == neighbour:
             started.set()
-            assert release.wait(60)
+            assert release.wait(120)
         elif event.aggregate_id == "k" and event.attempt == 1:
             raise ValueError("first")
 
@@ -103,7 +103,7 @@ def test_an_event_that_was_retried_ahead_of_the_saved_cursor_is_not_started_agai
     desk.publish(neighbour, 1)  # holds the cursor of their partition back
     desk.publish("k", 2)
     with desk.outbox.worker(concurrency=2):
-        assert started.wait(60)
+        assert started.wait(120)
         desk.eventually(lambda: len(desk.numbers()) == 2 and not desk.parked())
         before = connected(desk)
         terminate(desk)
@@ -128,12 +128,12 @@ def test_what_runs_while_the_connection_is_lost_is_not_repeated_though_its_parti
         if event.attempt < attempts:
             raise ValueError("not yet")
         started.set()
-        assert release.wait(60)
+        assert release.wait(120)
 
     desk.outbox.register(handle, "Counted")
     desk.publish(key, 1)
     with desk.outbox.worker() as worker:
-        assert started.wait(60)
+        assert started.wait(120)
         end_amid_a_lost_connection(desk, worker, release)
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
@@ -147,12 +147,12 @@ def test_a_list_that_runs_while_the_connection_is_lost_is_not_repeated_though_it
         for event in events:
             desk.note(event)
         started.set()
-        assert release.wait(60)
+        assert release.wait(120)
 
     desk.outbox.on_batch("Counted", max_size=10)(handle)
     desk.publish("k", 1, 2, 3)
     with desk.outbox.worker() as worker:
-        assert started.wait(60)
+        assert started.wait(120)
         end_amid_a_lost_connection(desk, worker, release)
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
@@ -199,7 +199,7 @@ def test_a_list_that_runs_while_the_connection_is_lost_is_not_delivered_again(de
         lists.append([event.payload["number"] for event in events])
         if len(lists) == 1:
             inside.set()
-            release.wait(30)
+            release.wait(120)
             if fails:
                 raise ValueError("no")
 
@@ -273,7 +273,7 @@ def test_a_handler_that_outlives_its_connection_and_its_partition_is_not_deliver
     def handle(event):
         desk.note(event)
         inside.set()
-        release.wait(30)
+        release.wait(120)
 
     desk.outbox.register(handle, "Counted")
     desk.publish("k", 1)
