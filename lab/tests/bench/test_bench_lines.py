@@ -17,6 +17,7 @@ EXACT = {"rebalance-moves": 0, "restart-duplicates": 0, "restart-reordered": 0}
 """Lines that do not depend on the speed of the machine."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("group", [*LINES.groups, *GROWTH.groups], ids=lambda group: group.budgets[0].name)
 def test_each_line_gets_a_value_and_leaves_nothing_behind(started, schemas, empty_dsn, group):
     names = [each.name for each in group.budgets]

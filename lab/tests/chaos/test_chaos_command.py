@@ -139,6 +139,7 @@ def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
     assert schemas(empty_dsn) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("seconds", "processes"), [(4, 1), pytest.param(12, 2, marks=pytest.mark.soak)])
 def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder, seconds, processes):
     if lacking := clock.lacking(open_folder):

@@ -16,6 +16,7 @@ __all__ = ["chaos", "forks", "open_folder"]
 FAULTS = ("disk-full", "wal-full")
 
 
+@pytest.mark.thorough
 def test_a_short_run_on_a_disk_that_is_full_again_and_again_keeps_every_promise(chaos):
     run = ("--seconds", "4", "--seed", "1610", "--nodes", "1", "--processes", "1", "--faults", ",".join(FAULTS))
     report = ended(chaos("--embedded", *run, "--json"))

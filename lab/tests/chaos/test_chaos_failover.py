@@ -52,6 +52,7 @@ def test_a_standby_that_does_not_follow_changes_nothing(place, monkeypatch):
     assert not list(server.data.glob("standby-*"))
 
 
+@pytest.mark.thorough
 def test_a_short_run_of_promotions_alone_keeps_every_promise(chaos):
     run = ("--seconds", "4", "--seed", "3", "--nodes", "1", "--processes", "1", "--faults", "promoted-standby")
     report = ended(chaos("--embedded", *run, "--json"))

@@ -80,6 +80,7 @@ def test_a_full_queue_has_room_again_also_where_the_server_has_ended_the_session
     undo.finish()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("faults", [("take-privilege", "row-security"), ("no-reconnect", "notify-full")])
 def test_a_short_run_of_these_alone_keeps_every_promise(chaos, faults):
     size = ("--seconds", "6", "--seed", "11", "--nodes", "2", "--processes", "1")

@@ -125,6 +125,7 @@ def test_what_no_purge_takes_away_is_told(conn):
     ]
 
 
+@pytest.mark.thorough
 def test_a_short_run_in_which_segments_are_made_emptied_and_dropped_keeps_every_promise(chaos):
     run = (
         "--seconds",
