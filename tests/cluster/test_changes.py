@@ -53,7 +53,7 @@ def test_nodes_that_join_and_leave_gracefully_repeat_nothing(cluster):
     leaving = cluster.node("leaving", processes=1)
     cluster.balanced(1)
     with publishing(cluster.ledger, threads=2, seconds=0.001):
-        eventually(delivered_at_least(cluster), interval=0.05)
+        eventually(delivered_at_least(cluster, 40), interval=0.05)
         staying = cluster.node("staying", processes=1)
         cluster.balanced(2)
         reached = len(cluster.journal.ended())
