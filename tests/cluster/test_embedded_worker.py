@@ -242,7 +242,7 @@ def test_a_handler_that_runs_past_the_drain_timeout_is_left_and_its_event_comes_
 
 
 def test_a_worker_that_has_failed_lets_its_lease_end_and_tells_nothing_else_of_it(dsn, conn, caplog):
-    outbox = Outbox(dsn, lease=1, heartbeat=0.2)
+    outbox = Outbox(dsn, heartbeat=0.2)
     outbox.register(print, "Greeted")
     with outbox.worker() as worker:
         eventually(lambda: owned(conn))

@@ -59,7 +59,7 @@ def test_an_idle_process_is_killed_once_its_handler_has_ended_and_what_replaces_
     assert [one for one in mine if one.start > opened_at] == [], "it starts nothing that it cannot save"
     assert {repeat.event for repeat in cluster.verdict().repeats} <= {one.event for one in mine}
     assert cluster.owners.instances("cut") == {}, "what cannot connect owns nothing"
-    assert "neither read nor saved" in cut.log
+    eventually(lambda: "neither read nor saved" in cut.log)  # not yet, where a slow machine has lost heartbeats first
 
     proxy.go_on()
     cluster.balanced(2)
@@ -74,8 +74,9 @@ def test_an_embedded_worker_that_cannot_connect_lets_its_lease_end_and_joins_aga
     with outbox.worker(), other.worker():
         cluster.balanced(2)
         cut_off(proxy)
-        eventually(lambda: cluster.owners.even(1), PATIENCE, 0.05)
-        assert len(cluster.owners.instances()) == 1
+        # Again and again, where a slow machine has lost heartbeats first.
+        eventually(lambda: "partbox.not_vouched" in {getattr(record, "event", "") for record in caplog.records})
+        eventually(lambda: cluster.owners.even(1) and len(cluster.owners.instances()) == 1, PATIENCE, 0.05)
         cluster.ledger.publish_now(cluster.ledger.names)
         eventually(cluster.owners.consumed, PATIENCE)
         proxy.go_on()
