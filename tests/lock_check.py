@@ -24,10 +24,10 @@ from partbox.worker.runners.transactor import Transactor
 READ_FREELY = {
     "phase",  # what is done in an earlier one is found so under the lock
     "stopping",  # a runner looks before each event; what it starts a moment too late is waited for
-    "life",  # the same; what it starts of an earlier life is remembered when it is done
+    "incarnation",  # the same; what it starts of an earlier incarnation is remembered when it is done
     "resumption",  # the same: mostly it remembers nothing
-    "ghost",  # the poller's own to change
-    "running",  # that of a ghost only falls
+    "predecessor",  # the poller's own to change
+    "running",  # that of a predecessor only falls
 }
 CONSTANT = {"number", "epoch", "window"}
 OF_THE_POLLER = {"cursor"}
@@ -170,7 +170,7 @@ KnownPartition = type("KnownPartition", (Partition,), _fields())
 
 
 def _install(patch: pytest.MonkeyPatch) -> None:
-    for name in ("active", "running", "life", "unstuck", "settled"):
+    for name in ("active", "running", "incarnation", "unstuck", "settled"):
         patch.setattr(Lane, name, _LaneField(name, vars(Lane)[name]))
     queue = _LaneField("queue", Lane.queue, _lane_queue)
     patch.setattr(Lane, "queue", queue)

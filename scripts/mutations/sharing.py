@@ -101,7 +101,7 @@ MUTATIONS = (
         "parked-beside-itself",
         "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
         "partbox/worker/runners/settlement.py",
-        "if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself",
+        "if partition.incarnation != lane.incarnation:  # read anew since: it comes again behind itself",
         "if False:",
         (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
     ),

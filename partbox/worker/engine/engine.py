@@ -81,18 +81,18 @@ class Engine:
         chain = partition.parked.chains.get(key)
         at = chain.wakes_at() if chain else None
         if at is not None:
-            heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.life, key))
+            heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
     def awake(self, now: float, most: int) -> list[tuple[Partition, Key, list[ParkedRow]]]:
         """At most `most` blocked keys whose head may run now, with the rows to run; these count as loaded from here."""
         found: list[tuple[Partition, Key, list[ParkedRow]]] = []
         while self._wakeups and self._wakeups[0][0] <= now and len(found) < most:
-            _, _, partition, life, key = heapq.heappop(self._wakeups)
+            _, _, partition, incarnation, key = heapq.heappop(self._wakeups)
             chain = partition.parked.chains.get(key)
-            if chain is None or partition.life != life or partition.stopping:
+            if chain is None or partition.incarnation != incarnation or partition.stopping:
                 continue
             if not partition.may_begin():
-                heapq.heappush(self._wakeups, (now + AGAIN, next(self._ticket), partition, life, key))
+                heapq.heappush(self._wakeups, (now + AGAIN, next(self._ticket), partition, incarnation, key))
                 continue
             rows = list(takewhile(partition.parked.met, chain.runnable(now)))
             if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):

@@ -55,7 +55,10 @@ class Pending:
 
 
 class ParkedRows:
-    """Those of one life of a partition. `letters`: dead events are owed to a hook. Every method wants the lock held."""
+    """Those of one incarnation of a partition; every method wants the lock held.
+
+    `letters`: dead events are owed to a hook.
+    """
 
     def __init__(self, number: int, progress: Progress, weight: Weight, suspects: Suspects, *, letters: bool) -> None:
         self._number = number

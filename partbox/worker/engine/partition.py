@@ -7,7 +7,7 @@ Where one runner runs everything, lanes are not made for events of which nothing
 line together, which keeps the order of every key, and are sorted into lanes when somebody asks for these.
 
 Everything is touched only with the lock of `Engine` held, but for `cursor`, which is the poller's own, and for
-`phase`, `stopping`, `life` and `resumption.remembered`, which are read without it.
+`phase`, `stopping`, `incarnation` and `resumption.remembered`, which are read without it.
 """
 
 from collections import deque
@@ -39,8 +39,8 @@ class Lane:
         "claim",
         "current",
         "done",
+        "incarnation",
         "key",
-        "life",
         "partition",
         "queue",
         "running",
@@ -50,7 +50,7 @@ class Lane:
     )
 
     # Set when the lane begins to run:
-    life: int  # the partition's life that `done` belongs to
+    incarnation: int  # the partition's incarnation that `done` belongs to
     started: float  # monotonic seconds; of the current event, while one runs
     # Set when a `current` event is settled, which stays current until the next begins. Not before, most never need it:
     settled: DeliveredEvent | None
@@ -155,10 +155,10 @@ class Partition:
         self._lanes: dict[Key, Lane] = {}
         self.line = SharedLane(self, (None, 0))
         self.running = 0  # lanes whose handler runs now
-        self.ghost: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
+        self.predecessor: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
         self.suspects = Suspects()
         self.resumption = Resumption()
-        self.life = 1  # how often it has been read anew, in this ownership
+        self.incarnation = 1  # how often it has been read anew, in this ownership
         self.begin(owned, now)
 
     def begin(self, owned: Owned, now: float) -> None:
@@ -190,10 +190,10 @@ class Partition:
     def reset(self, now: float) -> None:
         """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.
 
-        A drain begins anew, once that is found again. A runner looks at a lane's queue first and at the life then,
-        without the lock: so the life changes first, and whoever sees the new queue sees the new life.
+        A drain begins anew, once that is found again. Without the lock a runner looks at a lane's queue first, and then
+        at the incarnation: so the incarnation changes first, and whoever sees the new queue sees the new incarnation.
         """
-        self.life += 1
+        self.incarnation += 1
         self.resumption.reset(self.progress, self.parked, self.cursor.last_id, now)
         self.suspects.read_again()
         for lane in (self.line, *self._lanes.values()):
@@ -225,16 +225,16 @@ class Partition:
     @property
     def busy(self) -> bool:
         """A handler of it runs, of this ownership or of an earlier one."""
-        return self.running > 0 or self.haunted
+        return self.running > 0 or self.has_running_predecessor
 
     @property
-    def haunted(self) -> bool:
+    def has_running_predecessor(self) -> bool:
         """Its earlier self still runs handlers: until they end nothing of it may be read."""
-        return self.ghost is not None and self.ghost.busy
+        return self.predecessor is not None and self.predecessor.busy
 
     def may_begin(self) -> bool:
         """Not before its parked rows are known, nor while its earlier self still runs handlers."""
-        return self.phase is not Phase.LOADING and (self.ghost is None or not self.ghost.busy)
+        return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.busy)
 
     def may_drain(self, now: float) -> bool:
         """True if what was done or ran when a connection was lost is read again, or it was never lost.

@@ -16,7 +16,7 @@ Pair = tuple[int, bytes]
 
 @dataclass(slots=True)
 class Resumption:
-    """The memory of one partition across its lives, by (id, event id). Lock held, but to look into `remembered`.
+    """The memory of one partition across its incarnations, by (id, event id). Lock held, but to look into `remembered`.
 
     Kept until it is read again, or cannot come again: then the save of it had been committed after all.
     """

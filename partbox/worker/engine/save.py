@@ -21,7 +21,7 @@ class PartitionSave(NamedTuple):
     """
 
     partition: Partition
-    life: int
+    incarnation: int
     target: Target
     parks: list[Pending]
     done_ids: list[int]
@@ -57,7 +57,7 @@ def gather(partition: Partition) -> PartitionSave:
     finished = progress.finished_ever()
     stirred = release or parks or done_ids or finished != before.finished
     still = not stirred and target.last_id == before.last_id
-    return PartitionSave(partition, partition.life, target, parks, done_ids, finished, release, still)
+    return PartitionSave(partition, partition.incarnation, target, parks, done_ids, finished, release, still)
 
 
 def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list[int]]:
@@ -73,7 +73,7 @@ def committed(engine: Engine, saves: Sequence[PartitionSave], now: float) -> Non
     """The save of these is committed. Lock held."""
     for save in saves:
         partition = save.partition
-        if partition.life != save.life:
+        if partition.incarnation != save.incarnation:
             continue
         partition.saved(save.target, save.finished, now)
         if save.parks or save.done_ids:

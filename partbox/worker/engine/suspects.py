@@ -14,7 +14,7 @@ class Suspects:
     """
 
     _accused: set[int] = field(default_factory=set)  # charged by an owner that died, and not yet by this one
-    _first_life: bool = True
+    _first_incarnation: bool = True
     _until: int = 0
     left: int = 0
 
@@ -25,7 +25,7 @@ class Suspects:
 
     def read_again(self) -> None:
         """From here on this very process has started what is stored as started."""
-        self._first_life = False
+        self._first_incarnation = False
 
     def include(self, record_id: int) -> bool:
         """True if this new record is suspect."""
@@ -33,7 +33,7 @@ class Suspects:
 
     def judge(self, stored: Stored, row: ParkedRow) -> None:
         """Note on the row if it is suspect or accused. What this very process charged did not kill it."""
-        if stored.started and self._first_life:
+        if stored.started and self._first_incarnation:
             self._accused.add(row.id)
         row.accused = stored.started and row.id in self._accused
         row.attempts -= stored.started and not row.accused

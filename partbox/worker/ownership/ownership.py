@@ -129,7 +129,7 @@ class Ownership:
             self._left = self.me
 
     def lose(self, partitions: Sequence[Partition]) -> None:
-        """No longer mine. While their handlers run they stay, as ghosts: their next selves must wait for them."""
+        """No longer mine. While their handlers run they stay, as predecessors: their next selves must wait for them."""
         lost: dict[str, list[int]] = {"lost": [], "lost_draining": []}
         for partition in partitions:
             with self._engine.lock:  # runners and the saver see the partition either held or lost
@@ -137,7 +137,7 @@ class Ownership:
                 self._settled = None  # if the database still says that it is mine, the next tick must hear it
                 partition.lose()
                 self._engine.dirty.discard(partition)
-                self._forget_ghost(partition)
+                self._drop_if_quiet(partition)
             if before is not Phase.LOST:
                 lost["lost_draining" if before is Phase.DRAINING else "lost"].append(partition.number)
         for number in chain(*lost.values()):  # once all are lost: an observer may take its time
@@ -169,13 +169,15 @@ class Ownership:
         self._reload(conn, [row for row in rows if row.owned])
 
     def _settle(self, rows: Sequence[SeenPartition], dues: Mapping[int, float]) -> bool:
-        """Forget ghosts that are quiet; True if I hold just what these rows say, and nothing is left to be done about
-        any: as long as they say the same, a tick need not look at them. Lock held."""
+        """Forget predecessors that are quiet; True if I hold just what these rows say, and nothing is left to be done.
+
+        As long as they say the same, a tick need not look at them. Lock held.
+        """
         held = self._engine.partitions
         for number, partition in held.items():
             partition.parked.due_read |= dues.get(number, 1.0) > 0
-            if not partition.haunted:
-                partition.ghost = None
+            if not partition.has_running_predecessor:
+                partition.predecessor = None
         return {row.partition for row in rows} == held.keys() and all(_agrees(held[row.partition], row) for row in rows)
 
     def _compare(self, conn: Connection[Any], seen: Mapping[int, SeenPartition]) -> None:
@@ -189,7 +191,7 @@ class Ownership:
             for partition in list(self._engine.partitions.values()):
                 row = seen.get(partition.number)
                 if partition.lost:
-                    self._forget_ghost(partition)
+                    self._drop_if_quiet(partition)
                 elif row is not None and not row.assigned and not partition.draining and partition.may_drain(now):
                     self._drain(partition)
 
@@ -201,7 +203,7 @@ class Ownership:
             leaving = partition.draining and partition.last_save.under_way
             return not leaving and self._engine.partitions.get(partition.number) is partition
 
-    def _forget_ghost(self, partition: Partition) -> None:
+    def _drop_if_quiet(self, partition: Partition) -> None:
         if partition.lost and not partition.busy:
             self._engine.drop(partition)
 
@@ -228,7 +230,7 @@ class Ownership:
 
     def _reset(self, rows: list[Owned]) -> None:
         now = time.monotonic()
-        with self._engine.lock:  # runners see a partition as it was, or in its new life
+        with self._engine.lock:  # runners see a partition as it was, or in its new incarnation
             for row in rows:
                 partition = self._engine.partitions[row.partition]
                 partition.reset(now)
@@ -242,8 +244,8 @@ class Ownership:
         with self._engine.lock:  # guards the partitions
             for row in rows:
                 partition = Partition(row, now, window=self._window, letters=self._letters)
-                ghost = self._engine.partitions.get(row.partition)
-                partition.ghost = ghost if ghost is not None and ghost.busy else None
+                predecessor = self._engine.partitions.get(row.partition)
+                partition.predecessor = predecessor if predecessor is not None and predecessor.busy else None
                 self._engine.partitions[row.partition] = partition
         for row in rows:
             self._observers.claimed(row.partition, row.epoch, row.pause)
@@ -302,6 +304,6 @@ class Ownership:
 def _agrees(partition: Partition, row: SeenPartition) -> bool:
     """True if a partition is what its row says, and runs."""
     parked = partition.parked
-    runs = partition.phase is Phase.RUNNING and partition.ghost is None and parked.due_read
+    runs = partition.phase is Phase.RUNNING and partition.predecessor is None and parked.due_read
     is_mine = row.assigned and row.owned and row.epoch == partition.epoch
     return runs and is_mine and parked.version >= row.parked_version

@@ -23,7 +23,7 @@ from partbox.worker.runners.settlement import Settlement
 Pair = tuple[int, bytes]
 
 Member = tuple[Lane, DeliveredEvent, int]
-"""An event of a list, its lane, and the life of the partition that it was read in."""
+"""An event of a list, its lane, and the incarnation of the partition that it was read in."""
 
 More = Callable[[Endpoint, int], Sequence[Lane]]
 """At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
@@ -83,7 +83,7 @@ class Batches:
             if found is not endpoint or (alone and taken):
                 self._runner.put_back(lane, event)
                 break
-            taken.append((lane, event, lane.life))
+            taken.append((lane, event, lane.incarnation))
             if alone:
                 break
         with self._engine.lock:  # the settlement reads `current` and the followers of a lane under it
@@ -99,14 +99,15 @@ class Batches:
         with self._engine.lock:  # no partition is lost or read anew between the look at it and the start of its events
             for lane in lanes:
                 partition = lane.partition
-                if not (partition.stopping or partition.resumption.remembered or partition.life != lane.life):
+                read_anew = partition.incarnation != lane.incarnation
+                if not (partition.stopping or partition.resumption.remembered or read_anew):
                     members = self._heads(lane, endpoint, min(deep, most - len(taken)))
                     self._start(lane, members)
                     taken += members
         return taken
 
     def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
-        queue, life, routes = lane.queue, lane.life, self._runner.routes
+        queue, incarnation, routes = lane.queue, lane.incarnation, self._runner.routes
         taken: list[Member] = []
         fits = routes.only is endpoint
         while queue and len(taken) < most:
@@ -115,7 +116,7 @@ class Batches:
                 break
             if not fits and routes[event.record[ROUTE]] is not endpoint:
                 break
-            taken.append((lane, queue.popleft(), life))
+            taken.append((lane, queue.popleft(), incarnation))
         return taken
 
     def _start(self, lane: Lane, members: Sequence[Member]) -> None:
@@ -151,9 +152,9 @@ class Batches:
         done: dict[Partition, list[Pair]] = {}
         with self._engine.lock:  # the partition may be lost or read anew between the look at it and the note
             for member in members:
-                lane, event, life = member
+                lane, event, incarnation = member
                 partition = lane.partition
-                if event.parked is not None or partition.life != life:
+                if event.parked is not None or partition.incarnation != incarnation:
                     odd.append(member)
                 else:
                     if event is lane.current:
@@ -192,7 +193,7 @@ class Batches:
         verdicts: list[Verdict | None] = []
         judged: dict[Lane, Verdict | None] = {}
         for member in members:
-            lane, event, life = member
+            lane, event, incarnation = member
             if lane not in judged:
                 judged[lane] = self._judge(member, result, endpoint, share, counts=not judged)
                 verdicts.append(judged[lane])
@@ -200,15 +201,15 @@ class Batches:
                 verdict = judged[lane]
                 blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
                 verdicts.append(Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
-                self._settlement.settle(lane, event, verdicts[-1], life=life)
+                self._settlement.settle(lane, event, verdicts[-1], incarnation=incarnation)
         return verdicts
 
     def _judge(
         self, member: Member, result: object, endpoint: Endpoint, share: float | None, *, counts: bool = True
     ) -> Verdict | None:
-        lane, event, life = member
+        lane, event, incarnation = member
         verdict = endpoint.judge(event, result, lane.started, counts=counts)
-        self._settlement.settle(lane, event, verdict, result, share, life)
+        self._settlement.settle(lane, event, verdict, result, share, incarnation)
         return verdict
 
 

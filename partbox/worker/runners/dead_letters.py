@@ -40,7 +40,7 @@ def walk(lane: DeadLetterLane, engine: Engine, hook: Hook | None) -> None:
         text = "the dead-letter hook failed for %s and is called again in %g s: %s"
         log_event(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
     with engine.lock:  # guards the parked rows; the partition may have been lost or read anew while the hook ran
-        if not lane.partition.lost and lane.partition.life == lane.life:
+        if not lane.partition.lost and lane.partition.incarnation == lane.incarnation:
             lane.partition.parked.letter(event, None if failed is None else RETRY)
             engine.touch(lane.partition)
 

@@ -247,7 +247,7 @@ class Dispatcher:
         now = time.monotonic()
         for lane in lanes:
             partition = lane.partition
-            lane.running, lane.started, lane.life = True, now, partition.life
+            lane.running, lane.started, lane.incarnation = True, now, partition.incarnation
             partition.running += 1
         self._running.update(lanes)
         return lanes

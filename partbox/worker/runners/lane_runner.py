@@ -58,7 +58,7 @@ class LaneRunner:
         while (queue := lane.queue) and not partition.stopping:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
-            if partition.life != lane.life:
+            if partition.incarnation != lane.incarnation:
                 self._record(lane)
                 claim = lane.claim
                 continue
@@ -132,7 +132,7 @@ class LaneRunner:
         while (queue := lane.queue) and not partition.stopping:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
-            if partition.life != lane.life:
+            if partition.incarnation != lane.incarnation:
                 self._record(lane)
                 continue
             try:
@@ -157,7 +157,7 @@ class LaneRunner:
         """
         with self._engine.lock:  # what must run before the event is looked for where it is put back
             partition = lane.partition
-            if partition.life != lane.life or partition.lost:
+            if partition.incarnation != lane.incarnation or partition.lost:
                 return
             chains = partition.parked.chains
             if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
@@ -181,7 +181,7 @@ class LaneRunner:
         return True
 
     def _record(self, lane: Lane) -> None:
-        with self._engine.lock:  # `done` belongs to one life of the partition
+        with self._engine.lock:  # `done` belongs to one incarnation of the partition
             self._settlement.record([lane])
 
     def _remembered(self, lane: Lane, event: DeliveredEvent) -> bool:
@@ -191,7 +191,7 @@ class LaneRunner:
             pair, remembered = event.identity, partition.resumption.remembered
             if pair not in remembered:
                 return False
-            if partition.life != lane.life or partition.lost:  # lost once more: it comes again, and is found then
+            if partition.incarnation != lane.incarnation or partition.lost:  # once more: it comes again
                 return True
             remembered.discard(pair)
             partition.settle_done(event)

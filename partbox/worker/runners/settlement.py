@@ -57,17 +57,17 @@ class Settlement:
         verdict: Verdict | None,
         result: object = None,
         seconds: float | None = None,
-        life: int | None = None,
+        incarnation: int | None = None,
     ) -> None:
-        """Note what became of one event, where it is not simply done; `life`: of the partition it was read in."""
+        """Note what became of one event, where it is not simply done; `incarnation`: that in which it was read."""
         with self._engine.lock:  # the partition may be lost or read anew between the look at it and the note
-            partition, life = lane.partition, lane.life if life is None else life
+            partition, incarnation = lane.partition, lane.incarnation if incarnation is None else incarnation
             lane.unstuck = None if lane.unstuck is event else lane.unstuck
             self.ended(lane, event)
             self.record([lane])
             if partition.lost:
                 return
-            if partition.life == life:
+            if partition.incarnation == incarnation:
                 self.note(lane, event, verdict)
                 if event.parked is not None:
                     self._engine.take_turns()
@@ -90,9 +90,9 @@ class Settlement:
         """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
         for partition, neighbours in groupby(lanes, _partition):
             done: list[tuple[int, bytes]] = []
-            life = None if partition.phase is Phase.LOST else partition.life
+            incarnation = None if partition.phase is Phase.LOST else partition.incarnation
             for lane in neighbours:
-                if lane.life == life and lane.unstuck is None:
+                if lane.incarnation == incarnation and lane.unstuck is None:
                     if lane.done:
                         done += lane.done
                         lane.done = []
@@ -105,9 +105,9 @@ class Settlement:
     def _record_odd(self, lane: Lane) -> None:
         """The same where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
         partition, done = lane.partition, lane.done
-        if partition.life != lane.life:  # read anew since the lane began: what is done will come again
+        if partition.incarnation != lane.incarnation:  # read anew since the lane began: what is done will come again
             partition.resumption.remembered.update(done)
-            lane.life, lane.settled = partition.life, lane.current
+            lane.incarnation, lane.settled = partition.incarnation, lane.current
         elif done and not partition.lost:
             if lane.unstuck is not None and lane.unstuck.identity in done:  # parked while it ran, done all the same
                 done.remove(lane.unstuck.identity)
@@ -133,7 +133,7 @@ class Settlement:
         partition, event = lane.partition, lane.current
         if event is None or lane.has_settled(event):  # it has ended, and its lane has not gone on yet
             return
-        if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself
+        if partition.incarnation != lane.incarnation:  # read anew since: it comes again behind itself
             lane.behind(event).hold_rest()
             self._engine.touch(partition)
             return

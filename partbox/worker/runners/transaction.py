@@ -159,7 +159,7 @@ class Transaction:
             if self.condemned:
                 raise Error("a connection was lost meanwhile")
             for run in self.runs:
-                if run.lane.partition.lost or run.lane.partition.life != run.lane.life:
+                if run.lane.partition.lost or run.lane.partition.incarnation != run.lane.incarnation:
                     raise Error(f"partition {run.lane.partition.number} was lost meanwhile")
             self.noted = True
             for run in self.runs:

@@ -17,7 +17,7 @@ class Home:
     """The part of a partition that a turn reads."""
 
     def __init__(self, number):
-        self.number, self.life = number, 1
+        self.number, self.incarnation = number, 1
         self.lost = self.stopping = False
         self.parked = SimpleNamespace(deleting={}, chains={KEY: None})
 
@@ -74,7 +74,7 @@ def test_the_turns_of_a_partition_that_is_lost_or_read_anew_are_over():
     charges, lost, anew = Charges(2), partition(), partition()
     assert admitted(charges, row(1), of=lost) == [True]
     assert admitted(charges, row(2), of=anew) == [True]
-    lost.lost, anew.life = True, 2
+    lost.lost, anew.incarnation = True, 2
     assert admitted(charges, row(3, accused=True)) == [True]
 
 

@@ -139,7 +139,7 @@ def test_a_parked_row_that_waited_for_its_record_runs_when_it_is_met(desk_with):
         eventually(lambda: desk.states() == {2: "retrying"}, SOON)
         desk.conn.execute("update partbox.parked set due_at = clock_timestamp()")
         terminate(desk)
-        eventually(lambda: partition(worker).life > 1, SOON)
+        eventually(lambda: partition(worker).incarnation > 1, SOON)
         eventually(lambda: desk.numbers() == [2, 2], SOON)
 
 

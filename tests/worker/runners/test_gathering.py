@@ -107,7 +107,7 @@ def test_of_a_partition_that_is_read_anew_meanwhile_nothing_joins_a_list(rig: Li
     rig.read(1, 2, keys="ab")
 
     def read_anew() -> None:
-        rig.partition.life += 1
+        rig.partition.incarnation += 1
 
     assert rig.gathered(read_anew) == [1]
 
