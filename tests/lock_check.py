@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from partbox.protocol.rows import Owned
-from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.poison import Charges
+from partbox.worker.engine.state import EngineState
 from partbox.worker.runners.dispatcher import Dispatcher
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.transactor import Transactor
@@ -175,13 +175,13 @@ def _install(patch: pytest.MonkeyPatch) -> None:
     queue = _LaneField("queue", Lane.queue, _lane_queue)
     patch.setattr(Lane, "queue", queue)
     for name in ("touch", "clean", "drop", "wake", "awake", "unload", "take_turns", "next_wakeup"):
-        patch.setattr(Engine, name, _locked(getattr(Engine, name), lambda self: self.lock, f"Engine.{name}"))
+        patch.setattr(EngineState, name, _locked(getattr(EngineState, name), lambda self: self.lock, f"Engine.{name}"))
     for name in ("admit", "turns", "take_keyless"):
         patch.setattr(
             Charges, name, _locked(getattr(Charges, name), lambda self: getattr(self, "lock", None), f"Charges.{name}")
         )
     for kind, after in (
-        (Engine, _engine),
+        (EngineState, _engine),
         (Dispatcher, _dispatcher),
         (Settlement, _settlement),
         (Transactor, _queues),

@@ -29,8 +29,8 @@ publishes while it waits (`poller.listener`, `poller.wakeup`). *Runners* run syn
 `concurrency` says, made when they are needed. An *event loop* in a thread of its own runs async handlers and lists for
 them, and one more thread, the *transactor*, the transactional handlers, with a connection that it borrows too.
 
-**The lock.** `engine.engine.Engine.lock` guards all that the engine holds, and the dispatcher's queues. It is held for
-moments, never while a handler runs or a statement is on its way. "Lock held" in a docstring means this one.
+**The lock.** `engine.state.EngineState.lock` guards all that the engine holds, and the dispatcher's queues. It is held
+for moments, never while a handler runs or a statement is on its way. "Lock held" in a docstring means this one.
 
 **Without the lock** are read: by the runner of a lane the head of its queue, from which it takes events while others
 may take from the other end (`engine.partition.Lane.take_rest`); a partition's `phase`, `stopping` and `incarnation`,

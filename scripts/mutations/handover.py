@@ -69,7 +69,7 @@ MUTATIONS = (
     Mutation(
         "a-release-that-rests",
         "A partition that is dirty when it begins to drain would be released only after the rest from the save before.",
-        "partbox/worker/engine/engine.py",
+        "partbox/worker/engine/state.py",
         "        if partition.draining and not partition.running:\n            self.wakes.release()\n",
         "            if partition.draining and not partition.running:\n                self.wakes.release()\n",
         (f"{HANDING}::test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released",),

@@ -178,7 +178,7 @@ MUTATIONS = (
     Mutation(
         "backlog-not-awaited",
         "Saves make room for a backlog: while each waits for more progress than there is room for, nothing is read.",
-        "partbox/worker/engine/engine.py",
+        "partbox/worker/engine/state.py",
         "return self.backlog or bool(self._wakeups)",
         "return bool(self._wakeups)",
         ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from partbox.protocol.progress import Target
 from partbox.protocol.rows import Park, Saving
 from partbox.protocol.verdict import Verdict
-from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.parked_rows import Pending
 from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.state import EngineState
 
 READY = Verdict("ready", 0, None, True, None)
 
@@ -69,7 +69,7 @@ def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list
     )
 
 
-def committed(engine: Engine, saves: Sequence[PartitionSave], now: float) -> None:
+def committed(engine: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
     """The save of these is committed. Lock held."""
     for save in saves:
         partition = save.partition
