@@ -7,6 +7,7 @@ from partbox.observe import Observers
 from partbox.settings import load
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.read_budget import ReadBounds
 from partbox.worker.runners.endpoint import Endpoint
 
 
@@ -17,4 +18,5 @@ def context(
     loaded = load(**{"dsn": dsn} | settings)
     routes = (handlers or Handlers()).routes("default", loaded)
     endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
-    return Context(loaded, lambda: dsn, endpoints, Engine(), concurrency=concurrency)
+    bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes)
+    return Context(loaded, lambda: dsn, endpoints, Engine(bounds=bounds), concurrency=concurrency)

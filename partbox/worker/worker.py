@@ -16,6 +16,7 @@ from partbox.text.wording import counted
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.read_budget import ReadBounds
 from partbox.worker.engine.transaction_queue import Waiting
 from partbox.worker.forks import tell_forked
 from partbox.worker.ownership.ownership import Ownership
@@ -67,7 +68,8 @@ class Worker:
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
-        self.engine = Engine(concurrency)
+        bounds = ReadBounds(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+        self.engine = Engine(concurrency, bounds)
         self._context = Context(
             settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
         )
@@ -87,16 +89,16 @@ class Worker:
         context = self._context
         payloads = Payloads(context)
         intake = Intake(context, self.dispatcher, codecs, self._settlement.reports)
-        reader = LogReader(context, self.dispatcher, intake, payloads)
+        reader = LogReader(context, intake, payloads)
         return Poller(
             context,
             self._sessions,
             ownership=Ownership(context),
             intake=intake,
             reader=reader,
-            parked=ParkedReader(context, intake, payloads, reader.room),
+            parked=ParkedReader(context, intake, payloads),
             timeouts=self.timeouts,
-            load=LoadReport(context, self.dispatcher, reader.room),
+            load=LoadReport(context, self.dispatcher),
             notes=(LongRuns(context, self.dispatcher), SinkNotes(context, traffic)),
             pace=Pacer(context),
             saver=Saver(context),

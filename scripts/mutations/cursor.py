@@ -164,8 +164,8 @@ MUTATIONS = (
         "idle-beside-a-full-page",
         "What a full page has left out waits for the next publish.",
         "partbox/worker/poller/log_poll.py",
-        "if lockstep and not more and self._horizon.still(",
-        "if lockstep and self._horizon.still(",
+        "if not more and groups.in_lockstep() and self._horizon.still(",
+        "if groups.in_lockstep() and self._horizon.still(",
         (f"{LOG_POLLS}::test_a_full_page_is_not_taken_for_the_end",),
     ),
     Mutation(

@@ -52,9 +52,9 @@ MUTATIONS = (
     Mutation(
         "no-room-kept",
         "A partition without room takes what comes all the same: its window, and the brake, hold nothing back.",
-        "partbox/worker/poller/log_poll.py",
-        "if not fits or not",
-        "if not",
+        "partbox/worker/engine/credits.py",
+        "return fits and self",
+        "return self",
         (f"{QUICK}::test_a_partition_that_has_read_as_much_as_it_had_room_for_is_not_caught_up",),
     ),
     Mutation(
@@ -79,7 +79,7 @@ MUTATIONS = (
         "A partition that drains has not read what the others' page sees of it: its heir never does.",
         "partbox/worker/poller/log_poll.py",
         "self._intake.follow(groups.caught_up.values(), shared)",
-        "self._intake.follow(list(self._engine.partitions.values()), shared)",
+        "self._intake.follow(list(self._credits._state.partitions.values()), shared)",
         (f"{QUICK}::test_a_release_saves_the_page_that_its_partition_took_part_in",),
     ),
     Mutation(

@@ -35,8 +35,8 @@ MUTATIONS = (
         "what-is-new-waits-for-saves",
         "What comes to a partition without a backlog waits while another one has no room for more.",
         "partbox/worker/poller/log_poll.py",
-        "recent and not more and behind == len(partitions)",
-        "recent and not more and bool(behind)",
+        "recent and not more and backlogs == len(groups.together)",
+        "recent and not more and bool(backlogs)",
         (f"{BACKLOG}::test_a_backlog_that_waits_for_saves_does_not_hold_up_what_is_new_in_other_partitions",),
     ),
     Mutation(
@@ -74,9 +74,9 @@ MUTATIONS = (
     Mutation(
         "bytes-held-by-a-handler-that-hangs",
         "What waits behind a handler that hangs holds the bytes, and no other partition is read.",
-        "partbox/worker/poller/full_poll.py",
-        "            if self._room.starved:\n                stuck",
-        "            if False:\n                stuck",
+        "partbox/worker/engine/credits.py",
+        "        if budget.starved:\n            stuck",
+        "        if False:\n            stuck",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
     Mutation(

@@ -65,10 +65,10 @@ class Rig:
         waiting: Any = self.waiting
         intake = Intake(self.context, waiting, Codecs(), Reports(NOBODY, self.context.routes))
         payloads = Payloads(self.context)
-        self.reader = LogReader(self.context, waiting, intake, payloads)
+        self.reader = LogReader(self.context, intake, payloads)
         self.context.signals.claimed = self.reader.claimed
         self.context.signals.reloaded = intake.hold_behind
-        self.parked = ParkedReader(self.context, intake, payloads, self.reader.room)
+        self.parked = ParkedReader(self.context, intake, payloads)
         self.ownership = Ownership(self.context)
         lean(self.conn)
         self.ownership.take_up(self.conn)

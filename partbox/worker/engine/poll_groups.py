@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from partbox.protocol.cursor import Cursor
+from partbox.protocol.horizon import Page
 from partbox.protocol.quick_poll import bits
 from partbox.worker.engine.partition import Partition
 
@@ -21,3 +23,25 @@ class PollGroups:
         self.caught_up = {each.number: each for each in self.together if each.cursor.caught_up}
         self.behind = [each for each in self.together if not each.cursor.caught_up]
         self.bits = bits(self.caught_up)
+
+    def stay(self, shared: Page) -> None:
+        """Those that are behind leave this page, which the others take on with them from quick poll to quick poll."""
+        for each in self.behind:
+            each.cursor.stay(shared)
+
+    def have_backlogs(self) -> bool:
+        """True if each that is behind has more to read than the last poll had room for, and none is in a cut page."""
+        return all(each.cursor.full and each.cursor.until is None for each in self.behind)
+
+    def backlogs(self) -> int:
+        """The number of those read together that have more to read than the last poll had room for."""
+        return sum(each.cursor.full for each in self.together)
+
+    def in_lockstep(self) -> bool:
+        """True if all that are read together share a page."""
+        return all(each.cursor.lockstep for each in self.together)
+
+
+def cursors_of(partitions: Sequence[Partition]) -> list[Cursor]:
+    """The reading positions of these, which the poller's thread alone moves."""
+    return [each.cursor for each in partitions]

@@ -4,6 +4,7 @@ The partitions that have a backlog share a page among themselves, so that a few 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from partbox.events.record import Row, size
 from partbox.protocol import cursor
@@ -19,17 +20,23 @@ OVERHEAD = 1_000  # bytes of an event in memory, beside its payload
 SAMPLE = 16
 
 
+class ReadBounds(NamedTuple):
+    """The settings that bound reading: `page`, `window`, `max_parked` count records, `window_bytes` bytes."""
+
+    page: int
+    window: int
+    max_parked: int
+    window_bytes: int
+
+
+UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
+
+
 class ReadBudget:
-    """The bounds of one process. `page`, `window`, `max_parked` count records, `window_bytes` bytes.
+    """What one process may read, within its bounds. `starved` while the bytes are used up."""
 
-    `starved` while the bytes are used up.
-    """
-
-    def __init__(self, page: int, window: int, max_parked: int, window_bytes: int) -> None:
-        self._page = page
-        self._window = window
-        self._max_parked = max_parked
-        self._window_bytes = window_bytes
+    def __init__(self, bounds: ReadBounds) -> None:
+        self._page, self._window, self._max_parked, self._window_bytes = bounds
         self._mean = float(GUESS)
         self._shares = (LEAST_SHARE, LEAST_SHARE)  # of a page: a partition's that has no backlog, and one's that has
         self._most: int | None = None  # records of a poll, where fewer than the page were too many
@@ -79,15 +86,8 @@ class ReadBudget:
         most = max(1, int(left / self._mean)) if left > 0 else 0  # one always passes: else nothing would ever move
         return self._shared_out(rooms, most if self._most is None else min(most, self._most))
 
-    def is_worth(self, partitions: Sequence[Partition], rooms: Sequence[int], *, late: bool) -> bool:
-        """True if a poll is worth its cost for the backlog alone: it may bring half a page, or less is left to run.
-
-        Saves make room piece by piece, and each poll looks into all partitions: polled for at once, most would bring
-        next to nothing. `late`: the last one was long ago, so a single record is worth it. Lock held.
-        """
-        room = sum(room for partition, room in zip(partitions, rooms, strict=True) if partition.cursor.full)
-        if not room or late:
-            return room > 0
+    def is_enough(self, partitions: Sequence[Partition], room: int) -> bool:
+        """True if so much room is half a page, or less than that is left to run in these partitions. Lock held."""
         half = self._page // 2
         return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half
 

@@ -5,7 +5,7 @@ or a page of a partition, not once for an event. The façades of the engine have
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import count, takewhile
 from threading import Lock
@@ -18,7 +18,7 @@ from partbox.worker.engine.poison import Charges
 AGAIN = 0.05  # seconds until a partition that may not begin yet is looked at again
 
 
-def _nobody() -> None:
+def _nobody(*_: object, **__: object) -> None:
     """Nobody waits."""
 
 
@@ -32,12 +32,22 @@ class Wakes:
     release: Callable[[], object] = _nobody  # the saver: there may be something to release, so it need not rest
 
 
+@dataclass(slots=True)
+class Runners:
+    """What the façades of the poller ask of the runners, which put it in. Called with the lock held."""
+
+    ready: Callable[..., object] = _nobody  # these lanes have something to do
+    unstick: Callable[[Collection[Partition], float], object] = _nobody  # what runs too long in these is parked
+    lone: bool = False  # one runner walks everything, so new events need no lanes
+
+
 class EngineState:
     """The partitions of one process. Every method wants the lock held."""
 
     def __init__(self, concurrency: int = 1) -> None:
         self.lock = Lock()
         self.wakes = Wakes()
+        self.runners = Runners()
         self.charges = Charges(concurrency)
         self.partitions: dict[int, Partition] = {}
         self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them

@@ -23,7 +23,6 @@ from partbox.protocol.verdict import Verdict
 from partbox.worker.context import Context
 from partbox.worker.engine.key import Key, keyed
 from partbox.worker.engine.partition import Partition
-from partbox.worker.engine.read_budget import ReadBudget
 from partbox.worker.poller.intake import Intake
 from partbox.worker.poller.payload_fetch import Payloads
 
@@ -47,12 +46,12 @@ class _Due(NamedTuple):
 class ParkedReader:
     """Fetches the bodies of parked rows whose time has come. The poller's thread only."""
 
-    def __init__(self, context: Context, intake: Intake, payloads: Payloads, room: ReadBudget) -> None:
+    def __init__(self, context: Context, intake: Intake, payloads: Payloads) -> None:
         self._context = context
         self._engine = context.engine
         self._intake = intake
         self._payloads = payloads
-        self._room = room
+        self._room = context.engine.credits._budget
         self._chains, self._rows = CHAINS, ROWS  # fewer after a statement that took too long
         self._schema = context.schema
 

@@ -261,6 +261,6 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         elif not self._engine.partitions:
             pause = min(pause, OWNING_NOTHING)
         with self._engine.lock:  # guards the wakeups
-            wakeup = None if self.reader.room.starved else self._engine.next_wakeup()
+            wakeup = None if self._engine.credits.starved else self._engine.next_wakeup()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
         self._wakeup.wait(max(0.0005, until - now))

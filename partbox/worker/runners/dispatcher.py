@@ -58,6 +58,7 @@ class Dispatcher:
             watch()
         self.lone = concurrency == 1 and all(endpoint.kind is Kind.SYNC for endpoint in runner.routes.all())
         """One runner walks everything, so new events need no lanes."""
+        engine.runners.unstick = self.unstick
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
         """These lanes have something to do; runners take them when they are free. Lock held."""

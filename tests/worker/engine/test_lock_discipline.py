@@ -66,7 +66,7 @@ def test_to_forget_the_lock_fails(rig: HandMoved, what: str) -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_to_take_the_lock_twice_fails(rig: HandMoved) -> None:
     with rig.engine.lock, pytest.raises(AssertionError, match="a thread that holds it"):
-        LoadReport(rig.context, rig.dispatcher, None).tell()  # type: ignore[arg-type]
+        LoadReport(rig.context, rig.dispatcher).tell()
 
 
 @pytest.mark.usefixtures("forgotten")
