@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from partbox.protocol.rows import Owned
+from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.poison import Charges
 from partbox.worker.engine.state import EngineState
 from partbox.worker.runners.dispatcher import Dispatcher
-from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.transactor import Transactor
 
 READ_FREELY = {
@@ -183,7 +183,7 @@ def _install(patch: pytest.MonkeyPatch) -> None:
     for kind, after in (
         (EngineState, _engine),
         (Dispatcher, _dispatcher),
-        (Settlement, _settlement),
+        (Outcomes, _outcomes),
         (Transactor, _queues),
     ):
         patch.setattr(kind, "__init__", _then(kind.__init__, after))
@@ -223,8 +223,8 @@ def _dispatcher(self: Any) -> None:
         setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Dispatcher.{name}"))
 
 
-def _settlement(self: Any) -> None:
-    self.followers = _wrapped(GuardedDict, {}, self._engine.lock, "Settlement.followers")
+def _outcomes(self: Any) -> None:
+    self._followers = _wrapped(GuardedDict, {}, self._lock, "Outcomes._followers")
 
 
 def _queues(self: Any) -> None:

@@ -28,7 +28,7 @@ MUTATIONS = (
     Mutation(
         "put-back-unseen",
         "An event in a runner's hands is not in the queue when that is held: put back, it passes what came before it.",
-        "partbox/worker/runners/lane_runner.py",
+        "partbox/worker/engine/outcomes.py",
         "if chains and lane.overtakes(event):",
         "if False:",
         (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
@@ -52,7 +52,7 @@ MUTATIONS = (
     Mutation(
         "line-holds-all",
         "An event of a line fails: all that is behind it in the line is parked, whatever its key.",
-        "partbox/worker/runners/settlement.py",
+        "partbox/worker/engine/outcomes.py",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.behind(event).hold_rest()",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.hold_rest()",
         (f"{QUEUES}::test_of_a_line_only_the_key_of_a_failed_event_waits_for_it",),
@@ -60,7 +60,7 @@ MUTATIONS = (
     Mutation(
         "line-put-back",
         "A line is sorted while its runner has an event in hand: put back, it runs after those that came after it.",
-        "partbox/worker/runners/lane_runner.py",
+        "partbox/worker/engine/outcomes.py",
         "if chains or not partition.lined_up:",
         "if chains:",
         (f"{QUEUES}::test_an_event_that_is_put_back_runs_before_what_was_sorted_into_its_lane_meanwhile",),
@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation(
         "put-back-into-the-line",
         "An event of a line is put back when its key has just been blocked: in the line it does not wait for that.",
-        "partbox/worker/runners/lane_runner.py",
+        "partbox/worker/engine/outcomes.py",
         "if chains or not partition.lined_up:",
         "if not partition.lined_up:",
         (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
@@ -77,8 +77,8 @@ MUTATIONS = (
         "line-of-an-old-claim",
         "A handler is given the fencing number of before the connection was lost.",
         "partbox/worker/runners/lane_runner.py",
-        "                self._record(lane)\n                claim = lane.claim",
-        "                self._record(lane)",
+        "                outcomes.take_over(lane)\n                claim = lane.claim",
+        "                outcomes.take_over(lane)",
         (f"{QUEUES}::test_what_is_read_again_while_a_line_is_walked_has_the_new_epoch",),
     ),
     Mutation(
@@ -100,7 +100,7 @@ MUTATIONS = (
     Mutation(
         "parked-beside-itself",
         "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
-        "partbox/worker/runners/settlement.py",
+        "partbox/worker/engine/outcomes.py",
         "if partition.incarnation != lane.incarnation:  # read anew since: it comes again behind itself",
         "if False:",
         (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),

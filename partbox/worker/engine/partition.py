@@ -232,6 +232,11 @@ class Partition:
         """Its earlier self still runs handlers: until they end nothing of it may be read."""
         return self.predecessor is not None and self.predecessor.busy
 
+    @property
+    def remembered(self) -> set[Pair]:
+        """What was done before a lost connection, and comes again; may be looked into without the lock."""
+        return self.resumption.remembered
+
     def may_begin(self) -> bool:
         """Not before its parked rows are known, nor while its earlier self still runs handlers."""
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.busy)

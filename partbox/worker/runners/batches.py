@@ -9,21 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from partbox.events import DeliveredEvent
-from partbox.events.record import IDENTITY, ROUTE
 from partbox.protocol.verdict import Deferral, Verdict
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.outcomes import Destination, Member, runs_alone
+from partbox.worker.engine.partition import Lane
 from partbox.worker.forks import leave
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
-
-Pair = tuple[int, bytes]
-
-Member = tuple[Lane, DeliveredEvent, int]
-"""An event of a list, its lane, and the incarnation of the partition that it was read in."""
 
 More = Callable[[Endpoint, int], Sequence[Lane]]
 """At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
@@ -34,6 +28,7 @@ class Batches:
 
     def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement, more: More) -> None:
         self._engine = engine
+        self._outcomes = engine.outcomes
         self._runner = runner
         self._settlement = settlement
         self._more = more
@@ -62,12 +57,12 @@ class Batches:
         size = endpoint.handler.max_size or 1
         deep = endpoint.handler.per_key or size
         members = self._take(lane, endpoint, min(deep, size))
-        others: list[Lane] = []
-        if not members or _runs_alone(members[0][1]):
+        others, to = list[Lane](), Destination(self._runner.routes, endpoint)
+        if not members or runs_alone(members[0][1]):
             return members, others
         while len(members) < size and (more := self._more(endpoint, size - len(members))):
             others.extend(more)
-            joining = self._join(more, endpoint, deep, size - len(members))
+            joining = self._outcomes.join(more, to, deep, size - len(members)) if self._runner.trusted() else []
             members += joining
             if not joining:
                 break
@@ -79,51 +74,15 @@ class Batches:
         walk = self._runner.begin(float("inf"))
         while len(taken) < most and (step := self._runner.step(lane, walk)) is not None:
             found, event = step
-            alone = _runs_alone(event)
+            alone = runs_alone(event)
             if found is not endpoint or (alone and taken):
-                self._runner.put_back(lane, event)
+                self._outcomes.put_back(lane, event)
                 break
             taken.append((lane, event, lane.incarnation))
             if alone:
                 break
-        with self._engine.lock:  # the settlement reads `current` and the followers of a lane under it
-            self._start(lane, taken)
+        self._outcomes.start(lane, taken)
         return taken
-
-    def _join(self, lanes: Sequence[Lane], endpoint: Endpoint, deep: int, most: int) -> list[Member]:
-        """Take from the heads of many lanes at once. A lane that stops, was read anew or has remembered events gives
-        nothing: it begins a list of its own."""
-        if not self._runner.trusted():
-            return []
-        taken: list[Member] = []
-        with self._engine.lock:  # no partition is lost or read anew between the look at it and the start of its events
-            for lane in lanes:
-                partition = lane.partition
-                read_anew = partition.incarnation != lane.incarnation
-                if not (partition.stopping or partition.resumption.remembered or read_anew):
-                    members = self._heads(lane, endpoint, min(deep, most - len(taken)))
-                    self._start(lane, members)
-                    taken += members
-        return taken
-
-    def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
-        queue, incarnation, routes = lane.queue, lane.incarnation, self._runner.routes
-        taken: list[Member] = []
-        fits = routes.only is endpoint
-        while queue and len(taken) < most:
-            event = queue[0]
-            if event.parked is not None and _runs_alone(event):
-                break
-            if not fits and routes[event.record[ROUTE]] is not endpoint:
-                break
-            taken.append((lane, queue.popleft(), incarnation))
-        return taken
-
-    def _start(self, lane: Lane, members: Sequence[Member]) -> None:
-        """Mark members of a list as running in their lane. Lock held."""
-        lane.current, lane.settled = members[0][1] if members else None, None
-        if len(members) > 1:
-            self._settlement.followers[lane] = [event for _, event, _ in members[1:]]
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
         refusal = endpoint.refusal(members[0][0].started)
@@ -148,24 +107,7 @@ class Batches:
 
     def _finish(self, members: list[Member], endpoint: Endpoint, share: float) -> list[Verdict | None]:
         """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
-        odd: list[Member] = []
-        done: dict[Partition, list[Pair]] = {}
-        with self._engine.lock:  # the partition may be lost or read anew between the look at it and the note
-            for member in members:
-                lane, event, incarnation = member
-                partition = lane.partition
-                if event.parked is not None or partition.incarnation != incarnation:
-                    odd.append(member)
-                else:
-                    if event is lane.current:
-                        lane.settled = event
-                    else:
-                        self._settlement.ended(lane, event)
-                    done.setdefault(partition, []).append(event.record[IDENTITY])
-            for partition, pairs in done.items():
-                partition.finish(pairs)
-                self._engine.touch(partition)
-        for member in odd:
+        for member in self._outcomes.finish(members):
             self._judge(member, None, endpoint, share)
         return [None] * len(members)
 
@@ -219,10 +161,6 @@ def _plain(result: Any) -> list[Any] | TypeError:
         return [*result]
     except BaseException as wrong:
         return TypeError(f"the list that the handler returned cannot be read ({type(wrong).__name__})")
-
-
-def _runs_alone(event: DeliveredEvent) -> bool:
-    return event.attempt > 1 or (event.parked is not None and event.parked.charged)
 
 
 def _all_done(result: object, members: list[Member]) -> bool:

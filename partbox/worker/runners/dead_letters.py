@@ -39,10 +39,7 @@ def walk(lane: DeadLetterLane, engine: Engine, hook: Hook | None) -> None:
     if failed is not None:
         text = "the dead-letter hook failed for %s and is called again in %g s: %s"
         log_event(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
-    with engine.lock:  # guards the parked rows; the partition may have been lost or read anew while the hook ran
-        if not lane.partition.lost and lane.partition.incarnation == lane.incarnation:
-            lane.partition.parked.letter(event, None if failed is None else RETRY)
-            engine.touch(lane.partition)
+    engine.outcomes.hooked(lane, event, None if failed is None else RETRY)
 
 
 def both(hook: Hook | None, sink: Hook) -> Hook:

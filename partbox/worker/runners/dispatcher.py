@@ -71,7 +71,7 @@ class Dispatcher:
         """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
         late = now - STUCK
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
-            self._settlement.unstick(lane)
+            self._engine.outcomes.unstick(lane)
 
     def stop(self) -> None:
         """Start no handler any more; runners end when theirs do."""
@@ -254,7 +254,7 @@ class Dispatcher:
         return lanes
 
     def _end(self, lanes: Sequence[Lane]) -> None:
-        self._settlement.record(lanes)
+        self._engine.outcomes.record(lanes)
         again = [each for lane in lanes for each in self._leave(lane)]
         if again:
             self.ready(again)
@@ -263,9 +263,9 @@ class Dispatcher:
         """The lanes that go on: itself, or those that it was sorted into; a transactional one goes on elsewhere."""
         partition = lane.partition
         self._running.discard(lane)
-        if self._joined or self._settlement.followers:
+        self._engine.outcomes.forget(lane)
+        if self._joined:
             self._joined.discard(lane)
-            self._settlement.followers.pop(lane, None)
         if not self._running:
             self._slot[RUNNING_SINCE] = 0.0
         lane.running, lane.current = False, None

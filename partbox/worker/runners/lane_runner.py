@@ -35,6 +35,7 @@ class LaneRunner:
 
     def __init__(self, engine: Engine, routes: Routes[Endpoint], slot: Slot, settlement: Settlement) -> None:
         self._engine = engine
+        self._outcomes = engine.outcomes
         self.routes = routes
         self._slot = slot
         self._settlement = settlement
@@ -51,7 +52,7 @@ class LaneRunner:
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
         partition, routes, only, tally, claim = lane.partition, self.routes, self.routes.only, walk.tally, lane.claim
-        remembered, other, got, by = partition.resumption.remembered, None, None, None
+        remembered, outcomes, other, got, by = partition.remembered, self._outcomes, None, None, None
         quick: list[Endpoint] = []
         if tally is not None and tally.oldest is None:
             tally.oldest = _first(lane)
@@ -59,18 +60,18 @@ class LaneRunner:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
             if partition.incarnation != lane.incarnation:
-                self._record(lane)
+                outcomes.take_over(lane)
                 claim = lane.claim
                 continue
             try:
                 event = queue.popleft() if claim is None else DeliveredEvent(queue.popleft(), claim)
             except IndexError:  # cleared meanwhile
                 continue
-            if remembered and self._remembered(lane, event):
+            if remembered and outcomes.recall(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
-                self.put_back(lane, event)
+                outcomes.put_back(lane, event)
                 break
             record = event.record
             lane.started, lane.current = now, event
@@ -78,7 +79,7 @@ class LaneRunner:
             plain = endpoint.plain
             if not plain:
                 if endpoint.kind is not Kind.SYNC:
-                    self.put_back(lane, event)
+                    outcomes.put_back(lane, event)
                     other = endpoint
                     break
                 if self._settlement.refused(lane, endpoint, event):
@@ -104,7 +105,7 @@ class LaneRunner:
         while (step := self.step(lane, walk)) is not None:
             endpoint, event = step
             if endpoint.kind is not Kind.ASYNC:
-                self.put_back(lane, event)
+                self._outcomes.put_back(lane, event)
                 break
             if not self._settlement.refused(lane, endpoint, event):
                 result = await EventLoop.call(endpoint.call, event, endpoint.handler.timeout)
@@ -128,44 +129,28 @@ class LaneRunner:
 
     def step(self, lane: Lane, walk: Walk) -> Step | None:
         """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
-        partition, remembered = lane.partition, lane.partition.resumption.remembered
+        partition, outcomes = lane.partition, self._outcomes
+        remembered = partition.remembered
         while (queue := lane.queue) and not partition.stopping:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
             if partition.incarnation != lane.incarnation:
-                self._record(lane)
+                outcomes.take_over(lane)
                 continue
             try:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
                 continue
-            if remembered and self._remembered(lane, event):
+            if remembered and outcomes.recall(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
-                self.put_back(lane, event)
+                outcomes.put_back(lane, event)
                 break
             lane.started, lane.current = now, event
             return self.routes[event.record[ROUTE]], event
         lane.current = None
         return None
-
-    def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
-        """The event is not started now. If its partition is read anew meanwhile, it will come again.
-
-        While it was in its runner's hands, something that must run before it may have been found for its key.
-        """
-        with self._engine.lock:  # what must run before the event is looked for where it is put back
-            partition = lane.partition
-            if partition.incarnation != lane.incarnation or partition.lost:
-                return
-            chains = partition.parked.chains
-            if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
-                lane = lane.behind(event)
-            lane.queue.appendleft(event if lane.claim is None else event.record)
-            if chains and lane.overtakes(event):
-                lane.hold_rest()
-                self._engine.touch(partition)
 
     def _look(self, lane: Lane, walk: Walk) -> bool:
         """Time has passed: a handler was slow perhaps, and may the next one start?"""
@@ -179,24 +164,6 @@ class LaneRunner:
             return False
         walk.looked_at = self._trusted_at
         return True
-
-    def _record(self, lane: Lane) -> None:
-        with self._engine.lock:  # `done` belongs to one incarnation of the partition
-            self._settlement.record([lane])
-
-    def _remembered(self, lane: Lane, event: DeliveredEvent) -> bool:
-        """True if this event, read again after a lost connection, was done before."""
-        partition = lane.partition
-        with self._engine.lock:  # the memory of a pair and the note that it is done change together
-            pair, remembered = event.identity, partition.resumption.remembered
-            if pair not in remembered:
-                return False
-            if partition.incarnation != lane.incarnation or partition.lost:  # once more: it comes again
-                return True
-            remembered.discard(pair)
-            partition.settle_done(event)
-            self._engine.touch(partition)
-            return True
 
 
 def _first(lane: Lane) -> DeliveredEvent | None:

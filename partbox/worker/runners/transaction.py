@@ -163,7 +163,7 @@ class Transaction:
                     raise Error(f"partition {run.lane.partition.number} was lost meanwhile")
             self.noted = True
             for run in self.runs:
-                self._around.settlement.note(run.lane, run.event, run.verdict)
+                self._context.engine.outcomes.note(run.lane, run.event, run.verdict)
             self.saves = [gather(partition) for partition in {run.lane.partition for run in self.runs}]
             for save in self.saves:
                 last = self._last.get(save.partition)

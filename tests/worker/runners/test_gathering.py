@@ -49,7 +49,7 @@ class Listing(HandMoved):
     def stuck(self) -> None:
         """The handler runs for long: what it runs is parked."""
         with self.engine.lock:
-            self.settlement.unstick(self.lane)
+            self.engine.outcomes.unstick(self.lane)
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile(lone: b
         rig.dispatcher._begin([lane])
     event = lane.event(lane.queue.popleft())
     rig.reload(4)
-    rig.runner.put_back(lane, event)
+    rig.engine.outcomes.put_back(lane, event)
     rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
     rig.go_on()
@@ -113,7 +113,7 @@ def test_an_event_that_is_put_back_runs_before_what_was_sorted_into_its_lane_mea
     with rig.engine.lock:
         assert rig.partition.lanes  # somebody asks for them
     rig.read(13)
-    rig.runner.put_back(line, event)
+    rig.engine.outcomes.put_back(line, event)
     rig.end([line])
     rig.go_on()
     assert seen == [10, 11, 12, 13]
@@ -130,7 +130,7 @@ def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(
     rig.save()
     rig.bring(rig.awake())
     assert [each.id for each in rig.lane.queue] == [4, 11, 12]
-    rig.runner.put_back(lane, event)
+    rig.engine.outcomes.put_back(lane, event)
     rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
     rig.go_on()
@@ -147,7 +147,7 @@ def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it(lone: bool) -> 
     rig.reload(4)
     rig.save()
     found = rig.awake()
-    rig.runner.put_back(lane, event)
+    rig.engine.outcomes.put_back(lane, event)
     rig.bring(found)
     rig.dispatcher._ready.fresh.clear()
     rig.end([lane])
@@ -240,7 +240,7 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
         rig.dispatcher._begin([lane])
     lane.queue.popleft()
     rig.lose_connection()  # between the taking of the event and the look at what is remembered
-    assert rig.runner._remembered(lane, event)
+    assert rig.engine.outcomes.recall(lane, event)
     rig.read(10, 11)
     rig.end([lane])
     rig.go_on()
