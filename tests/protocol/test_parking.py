@@ -1,19 +1,21 @@
 """The verdict on an event that is not done, and the choice of the parked row of a key that may run next."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import get_args
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox import Dead, Done, Ignore, RetryAfter, RetryAfterError, UnrecoverableError
 from partbox.errors import DownstreamUnavailable, PayloadError, RecoverableError, UnroutableError
-from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow
+from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow, RowStage, RowState, Suspicion
 from partbox.protocol.retry import Exponential, Fixed, RetryPolicy
-from partbox.protocol.verdict import Deferral, State, Verdict, describe, judge
+from partbox.protocol.verdict import Deferral, Verdict, describe, judge
 
 LIMIT = 4000
 
@@ -130,7 +132,7 @@ def test_without_max_attempts_it_goes_on_for_ever(attempts):
 )
 def test_a_verdict_is_one_that_can_be_stored(handler, attempts, result):
     found = judge(handler, attempts, result, LIMIT)
-    assert found.state in get_args(State)
+    assert type(found.state) is RowState
     assert found.attempts in (attempts, attempts + 1)
     assert (found.delay is None) == (found.state == "dead")
     assert found.delay is None or found.delay >= 0
@@ -172,7 +174,7 @@ def test_without_advice_the_policy_decides(handler, attempts, error):
 
 
 def test_scheduled_and_dead_rows_do_not_count_against_the_brake():
-    assert set(OPEN) == set(get_args(State)) - {"scheduled", "dead"}
+    assert set(OPEN) == set(RowState) - {"scheduled", "dead"}
 
 
 # What is kept of an error.
@@ -249,11 +251,10 @@ def parked_rows(draw: st.DrawFn, **fixed: object) -> list[ParkedRow]:
     ids = draw(st.lists(st.integers(1, 10**6), unique=True, max_size=30))
     one = st.fixed_dictionaries(
         {
-            "state": st.sampled_from(["retrying", "deferred", "held", "ready", "dead"]),
+            "state": st.sampled_from([*OPEN, RowState.DEAD]),
             "attempts": st.integers(0, 9),
             "due": st.none() | st.floats(0, 2 * NOW),
-            "committed": st.booleans(),
-            "loaded": st.booleans(),
+            "stage": st.sampled_from(RowStage),
         }
     )
     return [ParkedRow(id=id, blocks=True, **(draw(one) | fixed)) for id in ids]
@@ -270,7 +271,7 @@ def free_to_run(row: ParkedRow) -> bool:
     """The table of states, spelled out."""
     at_once = row.state in ("held", "ready")
     due = row.state in ("retrying", "deferred") and row.due is not None and row.due <= NOW
-    return row.committed and not row.loaded and (at_once or due)
+    return row.stage is RowStage.WAITING and (at_once or due)
 
 
 @given(parked_rows())
@@ -305,13 +306,13 @@ def test_a_chain_wakes_exactly_when_its_head_may_run(rows):
         assert at == 0 or not chain.runnable(at - 1e-6)
 
 
-@given(parked_rows(committed=True, loaded=False, state="held"), st.data())
+@given(parked_rows(stage=RowStage.WAITING, state=RowState.HELD), st.data())
 def test_a_row_added_below_the_head_becomes_the_head(rows, data):
     chain = chained(rows)
-    late = ParkedRow(0, "held", 0, True, committed=data.draw(st.booleans()))
+    late = ParkedRow(0, RowState.HELD, 0, True, stage=data.draw(st.sampled_from([RowStage.UNSAVED, RowStage.WAITING])))
     chain.insert(late)
     assert next(iter(chain)) is late
-    assert chain.runnable(NOW)[:1] == ([late] if late.committed else [])
+    assert chain.runnable(NOW)[:1] == ([late] if late.stage is RowStage.WAITING else [])
 
 
 @given(parked_rows(), st.data())
@@ -324,7 +325,7 @@ def test_a_removed_row_leaves_the_others_as_they_were(rows, data):
 
 
 def test_a_chain_runs_in_pieces():
-    chain = chained([ParkedRow(id, "held", 0, True) for id in range(2 * CHAIN + 1)])
+    chain = chained([ParkedRow(id, RowState.HELD, 0, True) for id in range(2 * CHAIN + 1)])
     assert [row.id for row in chain.runnable(NOW)] == list(range(CHAIN))
 
 
@@ -340,11 +341,75 @@ def test_new_records_follow_in_memory_only_when_every_row_is_there_and_none_is_s
     assert chain.caught_up() == (not stuck and all(row.loaded for row in rows))
 
 
+# The transitions of a row.
+
+
+def row_at(stage: RowStage, state: RowState = RowState.READY, suspicion: Suspicion = Suspicion.NONE) -> ParkedRow:
+    return ParkedRow(1, state, 0, True, stage=stage, suspicion=suspicion)
+
+
+@pytest.mark.parametrize(
+    ("verb", "moves"),
+    [
+        ("load", {"WAITING": "LOADED"}),
+        ("change", {"WAITING": "UNSAVED"}),
+        ("keep", {"UNSAVED": "RUNS_ON", "WAITING": "LOADED"}),
+        ("put_back", {"LOADED": "WAITING", "RUNS_ON": "UNSAVED"}),
+        ("saved", {"UNSAVED": "WAITING", "RUNS_ON": "LOADED", "WAITING": "WAITING", "LOADED": "LOADED"}),
+    ],
+)
+def test_a_row_moves_between_database_and_memory_as_drawn_and_not_otherwise(verb, moves):
+    for stage in RowStage:
+        row = row_at(stage)
+        if stage.name in moves:
+            getattr(row, verb)()
+            assert row.stage.name == moves[stage.name]
+        else:
+            with pytest.raises(AssertionError):
+                getattr(row, verb)()
+
+
+@pytest.mark.parametrize("before", RowState)
+@pytest.mark.parametrize("after", RowState)
+def test_an_event_is_parked_anew_only_from_memory_never_as_scheduled_and_a_dead_one_only_by_its_handler(before, after):
+    allowed = after != "scheduled" and (before != "dead" or after in ("retrying", "deferred", "dead"))
+    for stage in RowStage:
+        row = row_at(stage, before, Suspicion.CHARGED)
+        if allowed and row.loaded:
+            row.park(after, 1, blocks=False)
+            assert row == ParkedRow(1, after, 1, False, stage=RowStage.UNSAVED)
+        else:
+            with pytest.raises(AssertionError):
+                row.park(after, 1, blocks=False)
+
+
+def test_a_turn_is_charged_once_and_ends_in_the_suspicion_that_it_began_with():
+    for before in (Suspicion.SUSPECT, Suspicion.ACCUSED):
+        row = row_at(RowStage.WAITING, suspicion=before)
+        row.give_turn()
+        assert row.charged
+        assert row.accused == (before is Suspicion.ACCUSED)
+        for verb in (row.give_turn, row.suspect_it):
+            with pytest.raises(AssertionError):
+                verb()
+        row.end_turn()
+        assert row.suspicion is before
+    with pytest.raises(AssertionError):
+        row_at(RowStage.WAITING).give_turn()
+
+
+def test_a_state_is_the_string_that_it_was_wherever_it_is_shown():
+    assert repr(Counter([RowState.DEAD])) == "Counter({'dead': 1})"
+    assert f"{RowState.HELD} {RowState.READY!s} {RowState.DEAD!r}" == "held ready 'dead'"
+    assert json.dumps({RowState.HELD: RowState.READY}) == '{"held": "ready"}'
+    assert orjson.dumps([RowState.DEAD]) == b'["dead"]'
+
+
 @given(st.integers(1, 12), st.randoms(use_true_random=False), st.integers(1, 4))
 def test_a_key_s_rows_end_in_id_order_whatever_fails_on_the_way(count, random, most):
     """Run what may run, in order; one that fails waits with its followers; at `most` attempts it is dead and goes."""
     handler = Handler(Fixed(5), max_attempts=most)
-    rows = [ParkedRow(id, "held", 0, True) for id in range(count)]
+    rows = [ParkedRow(id, RowState.HELD, 0, True) for id in range(count)]
     chain, now, ended = chained(random.sample(rows, count)), 0.0, []
     while list(chain):
         run = chain.runnable(now)

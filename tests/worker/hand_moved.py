@@ -85,7 +85,7 @@ class HandMoved:
         """A command has changed parked rows: these block the key, as the database says. Those of others stay."""
         with self.engine.lock:
             chains = {key: chain for key, chain in self.partition.parked.chains.items() if key != KEY}
-            others = [(*key, row) for key, chain in chains.items() for row in chain if row.committed]
+            others = [(*key, row) for key, chain in chains.items() for row in chain if not row.unsaved]
             rows = [Stored(5, id, "Key", "k", state, 0, None, False, None) for id in stored]
             rows += [Stored(5, row.id, *key, row.state, row.attempts, row.due, False, None) for *key, row in others]
             keys = self.partition.parked.load(rows, len(rows), 0.0)

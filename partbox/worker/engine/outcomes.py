@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import IDENTITY, ROUTE
+from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import key_of
 from partbox.worker.engine.lock import verb
@@ -221,7 +222,7 @@ class Outcomes:
         elif verdict is None and event.parked is not None:
             self._hold_behind(lane, event)
         elif _is_open(partition, event):
-            self._park_running(lane, event, verdict or Verdict("ready", event.attempt - 1, None, True, None))
+            self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
     def forget(self, lane: Lane) -> None:
         """The lane does not run any more, nor what ran with its current event in a list. Lock held."""
@@ -259,10 +260,10 @@ class Outcomes:
     def _park_running(self, lane: Lane, event: DeliveredEvent, verdict: Verdict) -> None:
         partition = lane.partition
         row = partition.parked.park(event, verdict)
-        row.loaded = True
+        row.keep()
         for follower in self._followers.get(lane, ()):
             partition.parked.hold(follower)
-            follower.parked.loaded = True
+            follower.parked.keep()
         lane.unstuck = event
         if (key := key_of(event)) in partition.parked.chains:
             partition.parked.chains[key].stuck = True

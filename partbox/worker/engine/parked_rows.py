@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from partbox.events import DeliveredEvent
 from partbox.events.checks import NEVER
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
-from partbox.protocol.parking import OPEN, Chain, ParkedRow
+from partbox.protocol.parking import OPEN, Chain, ParkedRow, RowStage, RowState
 from partbox.protocol.progress import Progress, give_back
 from partbox.protocol.rows import Park, Stored
 from partbox.protocol.verdict import Verdict
@@ -100,16 +100,15 @@ class ParkedRows:
         blocks = verdict.blocks and key[0] is not None
         delay = verdict.delay
         if row is None:
-            row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks)
+            row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks, stage=RowStage.UNSAVED)
             self._progress.finish([(row.id, b"")])
         else:
             self._unchain(row, key)
             self._count_open(-(row.state in OPEN))
+            row.park(verdict.state, verdict.attempts, blocks=blocks)
         self._count_open(verdict.state in OPEN)
-        row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
-        row.committed = row.loaded = row.suspect = row.accused = row.charged = False
         self._weight.drop((row.id,))
-        if verdict.state == "dead" and self._letters:
+        if verdict.state is RowState.DEAD and self._letters:
             delay = 0.0
         if blocks:
             self.chains.setdefault(key, Chain()).insert(row)
@@ -125,15 +124,18 @@ class ParkedRows:
         """Park an event behind others of its key. A row that is parked already just waits again, uncharged."""
         row: ParkedRow | None = event.parked
         if row is not None and row.blocks and not row.charged:
-            row.loaded = False
+            if row.loaded:  # a save of a draining partition may have taken its charge back before
+                row.put_back()
             self._weight.drop((row.id,))
         else:
             suspect = row is not None and row.suspect
-            self.park(event, Verdict("held", event.attempt - 1, None, True, None)).suspect = suspect
+            held = self.park(event, Verdict(RowState.HELD, event.attempt - 1, None, True, None))
+            if suspect:
+                held.suspect_it()
 
     def suspect(self, event: DeliveredEvent) -> None:
         """Park a suspect, so that it can be charged."""
-        self.park(event, Verdict("ready", 0, None, True, None)).suspect = True
+        self.park(event, Verdict(RowState.READY, 0, None, True, None)).suspect_it()
         self._suspects.left -= 1
 
     def schedule(self, event: DeliveredEvent) -> None:
@@ -143,9 +145,9 @@ class ParkedRows:
         """
         micros = microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER and event.had_failed:
-            self.park(event, Verdict("dead", 0, None, False, NEVER_SAID))
+            self.park(event, Verdict(RowState.DEAD, 0, None, False, NEVER_SAID))
             return
-        self.park(event, Verdict("scheduled", 0, None, False, None))
+        self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
         except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
@@ -156,7 +158,7 @@ class ParkedRows:
     def letter(self, event: DeliveredEvent, delay: float | None) -> None:
         """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
         row: ParkedRow = event.parked
-        row.loaded = False
+        row.put_back()
         self._weight.drop((row.id,))
         if row.id in self.pending:  # replayed meanwhile, and something has become of it already
             return
@@ -179,7 +181,7 @@ class ParkedRows:
         self._weight.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
-        row.charged = False
+        row.end_turn()
         self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done
         self._count_open(-(row.state in OPEN))
 
@@ -225,7 +227,7 @@ class ParkedRows:
             again = self.pending.get(row.id)
             if again is not None and again.row is row:
                 continue  # changed again meanwhile
-            row.committed = True
+            row.saved()
             if row.blocks:
                 keys.append(each.key)
             if row.blocks or not row.loaded:
@@ -236,7 +238,7 @@ class ParkedRows:
     def load(self, rows: list[Stored], open_rows: int, now: float) -> list[Key]:
         """Take over the blocking rows as stored; those in memory already, or being deleted, stay as they are."""
         known = {row.id: row for row in self.blocking()}
-        kept = {id for id, row in known.items() if row.loaded or not row.committed} | self.deleting.keys()
+        kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
             if not chain.rows:
@@ -244,7 +246,7 @@ class ParkedRows:
         for stored in rows:
             if stored.record_id not in kept and stored.aggregate_id is not None:
                 due = None if stored.due is None else now + stored.due
-                row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
+                row = ParkedRow(stored.record_id, RowState(stored.state), stored.attempts, True, due)
                 self._suspects.judge(stored, row)
                 key = keyed(stored.aggregate_type, stored.aggregate_id)
                 self.chains.setdefault(key, Chain()).insert(row)
@@ -255,15 +257,15 @@ class ParkedRows:
 
     def due(self, stored: Stored) -> ParkedRow:
         """A stored row that blocks nothing, in memory."""
-        row = ParkedRow(stored.record_id, stored.state, stored.attempts, False, loaded=True)  # type: ignore[arg-type]
+        row = ParkedRow(stored.record_id, RowState(stored.state), stored.attempts, False, stage=RowStage.LOADED)
         self._suspects.judge(stored, row)
         return row
 
     def _take_back(self, row: ParkedRow, key: tuple[str, str]) -> None:
         """It was charged before the connection was lost: the charge is taken back, and made again when it runs."""
-        row.committed = False
+        row.change()
         park = Park(
-            self._number, row.id, *key, "", "ready",
+            self._number, row.id, *key, "", RowState.READY,
             blocks=True, attempts=row.attempts, new=False,
         )  # fmt: skip
         self.pending[row.id] = Pending(row, key, None, park)

@@ -34,7 +34,7 @@ class _Charged(NamedTuple):
         partition, row = self.partition, self.row
         if partition.lost or partition.incarnation != self.incarnation:
             return False
-        return row.charged or not row.committed or row.id in partition.parked.deleting
+        return row.charged or row.unsaved or row.id in partition.parked.deleting
 
 
 class _Waiting(NamedTuple):
@@ -64,7 +64,7 @@ class Charges:
         self._prune()
         free = not self._accused and not any(self.keyless.values()) and self._room() > 0
         if not self._noted if row.accused else free:
-            row.charged = True
+            row.give_turn()
             self._noted.append(_Charged(row, partition, partition.incarnation, row.accused))
             return True
         if key is None:

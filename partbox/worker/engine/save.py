@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from partbox.protocol.parking import RowState
 from partbox.protocol.progress import Target
 from partbox.protocol.rows import Park, Saving
 from partbox.protocol.verdict import Verdict
@@ -10,7 +11,7 @@ from partbox.worker.engine.parked_rows import Pending
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.state import EngineState
 
-READY = Verdict("ready", 0, None, True, None)
+READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
@@ -42,7 +43,7 @@ def gather(partition: Partition) -> PartitionSave:
     release = draining and partition.running == 0 and partition.cursor.until is None
     if draining:
         for event in partition.charged():  # charged and not started: the attempt is taken back
-            partition.parked.park(event, Verdict("ready", event.attempt - 1, None, True, None))
+            partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))
     if release:
         partition.settle_remembered()
         # Everything read, unfinished and at or below the last id that the release saves is handed over `ready`.

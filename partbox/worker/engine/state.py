@@ -108,7 +108,7 @@ class EngineState:
             if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):
                 continue
             for row in rows:
-                row.loaded = True
+                row.load()
             if rows:
                 found.append((partition, key, rows))
             elif (at := chain.wakes_at()) is not None and at > now:
@@ -118,7 +118,7 @@ class EngineState:
     def unload(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
         """These could not be run after all: their key wakes again."""
         for row in rows:
-            row.loaded = row.charged = False
+            row.put_back()
         self.wake(partition, key)
 
     def take_turns(self) -> None:

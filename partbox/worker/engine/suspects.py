@@ -35,9 +35,10 @@ class Suspects:
         """Note on the row if it is suspect or accused. What this very process charged did not kill it."""
         if stored.started and self._first_incarnation:
             self._accused.add(row.id)
-        row.accused = stored.started and row.id in self._accused
-        row.attempts -= stored.started and not row.accused
-        row.suspect = stored.started or row.id <= self._until
+        accused = stored.started and row.id in self._accused
+        row.attempts -= stored.started and not accused
+        if stored.started or row.id <= self._until:
+            row.suspect_it(accused=accused)
 
     def charged(self, row: ParkedRow) -> None:
         """The row's charge is committed: from here on it counts for this owner."""

@@ -22,7 +22,7 @@ from partbox.events.record import (
 )
 from partbox.protocol.cursor import Ask, Reading
 from partbox.protocol.horizon import Page
-from partbox.protocol.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import Stored
 from partbox.protocol.verdict import Verdict
 from partbox.worker.context import Context
@@ -141,7 +141,7 @@ class Intake:
     def due(self, partition: Partition, stored: Stored, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
         """Queue a parked row that blocks nothing and is due, or hold it where its key is blocked. Lock held."""
         partition.parked.taken[row.id] = row
-        if stored.state == "dead":
+        if row.state is RowState.DEAD:
             self._letter(partition, stored, row, bodies.get(row.id))
             return
         key: Key = (None, row.id) if stored.aggregate_id is None else keyed(stored.aggregate_type, stored.aggregate_id)

@@ -17,7 +17,7 @@ from partbox.db.deadline import HungError
 from partbox.db.delivery import cursors, parked, records
 from partbox.events import DeliveredEvent
 from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ID, PLACE, ROUTE, left_out
-from partbox.protocol.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import Park, Saving, Stored
 from partbox.protocol.verdict import Verdict
 from partbox.worker.context import Context
@@ -117,7 +117,7 @@ class ParkedReader:
         except BaseException:
             with self._engine.lock:  # guards parked rows: these were not charged, so another read may take them
                 for _, row in suspects:
-                    row.charged = False
+                    row.end_turn()
             raise
         whole = len(stored) < room and not left_out
         self._hand_over(admitted, dead, bodies, read=mine.values() if whole and len(admitted) == len(due) else ())
@@ -211,7 +211,7 @@ class ParkedReader:
 
         Dead ones go to the hook, and those whose key is blocked are held: neither runs.
         """
-        if not row.suspect or stored.state == "dead":
+        if not row.suspect or row.state is RowState.DEAD:
             return True
         key = keyed(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
         chain = None if key is None else partition.parked.chains.get(key)
@@ -231,7 +231,7 @@ def _charge_of(partition: Partition, row: ParkedRow, body: Row) -> Park:
         body[AGGREGATE_TYPE],
         body[AGGREGATE_ID],
         body[EVENT_TYPE],
-        "ready",
+        RowState.READY,
         blocks=row.blocks,
         attempts=row.attempts + 1,
         delay=None if row.blocks else 0.0,  # what blocks nothing is found by its due time

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Deferral, Verdict
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.outcomes import Destination, Member, runs_alone
@@ -142,7 +143,9 @@ class Batches:
             else:
                 verdict = judged[lane]
                 blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
-                verdicts.append(Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
+                verdicts.append(
+                    Verdict(RowState.HELD if blocked else RowState.READY, event.attempt - 1, None, True, None)
+                )
                 self._settlement.settle(lane, event, verdicts[-1], incarnation=incarnation)
         return verdicts
 

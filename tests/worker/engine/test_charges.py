@@ -2,10 +2,13 @@
 
 from types import SimpleNamespace
 
+from hand_moved import HandMoved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.parking import ParkedRow
+from partbox.handlers import Handlers
+from partbox.protocol.parking import ParkedRow, RowStage, RowState, Suspicion
+from partbox.protocol.rows import Stored
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.poison import UNSAVED, Charges
 
@@ -26,8 +29,15 @@ def partition(number=1):
     return Home(number)
 
 
-def row(id=1, **fields):
-    return ParkedRow(id, "ready", 0, True, suspect=True, **fields)
+def row(id=1, *, accused=False):
+    suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
+    return ParkedRow(id, RowState.READY, 0, True, suspicion=suspicion)
+
+
+def end(home, row):
+    """Its handler is done, which is not saved yet."""
+    row.end_turn()
+    home.parked.deleting[row.id] = b""
 
 
 def admitted(charges, *rows, of=None):
@@ -42,7 +52,7 @@ def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
     charges, other, accused = Charges(LIMIT), row(1), row(2, accused=True)
     assert admitted(charges, other, accused, row(3)) == [True, False, False]
     assert list(charges.turns()) == []
-    other.charged = False
+    other.end_turn()
     assert len(list(charges.turns())) == 1
     assert admitted(charges, accused, row(3)) == [True, False]
 
@@ -50,14 +60,15 @@ def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
 def test_a_turn_ends_when_the_outcome_is_saved():
     charges, first, accused, home = Charges(LIMIT), row(1), row(2, accused=True), partition()
     assert admitted(charges, first, of=home) == [True]
-    first.charged, home.parked.deleting[1] = False, b""
+    end(home, first)
     assert admitted(charges, accused, of=home) == [False]
     del home.parked.deleting[1]
     assert list(charges.turns()) == [(home, KEY)]
     assert admitted(charges, accused, of=home) == [True]
-    accused.charged = accused.committed = False  # parked anew
+    accused.load()
+    accused.park(RowState.READY, 1, blocks=True)
     assert admitted(charges, row(3), of=home) == [False]
-    accused.committed = True
+    accused.saved()
     assert admitted(charges, row(3), of=home) == [True]
 
 
@@ -66,7 +77,7 @@ def test_what_has_ended_but_is_not_saved_is_bounded():
     for id in range(100):
         each = row(id)
         if charges.admit(home, KEY, each):
-            each.charged, home.parked.deleting[id] = False, b""
+            end(home, each)
     assert len(home.parked.deleting) == LIMIT + UNSAVED
 
 
@@ -84,7 +95,7 @@ def test_suspects_that_block_nothing_have_their_turn_too():
     assert not charges.admit(home, None, row(2, accused=True))
     assert not charges.admit(home, None, row(3))  # behind the accused one
     assert charges.take_keyless() == set()
-    first.charged = False
+    first.end_turn()
     assert charges.take_keyless() == {7}
     assert charges.admit(home, None, row(2, accused=True))
 
@@ -98,7 +109,7 @@ def test_who_waits_is_woken_when_another_has_ended():
         assert admitted(engine.charges, first, row(2), of=home) == [True, False]
         engine.take_turns()
     assert engine.next_wakeup() is None
-    first.charged = False
+    first.end_turn()
     with engine.lock:
         engine.take_turns()
     assert engine.next_wakeup() == 0.0
@@ -138,7 +149,7 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
     for _ in range(20 * len(rows)):
         if running and chance.random() < 0.5:
             each = running.pop(chance.randrange(len(running)))
-            each.charged, home.parked.deleting[each.id] = False, b""
+            end(home, each)
             unsaved.append(each)
         elif unsaved:
             for each in unsaved:
@@ -150,3 +161,23 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
         if charges.take_keyless():
             ask_keyless()
     assert done | {each.id for each in (*running, *unsaved)} == {each.id for each in rows}
+
+
+# A partition drains with a charged event in a lane: the save takes the charge back, though the event stays in memory.
+# A command that changes parked rows then holds the lane, and meets a row that is in nobody's hands any more.
+def test_a_charge_that_a_draining_partition_took_back_stands_no_reload_in_the_way():
+    rig = HandMoved(Handlers())
+    with rig.engine.lock:
+        rig.partition.parked.load([Stored(5, 1, "Key", "k", "ready", 1, None, True, None)], 1, 0.0)
+        rig.engine.wake(rig.partition, KEY)
+    rig.bring(rig.awake())
+    (event,) = rig.lane.queue
+    assert event.parked.suspicion is Suspicion.CHARGED_ALONE
+    with rig.engine.lock:
+        rig.partition.drain()
+        rig.engine.touch(rig.partition)
+    rig.save()
+    assert (event.parked.stage, event.parked.suspicion) == (RowStage.WAITING, Suspicion.NONE)
+    rig.reload(1)
+    assert not rig.lane.queue
+    assert [row.stage for row in rig.partition.parked.chains[KEY]] == [RowStage.WAITING]

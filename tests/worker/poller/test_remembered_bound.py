@@ -7,7 +7,7 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
 from partbox.db.delivery import cursors
 from partbox.protocol.horizon import Page
-from partbox.protocol.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import Stored
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.save import gather
@@ -80,7 +80,7 @@ def test_what_another_transaction_may_still_add_to_is_kept(rig):
 @pytest.mark.parametrize("key", ["k", None])
 def test_a_parked_record_that_was_done_is_remembered_while_its_row_is_there(rig, key):
     partition = rig.partition()
-    row = ParkedRow(3, "ready", 0, key is not None)
+    row = ParkedRow(3, RowState.READY, 0, key is not None)
     stored = Stored(PARTITION, 3, "A", key, "ready", 0, None, False, None)
     with rig.engine.lock:
         partition.resumption.remembered = {(3, b"e"), (2, b"e")}

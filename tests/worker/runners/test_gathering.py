@@ -7,7 +7,7 @@ from hand_moved import FAR, KEY, HandMoved, row
 
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
-from partbox.protocol.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow, RowStage, RowState
 from partbox.worker.engine.partition import Lane
 from partbox.worker.runners.batches import Batches
 from partbox.worker.runners.endpoint import Endpoint
@@ -114,7 +114,7 @@ def test_of_a_partition_that_is_read_anew_meanwhile_nothing_joins_a_list(rig: Li
 
 def test_an_event_that_failed_before_joins_no_list(rig: Listing) -> None:
     rig.read(1, keys="a")
-    failed = ParkedRow(2, "ready", 1, True, loaded=True)
+    failed = ParkedRow(2, RowState.READY, 1, True, stage=RowStage.LOADED)
     with rig.engine.lock:
         lane = rig.partition.lanes["Key", "b"] = Lane(rig.partition, ("Key", "b"))
         lane.queue.append(rig.intake._event(rig.partition, row(2, "b"), failed))

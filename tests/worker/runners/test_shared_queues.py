@@ -331,7 +331,7 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
         match others.pop():
             case "replay":
                 stored.append(next(replayed))
-                blocking = [row.id for row in rig.partition.parked.chains.get(KEY, ()) if row.committed]
+                blocking = [row.id for row in rig.partition.parked.chains.get(KEY, ()) if not row.unsaved]
                 rig.reload(*sorted({*blocking, stored[-1]}))
             case "save":
                 rig.save()

@@ -8,6 +8,7 @@ from hand_moved import KEY, HandMoved
 
 from partbox.db.delivery import cursors
 from partbox.handlers import Handlers
+from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.partition import Partition
 from partbox.worker.saver import saver
@@ -94,7 +95,7 @@ def test_while_there_is_a_backlog_nothing_waits(saving: Saving) -> None:
 def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
     saving.rig.read(7)
     with saving.engine.lock:
-        saving.partition.parked.park(saving.rig.lane.queue.popleft(), Verdict("retrying", 1, 5.0, True, "no"))
+        saving.partition.parked.park(saving.rig.lane.queue.popleft(), Verdict(RowState.RETRYING, 1, 5.0, True, "no"))
         saving.engine.touch(saving.partition)
     assert not saving.wakeup.is_set()
     assert saving.saves()
