@@ -8,7 +8,7 @@ from partbox.settings import load
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.read_budget import ReadBounds
-from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.endpoint import Endpoint, Kind
 
 
 def context(
@@ -19,4 +19,6 @@ def context(
     routes = (handlers or Handlers()).routes("default", loaded)
     endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
     bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes)
-    return Context(loaded, lambda: dsn, endpoints, Engine(bounds=bounds), concurrency=concurrency)
+    transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in endpoints.all())
+    engine = Engine(bounds=bounds, transactional=transactional)
+    return Context(loaded, lambda: dsn, endpoints, engine, concurrency=concurrency)

@@ -174,7 +174,7 @@ def _install(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Lane, name, _LaneField(name, vars(Lane)[name]))
     queue = _LaneField("queue", Lane.queue, _lane_queue)
     patch.setattr(Lane, "queue", queue)
-    for name in ("touch", "clean", "drop", "wake", "awake", "unload", "take_turns", "next_wakeup"):
+    for name in ("touch", "clean", "drop", "wake", "pop_wakeup", "unload", "take_turns", "next_wakeup"):
         patch.setattr(EngineState, name, _locked(getattr(EngineState, name), lambda self: self.lock, f"Engine.{name}"))
     for name in ("admit", "turns", "take_keyless"):
         patch.setattr(

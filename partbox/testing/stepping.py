@@ -45,7 +45,7 @@ class Stepper(Dispatcher):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.lone = False  # the next is that of the lowest id, whatever its partition
+        self._engine.runners.lone = False  # the next is that of the lowest id, whatever its partition
         self._loop: _OneByOne = _OneByOne()
         self._ran: set[int] = set()
 

@@ -12,7 +12,7 @@ be saved. It knows no clock, connection, log or handler, and import-linter keeps
 `worker` makes all parts, gives them what they share (`context`), and says who listens to whom.
 
 **One event, from the log to its saved cursor.** The poller asks for what is new (`poller.log_poll`, `full_poll`), and
-the intake puts each record into the lane of its aggregate (`poller.intake`): lanes keep the order; a lone runner is
+the intake puts each record into the lane of its aggregate (`engine.intake`): lanes keep the order; a lone runner is
 given those of a partition in one line. A lane with something to do stands in the dispatcher's queue until a runner
 takes it (`runners.dispatcher`). The runner walks the lane, event by event (`runners.lane_runner`): it looks up the
 endpoint, and calls the handler. What became of the event is settled in one place, whatever the kind of its handler

@@ -20,7 +20,6 @@ from partbox.worker.engine.read_budget import ReadBounds
 from partbox.worker.engine.transaction_queue import Waiting
 from partbox.worker.forks import tell_forked
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.intake import Intake
 from partbox.worker.poller.log_poll import LogReader
 from partbox.worker.poller.pacing import Pacer
 from partbox.worker.poller.parked_fetch import ParkedReader
@@ -69,7 +68,9 @@ class Worker:
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
         bounds = ReadBounds(settings.page, settings.window, settings.max_parked, settings.window_bytes)
-        self.engine = Engine(concurrency, bounds)
+        self.engine = Engine(
+            concurrency, bounds, subscription=subscription, codecs=codecs, transactional=_has_transactional(routes)
+        )
         self._context = Context(
             settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
         )
@@ -80,23 +81,20 @@ class Worker:
         self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement)
         self.timeouts = Timeouts(self.engine, routes, self._settlement, self.dispatcher, isolates=isolates)
         self._sessions = SessionFactory(self._context)
-        self.poller = self._poller(codecs, traffic)
+        self.poller = self._poller(traffic)
         self._listen()
         slot[TIMEOUT] = _longest(routes, settings)
         tell_forked(self.dispatcher.disown)
 
-    def _poller(self, codecs: Codecs, traffic: TrafficObserver) -> Poller:
+    def _poller(self, traffic: TrafficObserver) -> Poller:
         context = self._context
         payloads = Payloads(context)
-        intake = Intake(context, self.dispatcher, codecs, self._settlement.reports)
-        reader = LogReader(context, intake, payloads)
         return Poller(
             context,
             self._sessions,
             ownership=Ownership(context),
-            intake=intake,
-            reader=reader,
-            parked=ParkedReader(context, intake, payloads),
+            reader=LogReader(context, payloads),
+            parked=ParkedReader(context, payloads, self._settlement.reports),
             timeouts=self.timeouts,
             load=LoadReport(context, self.dispatcher),
             notes=(LongRuns(context, self.dispatcher), SinkNotes(context, traffic)),
@@ -106,7 +104,7 @@ class Worker:
         )
 
     def _transactor(self) -> Transactor | None:
-        if not any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in self._context.routes.all()):
+        if not _has_transactional(self._context.routes):
             return None
         parts = (self._context, self._runner, self._settlement, self.dispatcher)
         return Transactor(Surroundings(*parts, Waiting(), Blame()))
@@ -115,7 +113,7 @@ class Worker:
         signals, poller, transactor = self._context.signals, self.poller, self.poller.transactor
         signals.failed = self._fail
         signals.claimed = poller.reader.claimed
-        signals.reloaded = poller.intake.hold_behind
+        signals.reloaded = self.engine.intake.hold_behind
         signals.lost = poller.ownership.refused
         signals.broken = poller.break_off
         if transactor is not None:
@@ -198,6 +196,10 @@ def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observ
         if each.handler.observed_by is not None:
             each.handler.observed_by(each.handler.name, observers)
     return routes
+
+
+def _has_transactional(routes: Routes[Endpoint]) -> bool:
+    return any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in routes.all())
 
 
 def _longest(routes: Routes[Endpoint], settings: Settings) -> float:

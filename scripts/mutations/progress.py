@@ -103,7 +103,7 @@ MUTATIONS = (
     Mutation(
         "what-was-done-is-suspect-again",
         "After a death what was done before a lost connection would be parked, and handed over to be repeated.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "elif event.identity in remembered:",
         "elif False:",
         (
@@ -122,7 +122,7 @@ MUTATIONS = (
     Mutation(
         "end-of-a-cut-page-unsaved",
         "What was done before the last piece came stays unsaved until something else happens in its partition.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "partition.draining or (reading.last and partition.progress.count_finished())",
         "partition.draining",
         (

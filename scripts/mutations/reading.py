@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         "late-ones-that-did-not-come-counted-as-read",
         "A late record whose payload was left out is consumed in the snapshot that the cursor moves to: it is lost.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "min(kept, brought.cap)",
         "len(ids)",
         (f"{LARGE}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
@@ -98,7 +98,7 @@ MUTATIONS = (
     Mutation(
         "names-left-out-of-a-delayed-event",
         "A delayed record whose names were left out would be parked under none.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "        if lacks_names(row):\n            return True\n",
         "",
         (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
@@ -106,7 +106,7 @@ MUTATIONS = (
     Mutation(
         "lanes-under-another-key-than-chains",
         "A long id has its digest as its key: a lane that has the id itself does not know that its key is blocked.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "            if large:\n                key = key_of(event)\n",
         "",
         (f"{NAMES}::test_what_comes_while_a_parked_event_of_its_long_key_runs_waits_for_it",),

@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "chain-without-a-second-look",
         "What fails while its followers are fetched is parked behind them.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/parked_turns.py",
         "in_line = chain.in_line(rows)",
         "in_line = list(rows)",
         (f"{QUEUES}::test_what_fails_while_its_followers_are_fetched_goes_before_them",),
@@ -44,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "line-beside-lanes",
         "Events join the line while lanes have some: the new ones of a key run before those that wait in its lane.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "and partition.lined_up and",
         "and",
         (f"{QUEUES}::test_after_a_line_was_sorted_what_is_new_goes_behind_it",),

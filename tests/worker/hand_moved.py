@@ -11,17 +11,15 @@ from typing import Any
 
 from contexts import context
 
-from partbox.codecs import Codecs
 from partbox.handlers import Handlers
 from partbox.observe import Observers
-from partbox.protocol.parking import ParkedRow
 from partbox.protocol.progress import Page
 from partbox.protocol.rows import Owned, Stored
+from partbox.worker.engine.intake import Brought
 from partbox.worker.engine.key import Key
+from partbox.worker.engine.parked_turns import Woken
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.save import committed, gather
-from partbox.worker.poller.intake import Intake
-from partbox.worker.poller.payload_fetch import Brought
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.runners.dispatcher import Dispatcher
 from partbox.worker.runners.lane_runner import LaneRunner, Walk
@@ -59,8 +57,8 @@ class HandMoved:
         self.settlement = Settlement(self.engine, reports)
         self.runner = LaneRunner(self.engine, self.routes, self.slot, self.settlement)
         self.dispatcher = Dispatcher(self.context, self.runner, self.settlement)
-        self.dispatcher.lone = lone
-        self.intake = Intake(self.context, self.dispatcher, Codecs(), reports)
+        self.engine.runners.lone = lone
+        self.intake, self.turns = self.engine.intake, self.engine.turns
         owned = Owned(5, 1, "1:1:", 0, 0, 0, None)
         self.partition = Partition(owned, 0.0, window=1_000, letters=False)
         self.partition.loaded(0)
@@ -93,16 +91,14 @@ class HandMoved:
                 self.engine.wake(self.partition, key)
             self.intake.hold_behind(self.partition, keys)
 
-    def awake(self) -> list[tuple[Partition, Key, list[ParkedRow]]]:
+    def awake(self) -> list[Woken]:
         """The first half of running what is blocked: its rows count as loaded, and their bodies are asked for."""
-        with self.engine.lock:
-            return self.engine.awake(FAR, 50)
+        return self.turns.wake(FAR, 50)[0]
 
-    def bring(self, found: Sequence[tuple[Partition, Key, list[ParkedRow]]]) -> None:
+    def bring(self, woken: Sequence[Woken]) -> None:
         """The second half: the bodies are there."""
+        self.turns.queue(woken, {each.id: row(each.id, str(key[1])) for _, key, rows in woken for each in rows}, {})
         with self.engine.lock:
-            for partition, key, rows in found:
-                self.intake.chain(partition, key, rows, {each.id: row(each.id, str(key[1])) for each in rows})
             self._instrument()
 
     def save(self) -> None:

@@ -9,7 +9,6 @@ import psycopg
 from contexts import context
 from psycopg import Connection
 
-from partbox.codecs import Codecs
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, instances, records
@@ -18,7 +17,6 @@ from partbox.observe import Observers
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.save import gather
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.intake import Intake
 from partbox.worker.poller.log_poll import LogReader
 from partbox.worker.poller.parked_fetch import ParkedReader
 from partbox.worker.poller.payload_fetch import Payloads
@@ -32,8 +30,6 @@ PARTITION = 5
 
 class Waiting:
     """In the place of a dispatcher: keeps the lanes that are ready, and starts nothing."""
-
-    lone = False
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
@@ -62,13 +58,12 @@ class Rig:
         self.slot.instance = self.me
         self.engine, self.wakeup = self.context.engine, self.context.wakeup
         self.waiting = Waiting()
-        waiting: Any = self.waiting
-        intake = Intake(self.context, waiting, Codecs(), Reports(NOBODY, self.context.routes))
+        self.engine.runners.ready = self.waiting.ready
         payloads = Payloads(self.context)
-        self.reader = LogReader(self.context, intake, payloads)
+        self.reader = LogReader(self.context, payloads)
         self.context.signals.claimed = self.reader.claimed
-        self.context.signals.reloaded = intake.hold_behind
-        self.parked = ParkedReader(self.context, intake, payloads)
+        self.context.signals.reloaded = self.engine.intake.hold_behind
+        self.parked = ParkedReader(self.context, payloads, Reports(NOBODY, self.context.routes))
         self.ownership = Ownership(self.context)
         lean(self.conn)
         self.ownership.take_up(self.conn)

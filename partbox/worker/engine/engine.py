@@ -1,16 +1,35 @@
 """The engine of a process: its state, and the verbs by which its drivers ask, and answer."""
 
+from partbox.codecs import Codecs
+from partbox.events.delivered import Decoder
 from partbox.worker.engine.credits import Credits
+from partbox.worker.engine.intake import Intake
 from partbox.worker.engine.outcomes import Outcomes
+from partbox.worker.engine.parked_turns import ParkedTurns
 from partbox.worker.engine.read_budget import UNBOUNDED, ReadBounds, ReadBudget
 from partbox.worker.engine.state import EngineState
 
+PLAIN = Codecs()
+
 
 class Engine(EngineState):
-    """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself."""
+    """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself.
 
-    def __init__(self, concurrency: int = 1, bounds: ReadBounds = UNBOUNDED) -> None:
+    `transactional`: some of the handlers are.
+    """
+
+    def __init__(
+        self,
+        concurrency: int = 1,
+        bounds: ReadBounds = UNBOUNDED,
+        *,
+        subscription: str = "default",
+        codecs: Decoder = PLAIN,
+        transactional: bool = False,
+    ) -> None:
         super().__init__(concurrency)
         budget = ReadBudget(bounds)
         self.credits = Credits(self, budget)  # for whoever reads the log
+        self.intake = Intake(self, subscription, codecs, transactional=transactional)  # what was read
+        self.turns = ParkedTurns(self, budget, subscription, codecs)  # for whoever fetches parked records
         self.outcomes = Outcomes(self)  # what became of events

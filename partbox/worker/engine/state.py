@@ -7,7 +7,7 @@ or a page of a partition, not once for an event. The façades of the engine have
 import heapq
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import count, takewhile
+from itertools import count
 from threading import Lock
 
 from partbox.protocol.parking import ParkedRow
@@ -93,27 +93,16 @@ class EngineState:
         if at is not None:
             heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.incarnation, key))
 
-    def awake(self, now: float, most: int) -> list[tuple[Partition, Key, list[ParkedRow]]]:
-        """At most `most` blocked keys whose head may run now, with the rows to run; these count as loaded from here."""
-        found: list[tuple[Partition, Key, list[ParkedRow]]] = []
-        while self._wakeups and self._wakeups[0][0] <= now and len(found) < most:
+    def pop_wakeup(self, now: float) -> tuple[Partition, Key] | None:
+        """The next blocked key whose head may run by now, if its partition may begin; else it is looked at again."""
+        while self._wakeups and self._wakeups[0][0] <= now:
             _, _, partition, incarnation, key = heapq.heappop(self._wakeups)
-            chain = partition.parked.chains.get(key)
-            if chain is None or partition.incarnation != incarnation or partition.stopping:
+            if key not in partition.parked.chains or partition.incarnation != incarnation or partition.stopping:
                 continue
-            if not partition.may_begin():
-                heapq.heappush(self._wakeups, (now + AGAIN, next(self._ticket), partition, incarnation, key))
-                continue
-            rows = list(takewhile(partition.parked.met, chain.runnable(now)))
-            if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):
-                continue
-            for row in rows:
-                row.load()
-            if rows:
-                found.append((partition, key, rows))
-            elif (at := chain.wakes_at()) is not None and at > now:
-                self.wake(partition, key)
-        return found
+            if partition.may_begin():
+                return partition, key
+            heapq.heappush(self._wakeups, (now + AGAIN, next(self._ticket), partition, incarnation, key))
+        return None
 
     def unload(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
         """These could not be run after all: their key wakes again."""
@@ -133,5 +122,5 @@ class EngineState:
         return self.backlog or bool(self._wakeups)
 
     def next_wakeup(self) -> float | None:
-        """The time at which `awake` may find something (monotonic seconds)."""
+        """The time at which a blocked key may wake (monotonic seconds)."""
         return self._wakeups[0][0] if self._wakeups else None

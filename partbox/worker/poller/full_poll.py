@@ -26,10 +26,10 @@ from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.sweep import Sweep, brief, sweep
 from partbox.worker.context import Context
 from partbox.worker.engine.credits import Credit
+from partbox.worker.engine.intake import Arrived, Brought
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.poll_groups import cursors_of
-from partbox.worker.poller.intake import Arrived, Intake
-from partbox.worker.poller.payload_fetch import Brought, Payloads
+from partbox.worker.poller.payload_fetch import Payloads
 
 T = TypeVar("T")
 
@@ -87,9 +87,9 @@ class Request(NamedTuple):
 class FullReader:
     """Of one process; the poller's thread only. `calm`: the last page was not one of many records."""
 
-    def __init__(self, context: Context, intake: Intake, payloads: Payloads) -> None:
+    def __init__(self, context: Context, payloads: Payloads) -> None:
         self._credits = context.engine.credits
-        self._intake = intake
+        self._intake = context.engine.intake
         self._payloads = payloads
         self._schema = context.schema
         self._observers = context.observers

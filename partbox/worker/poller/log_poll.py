@@ -19,10 +19,10 @@ from partbox.protocol import quick_poll as quick
 from partbox.protocol.bell import Seen
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.worker.context import Context
+from partbox.worker.engine.intake import Brought
 from partbox.worker.engine.poll_groups import PollGroups
 from partbox.worker.poller.full_poll import FullReader
-from partbox.worker.poller.intake import Intake
-from partbox.worker.poller.payload_fetch import Brought, Payloads
+from partbox.worker.poller.payload_fetch import Payloads
 
 LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds, and little room is left alone as long
 IN_FULL = 0.01
@@ -32,12 +32,12 @@ FOLLOW = 1.0  # seconds after which partitions of which nothing comes are moved 
 class LogReader:
     """Reads what is new for the partitions of one process. The poller's thread only."""
 
-    def __init__(self, context: Context, intake: Intake, payloads: Payloads) -> None:
+    def __init__(self, context: Context, payloads: Payloads) -> None:
         self._credits = context.engine.credits
-        self._intake = intake
+        self._intake = context.engine.intake
         self._payloads = payloads
         self._schema = context.schema
-        self._full = FullReader(context, intake, payloads)
+        self._full = FullReader(context, payloads)
         self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
         self.seen: Seen | None = None  # by the last look, if all that may be read was read
         self.forget()

@@ -6,9 +6,9 @@ was cancelled. What does not come stays where it is: a page ends before it, and 
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
@@ -18,27 +18,12 @@ from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.events.record import ID, PARTITION, PLACE, delayed, size
 from partbox.worker.context import Context
+from partbox.worker.engine.intake import Brought
 
 STEP = 8 << 20
 SLOW = 0.1  # of the lease, after which every statement is cancelled: a statement that takes longer asked for too much
 
 Pair = tuple[int, int]
-
-
-class Brought(NamedTuple):
-    """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
-
-    Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
-    which there may be more, though there was room for it. `delayed`: some have a time before which they do not run.
-    """
-
-    rows: list[Row]
-    large: dict[int, dict[int, int]]
-    ends: dict[int, int]
-    cap: int
-    clock: int
-    delayed: bool
-    cut: Container[int] = ()
 
 
 class Payloads:

@@ -26,7 +26,6 @@ from partbox.protocol.intervals import FEW, SOON, longest_tick, until_next_tick
 from partbox.worker.context import Context
 from partbox.worker.forks import leave
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.intake import Intake
 from partbox.worker.poller.log_poll import LOOK_AGAIN, LogReader
 from partbox.worker.poller.pacing import Pacer
 from partbox.worker.poller.parked_fetch import ParkedReader
@@ -50,7 +49,6 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     context: Context
     sessions: SessionFactory
     ownership: Ownership
-    intake: Intake
     reader: LogReader
     parked: ParkedReader
     timeouts: Timeouts
@@ -153,7 +151,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     def _take_up(self, session: Session) -> None:
         self._hold_still()
         conn = session.reading
-        self.intake.wanted = subscriptions.filters(conn, self.context.schema, self.context.subscription)
+        self._engine.intake.wanted = subscriptions.filters(conn, self.context.schema, self.context.subscription)
         self.ownership.take_up(conn)
         self.reader.rearrange()
         for note in self.notes:

@@ -56,9 +56,8 @@ class Dispatcher:
         self._loop = EventLoop()
         if any(endpoint.handler.is_async for endpoint in runner.routes.all()):
             watch()
-        self.lone = concurrency == 1 and all(endpoint.kind is Kind.SYNC for endpoint in runner.routes.all())
-        """One runner walks everything, so new events need no lanes."""
-        engine.runners.unstick = self.unstick
+        engine.runners.ready, engine.runners.unstick = self.ready, self.unstick
+        engine.runners.lone = concurrency == 1 and all(each.kind is Kind.SYNC for each in runner.routes.all())
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
         """These lanes have something to do; runners take them when they are free. Lock held."""

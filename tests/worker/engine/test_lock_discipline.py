@@ -17,8 +17,8 @@ from partbox.db.delivery.idle_check import IdleCheck
 from partbox.handlers import Handlers
 from partbox.protocol.horizon import Fence
 from partbox.protocol.rows import Owned, SeenPartition
+from partbox.worker.engine.intake import Brought
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.payload_fetch import Brought
 from partbox.worker.reports.load import LoadReport
 
 NOTHING = Brought([], {}, {}, 0, 0, delayed=False)

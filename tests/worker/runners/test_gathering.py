@@ -117,7 +117,7 @@ def test_an_event_that_failed_before_joins_no_list(rig: Listing) -> None:
     failed = ParkedRow(2, RowState.READY, 1, True, stage=RowStage.LOADED)
     with rig.engine.lock:
         lane = rig.partition.lanes["Key", "b"] = Lane(rig.partition, ("Key", "b"))
-        lane.queue.append(rig.intake._event(rig.partition, row(2, "b"), failed))
+        lane.queue.append(rig.turns.event(rig.partition, row(2, "b"), failed))
         rig.dispatcher.ready([lane], due=True)
     assert rig.gathered(lambda: None) == [1]
 
