@@ -250,7 +250,7 @@ MUTATIONS = (
         "a-drain-only-its-supervisor-tells",
         "Processes whose supervisor died would be accused of what they left while they drained.",
         "partbox/worker/poller/poller.py",
-        "            self.ownership.leave(conn)\n",
+        "        self.ownership.leave(conn)\n",
         "",
         (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end",),
     ),

@@ -33,3 +33,9 @@ class Engine(EngineState):
         self.intake = Intake(self, subscription, codecs, transactional=transactional)  # what was read
         self.turns = ParkedTurns(self, budget, subscription, codecs)  # for whoever fetches parked records
         self.outcomes = Outcomes(self)  # what became of events
+
+    def is_quiet(self) -> bool:
+        """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""
+        with self.lock:  # all counts are of one moment
+            held = self.partitions.values()
+            return not any(each.busy or each.parked.open or each.progress.unsaved() for each in held)

@@ -57,10 +57,6 @@ class EngineState:
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 
-    def is_quiet(self) -> bool:
-        """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""
-        return not any(each.busy or each.parked.open or each.progress.unsaved() for each in self.partitions.values())
-
     def touch(self, partition: Partition) -> None:
         """The partition has something to save."""
         if partition not in self.dirty:

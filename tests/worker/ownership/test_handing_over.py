@@ -65,14 +65,13 @@ def test_a_process_has_something_in_hand_while_a_handler_runs_and_while_what_it_
     rig: Rig,
 ) -> None:
     partition, engine = rig.partition(), rig.engine
-    with engine.lock:
-        assert not engine.is_quiet()
-        partition.progress.saved_passed = partition.progress.read_new
-        assert engine.is_quiet()
-        partition.running = 1
-        assert not engine.is_quiet()
-        partition.running, partition.parked.open = 0, 1
-        assert not engine.is_quiet()
+    assert not engine.is_quiet()
+    partition.progress.saved_passed = partition.progress.read_new
+    assert engine.is_quiet()
+    partition.running = 1
+    assert not engine.is_quiet()
+    partition.running, partition.parked.open = 0, 1
+    assert not engine.is_quiet()
 
 
 def test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released(rig: Rig) -> None:
