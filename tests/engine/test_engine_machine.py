@@ -1,0 +1,262 @@
+"""The engine that ships against a model of the database, in every order of events that Hypothesis can think of.
+
+`world` checks each step; here, at the end: nothing is lost, and quiet partitions hold nothing back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from random import Random
+
+import process as processes
+import pytest
+import statements
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from model_clock import ModelClock
+from process import MOST_ATTEMPTS, Process, Shape
+from run_size import examples
+from statements import Sent
+from world import POISON, QUIET, World
+
+from partbox.protocol import cursor as cursor_rules
+from partbox.protocol import progress as progress_rules
+from partbox.protocol import sweep as sweep_rules
+from partbox.worker.engine import read_budget
+
+PROFILE = settings(
+    max_examples=examples(60), stateful_step_count=8, deadline=None, print_blob=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)  # fmt: skip
+PARTITIONS = range(2)
+KEYS = "ab"
+BUSY = 120
+BUSY_WITH = {
+    "publish": 24,
+    "commit": 10,
+    "abort": 2,
+    "savepoint": 2,
+    "undo": 2,
+    "xid": 2,
+    "poll": 24,
+    "save": 14,
+    "run": 30,
+    "transact": 8,
+    "finish": 20,
+    "time": 6,
+    "arrive": 2,
+    "command": 3,
+    "plan": 3,
+    "join": 2,
+    "stop": 1,
+    "leave": 4,
+    "kill": 1,
+    "expire": 0.5,
+    "rename": 2,
+    "crash": 0.4,
+}
+SHAPES = st.builds(
+    Shape,
+    concurrency=st.sampled_from([1, 2, 3]),
+    kind=st.sampled_from(["sync", "async", "lists", "async lists", "effects", "mixed"]),
+    page=st.sampled_from([4, 30]),
+    window=st.sampled_from([3, 8]),
+    window_bytes=st.sampled_from([9_000, 1 << 20]),
+    max_parked=st.sampled_from([2, 6]),
+    max_attempts=st.just(MOST_ATTEMPTS),
+)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    clock: ModelClock
+    loop: asyncio.AbstractEventLoop
+
+    @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), shape=SHAPES, poison=st.booleans())
+    def start(self, first_xid: int, shape: Shape, poison: bool) -> None:
+        self.world = World(self.loop, self.clock, partitions=len(PARTITIONS), first_xid=first_xid)
+        self.shape, self.poison = shape, poison
+        self.world.assign(list(PARTITIONS), self.world.join(shape))
+
+    @rule(seed=st.integers(0, 2**32))
+    def busy(self, seed: int) -> None:
+        """A busy while: what takes many steps to come about is reached in one."""
+        random = Random(seed)
+        for _ in range(BUSY):
+            self.do(random.choices(list(BUSY_WITH), list(BUSY_WITH.values()))[0], random)
+
+    @rule(deeds=st.lists(st.tuples(st.sampled_from(list(BUSY_WITH)), st.integers(0, 20)), min_size=1, max_size=10))
+    def few(self, deeds: list[tuple[str, int]]) -> None:
+        for deed, seed in deeds:
+            self.do(deed, Random(seed))
+
+    def do(self, deed: str, random: Random) -> None:
+        match deed:
+            case "publish" | "commit" | "abort" | "xid" | "savepoint" | "undo":
+                self.publish(deed, random)
+            case "poll" | "save" | "run" | "transact" | "finish":
+                self.act(deed, random)
+            case "time":
+                self.clock.now += random.choice([0.02, 0.3, 0.3, 1.1])
+            case "arrive":
+                self.world.arrive()
+            case "command":
+                self.command(random)
+            case _:
+                self.trouble(deed, random)
+
+    def publish(self, deed: str, random: Random) -> None:
+        world, slot = self.world, random.randrange(3)
+        transaction = world.database.transaction(slot)
+        match deed:
+            case "publish":
+                partition = random.choice(PARTITIONS)
+                key = random.choice([f"{partition}a", f"{partition}a", f"{partition}b", None])
+                kinds = ["Event", "Event", "Type 1", "Type 2", "Type 3", *([POISON] if self.poison else [])]
+                large = random.choice([0, 0, 0, 0, 0, 4_000])
+                at = world.clock.now + 0.5 if random.random() < 0.05 else None
+                world.publish(slot, partition, key, random.choice(kinds), large=large, available_at=at)
+            case "xid":
+                world.database.log.draw_xid(transaction)
+            case "savepoint":
+                transaction.marks.append(len(transaction.records))
+            case "undo":
+                world.database.log.roll_back_to_savepoint(transaction)
+            case _:
+                world.end(slot, commit=deed == "commit", durable=random.random() < 0.5)
+
+    def act(self, deed: str, random: Random) -> None:
+        if not self.world.processes:
+            return
+        process, through = random.choice(self.world.processes), random.random() < 0.5
+        match deed:
+            case "poll":
+                if random.random() < 0.2:
+                    self.world.database.meddling = [lambda: self.publish("commit", random), lambda: None]
+                self.world.step(process, "poller", random, through=through)
+            case "save":
+                if random.random() < 0.7:
+                    self.clock.now += 0.25
+                self.world.step(process, "saver", random, through=through)
+            case "transact":
+                if "transactor" in process.actors:
+                    self.world.step(process, "transactor", random, through=through)
+            case "run":
+                runners = [each for each in process.actors if each.startswith("runner")]
+                free = [each for each in runners if process.subject(each) is None]
+                if free:
+                    self.world.step(process, free[0], random, through=through)
+            case "finish":
+                if handling := process.handling():
+                    self.world.finish(process, *random.choice(handling), random)
+
+    def command(self, random: Random) -> None:
+        parked = list(self.world.database.parked.values())
+        if not parked:
+            return
+        row = random.choice(parked)
+        if row.state == "dead" and "died" not in (row.last_error or ""):
+            self.world.database.replay([row.record_id])
+        elif row.blocks:
+            self.world.database.retry_now(min(each.record_id for each in parked if _same_key(each, row)))
+
+    def trouble(self, deed: str, random: Random) -> None:
+        world = self.world
+        process = random.choice(world.processes) if world.processes else None
+        match deed:
+            case "join" if len(world.processes) < 3:
+                world.join(self.shape)
+            case "plan":
+                whom = [each for each in world.processes if each.trusted and not each.stopping]
+                world.assign(random.choices(PARTITIONS), random.choice(whom) if whom else None)
+            case "crash":
+                world.crash()
+            case _ if process is not None:
+                self.trouble_of(process, deed)
+
+    def trouble_of(self, process: Process, deed: str) -> None:
+        match deed:
+            case "stop":
+                process.stop()
+                for row in self.world.database.partitions.values():
+                    row.assignee = None if row.assignee == process.me else row.assignee
+            case "leave" if process.stopping and process.is_free:
+                self.world.leave(process)
+            case "kill":
+                self.world.kill(process)
+            case "expire" if process.trusted:
+                self.world.expire(process)
+            case "rename" if not process.trusted:
+                self.world.rename(process)
+
+    # The end.
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        try:
+            for transaction in list(world.database.log.open):
+                world.database.log.end(transaction, commit=True)
+            world.arrive()
+            for process in [*world.processes]:
+                self.part_with(process)
+            heir = world.join(self.shape)
+            world.assign(list(PARTITIONS), heir)
+            world.settle_down(heir)
+        finally:
+            for process in world.processes:
+                process.kill()
+
+    def part_with(self, process: Process) -> None:
+        """It is told to end, and does; or its lease is over long since."""
+        world = self.world
+        if not process.trusted:
+            world.kill(process)
+            return
+        self.trouble_of(process, "stop")
+        for round in range(QUIET):
+            if process not in world.processes:
+                return
+            if process.is_free:
+                world.leave(process)
+                return
+            self.clock.now += (0.3, 0.01, 0.06)[round % 3]
+            for actor in process.actors:
+                if process in world.processes and isinstance(process.subject(actor), Sent | None):
+                    world.go_on(process, actor)
+            while process in world.processes and (handling := process.handling()):
+                world.finish(process, *handling[0])
+        raise AssertionError(f"{process} does not let go {process.engine.partitions}")
+
+
+def _same_key(one: statements.Any, other: statements.Any) -> bool:
+    return bool(one.blocks and one.partition == other.partition and one.aggregate_id == other.aggregate_id)
+
+
+@pytest.fixture
+def modelled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Database, clock and threads of all processes are the model's."""
+    EngineMachine.clock, EngineMachine.loop = ModelClock(), asyncio.new_event_loop()
+    EngineMachine.clock.install(monkeypatch)
+    statements.install(monkeypatch)
+    processes.install(monkeypatch)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+    EngineMachine.loop.close()
+
+
+@pytest.mark.parametrize(("cap", "stretch", "late_pages"), [(2, 5, 2), (1, 1_000_000, 1), (1_000, 1_000_000, 64)])
+def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
+    monkeypatch: pytest.MonkeyPatch, modelled: None, cap: int, stretch: int, late_pages: int
+) -> None:
+    """With small bounds every other late page is cut, and late pages are merged."""
+    monkeypatch.setattr(cursor_rules, "CAP", cap)
+    monkeypatch.setattr(cursor_rules, "STRETCH", stretch)
+    monkeypatch.setattr(sweep_rules, "LEAST", 1)
+    monkeypatch.setattr(progress_rules, "MOST_LATE_PAGES", late_pages)
+    monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
+    monkeypatch.setattr(read_budget, "GUESS", 500)
+    run_state_machine_as_test(EngineMachine, settings=PROFILE)
