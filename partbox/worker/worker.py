@@ -15,7 +15,6 @@ from partbox.settings import Settings
 from partbox.text.wording import counted
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.read_budget import ReadBounds
 from partbox.worker.engine.transaction_queue import Waiting
 from partbox.worker.forks import tell_forked
@@ -69,7 +68,12 @@ class Worker:
         routes = _endpoints(handlers, subscription, settings, observers)
         bounds = ReadBounds(settings.page, settings.window, settings.max_parked, settings.window_bytes)
         self.engine = Engine(
-            concurrency, bounds, subscription=subscription, codecs=codecs, transactional=_has_transactional(routes)
+            concurrency,
+            bounds,
+            subscription=subscription,
+            codecs=codecs,
+            transactional=_has_transactional(routes),
+            letters=handlers.dead_letter is not None,
         )
         self._context = Context(
             settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
@@ -89,11 +93,12 @@ class Worker:
     def _poller(self, traffic: TrafficObserver) -> Poller:
         context = self._context
         payloads = Payloads(context)
+        reader = LogReader(context, payloads)
         return Poller(
             context,
             self._sessions,
-            ownership=Ownership(context),
-            reader=LogReader(context, payloads),
+            ownership=Ownership(context, reader.claimed),
+            reader=reader,
             parked=ParkedReader(context, payloads, self._settlement.reports),
             timeouts=self.timeouts,
             load=LoadReport(context, self.dispatcher),
@@ -112,8 +117,6 @@ class Worker:
     def _listen(self) -> None:
         signals, poller, transactor = self._context.signals, self.poller, self.poller.transactor
         signals.failed = self._fail
-        signals.claimed = poller.reader.claimed
-        signals.reloaded = self.engine.intake.hold_behind
         signals.lost = poller.ownership.refused
         signals.broken = poller.break_off
         if transactor is not None:
@@ -140,9 +143,10 @@ class Worker:
         self.poller.wake()
         self._sessions.hurry(timeout)
         until = time.monotonic() + timeout
-        while self._owned() and self.failure is None and time.monotonic() < until:
+        owned = self.engine.claims.numbers
+        while owned() and self.failure is None and time.monotonic() < until:
             time.sleep(0.005)
-        return not self._owned()
+        return not owned()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Drain for at most `timeout` seconds (the setting), then end; False when handlers had to be abandoned.
@@ -161,7 +165,11 @@ class Worker:
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._context.settings.drain_timeout
-        while time.monotonic() < until and not (self._owned() <= self.timeouts.stuck and self.timeouts.settled()):
+        owned = self.engine.claims.numbers
+        while time.monotonic() < until:
+            stuck = {partition.number for partition in list(self.timeouts.stuck)}
+            if owned() <= stuck and self.timeouts.settled():
+                break
             time.sleep(0.005)
         self._end(False)
 
@@ -179,10 +187,6 @@ class Worker:
         trace = None if isinstance(error, SchemaError) else error
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
         self.failure = error
-
-    def _owned(self) -> set[Partition]:
-        with self.engine.lock:  # the saver and the poller drop partitions
-            return {partition for partition in self.engine.partitions.values() if not partition.lost}
 
 
 def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:

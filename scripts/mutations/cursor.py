@@ -196,8 +196,8 @@ MUTATIONS = (
     Mutation(
         "memory-kept-over-a-lost-connection",
         "A server that lost a tail gives ids and xids out again: what was read is of another life.",
-        "partbox/worker/ownership/ownership.py",
-        "                partition.begin(row, now)\n",
+        "partbox/worker/engine/claims.py",
+        "            held[row.partition].begin(row, now)\n",
         "",
         (
             f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",

@@ -73,9 +73,9 @@ MUTATIONS = (
     Mutation(
         "release-before-what-was-done-is-found-again",
         "A release after a lost connection saves the old cursor: the next owner repeats what was done.",
-        "partbox/worker/ownership/ownership.py",
-        "not partition.draining and partition.may_drain(now)",
-        "not partition.draining",
+        "partbox/worker/engine/claims.py",
+        "if not partition.stopping and partition.may_drain(now):",
+        "if not partition.stopping:",
         (
             "tests/worker/ownership/test_release.py"
             "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",
@@ -134,7 +134,7 @@ MUTATIONS = (
         "parks-ahead-forgotten",
         "What is parked above the saved cursor is read again: without its row it runs twice.",
         "partbox/worker/ownership/ownership.py",
-        "ahead = parked.ahead(*where) if new else []",
+        "ahead = parked.ahead(*where) if loading.needs_ahead else []",
         "ahead: list[tuple[int, int]] = []",
         (
             "tests/worker/runners/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",

@@ -108,9 +108,9 @@ MUTATIONS = (
     Mutation(
         "tick-without-the-lock",
         "The saver drops a partition while the poller goes through them all: the poller's end.",
-        "partbox/worker/ownership/ownership.py",
-        "with self._engine.lock:  # nothing is lost between",
-        "if True:  # nothing is lost between",
+        "partbox/worker/engine/claims.py",
+        "@verb  # nothing is lost between",
+        "# nothing is lost between",
         (
             "tests/worker/engine/test_lock_discipline.py"
             "::test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller",

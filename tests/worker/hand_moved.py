@@ -89,7 +89,7 @@ class HandMoved:
             keys = self.partition.parked.load(rows, len(rows), 0.0)
             for key in keys:
                 self.engine.wake(self.partition, key)
-            self.intake.hold_behind(self.partition, keys)
+            self.engine.hold_behind(self.partition, keys)
 
     def awake(self) -> list[Woken]:
         """The first half of running what is blocked: its rows count as loaded, and their bodies are asked for."""

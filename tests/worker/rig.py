@@ -61,10 +61,8 @@ class Rig:
         self.engine.runners.ready = self.waiting.ready
         payloads = Payloads(self.context)
         self.reader = LogReader(self.context, payloads)
-        self.context.signals.claimed = self.reader.claimed
-        self.context.signals.reloaded = self.engine.intake.hold_behind
         self.parked = ParkedReader(self.context, payloads, Reports(NOBODY, self.context.routes))
-        self.ownership = Ownership(self.context)
+        self.ownership = Ownership(self.context, self.reader.claimed)
         lean(self.conn)
         self.ownership.take_up(self.conn)
         self.ownership.tick(self.conn)

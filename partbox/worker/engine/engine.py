@@ -2,6 +2,7 @@
 
 from partbox.codecs import Codecs
 from partbox.events.delivered import Decoder
+from partbox.worker.engine.claims import Claims
 from partbox.worker.engine.credits import Credits
 from partbox.worker.engine.intake import Intake
 from partbox.worker.engine.outcomes import Outcomes
@@ -15,7 +16,7 @@ PLAIN = Codecs()
 class Engine(EngineState):
     """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself.
 
-    `transactional`: some of the handlers are.
+    `transactional`: some of the handlers are. `letters`: dead events are owed to a hook.
     """
 
     def __init__(
@@ -26,9 +27,11 @@ class Engine(EngineState):
         subscription: str = "default",
         codecs: Decoder = PLAIN,
         transactional: bool = False,
+        letters: bool = False,
     ) -> None:
         super().__init__(concurrency)
         budget = ReadBudget(bounds)
+        self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
         self.credits = Credits(self, budget)  # for whoever reads the log
         self.intake = Intake(self, subscription, codecs, transactional=transactional)  # what was read
         self.turns = ParkedTurns(self, budget, subscription, codecs)  # for whoever fetches parked records

@@ -138,14 +138,6 @@ class Intake:
             return True
         return not _waits(row[AVAILABLE_AT], clock) and (self.wanted is None or row[EVENT_TYPE] in self.wanted)
 
-    def hold_behind(self, partition: Partition, keys: Sequence[Key]) -> None:
-        """Park what waits in the lanes of these keys if by now a parked row must run before it. Lock held."""
-        for key in keys:
-            lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
-            if lane is not None and chain is not None and lane.queue and not chain.caught_up():
-                lane.hold_rest()
-                self._state.touch(partition)
-
     def _move(
         self, partition: Partition, ask: Ask, page: Page, floor: int, share: Share, brought: Brought, *, together: bool
     ) -> Arrived:

@@ -12,7 +12,7 @@ Everything is touched only with the lock of `Engine` held, but for `cursor`, whi
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
 from partbox.protocol.cursor import Cursor
@@ -145,6 +145,13 @@ class LastSave:
     under_way: bool = False
 
 
+class Tenure(NamedTuple):
+    """One ownership of a partition. An epoch never repeats, so what is said of a tenure is said of no other."""
+
+    number: int
+    epoch: int
+
+
 class Partition:
     """A partition from claim to release, or until it is lost. `letters`: dead events are owed to a hook."""
 
@@ -211,6 +218,11 @@ class Partition:
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
         self.stopping = phase in (Phase.DRAINING, Phase.LOST)  # no handler starts; runners ask before each event
+
+    @property
+    def tenure(self) -> Tenure:
+        """Which of its ownerships this is."""
+        return Tenure(self.number, self.epoch)
 
     @property
     def draining(self) -> bool:

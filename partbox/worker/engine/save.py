@@ -8,7 +8,7 @@ from partbox.protocol.progress import Target
 from partbox.protocol.rows import Park, Saving
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.parked_rows import Pending
-from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.partition import Partition, Tenure
 from partbox.worker.engine.state import EngineState
 
 READY = Verdict(RowState.READY, 0, None, True, None)
@@ -29,6 +29,11 @@ class PartitionSave(NamedTuple):
     finished: int
     release: bool
     still: bool
+
+    @property
+    def tenure(self) -> Tenure:
+        """The ownership that it is a save of."""
+        return self.partition.tenure
 
     def saving(self) -> Saving:
         """Its cursor, as the statement has it."""

@@ -5,7 +5,7 @@ or a page of a partition, not once for an event. The façades of the engine have
 """
 
 import heapq
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
@@ -112,6 +112,14 @@ class EngineState:
             for partition, key in self.charges.turns():
                 self.wake(partition, key)
             self.wakes.call()
+
+    def hold_behind(self, partition: Partition, keys: Sequence[Key]) -> None:
+        """Parked rows of these keys are as the database has them: hold what waits in memory and must run after one."""
+        for key in keys:
+            lane, chain = partition.lanes.get(key), partition.parked.chains.get(key)
+            if lane is not None and chain is not None and lane.queue and not chain.caught_up():
+                lane.hold_rest()
+                self.touch(partition)
 
     def await_saves(self) -> bool:
         """True if the poller may go on when something is saved: there is room then, or a blocked key wakes."""

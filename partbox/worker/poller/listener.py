@@ -103,8 +103,7 @@ class Listener:
         elif payload == f"{CHANGED} {self._context.subscription}":
             wakes = self._wakeup.changed = True
         else:
-            with self._engine.lock:  # the saver and the poller drop partitions
-                wakes = payload == ALL or (payload.isdecimal() and int(payload) in self._engine.partitions)
+            wakes = payload == ALL or (payload.isdecimal() and self._engine.claims.holds(int(payload)))
         if wakes:
             self._wakeup.call()
 

@@ -108,7 +108,7 @@ class ParkedReader:
         mine, _ = cursors.save(conn, self._schema, subscription, me, charge.cursors, charge.parks)
         lost = {each.partition for each in charged if each.partition.number not in mine}
         if lost:
-            self._context.signals.lost(list(lost))
+            self._context.signals.lost([partition.tenure for partition in lost])
             return self._charge(conn, me, [each for each in charged if each.partition not in lost], bodies) | dead
         self._turns.charged(charged)
         return dead

@@ -176,7 +176,7 @@ class Transaction:
         mine, self.save_took = cursors.save(
             self.conn, context.schema, context.subscription, self._me, *sent(self.saves), durable=True
         )
-        lost = [save.partition for save in self.saves if save.partition.number not in mine]
+        lost = [save.tenure for save in self.saves if save.tenure.number not in mine]
         if lost:
             context.signals.lost(lost)
             raise Error(f"{len(lost)} partitions were lost meanwhile")

@@ -182,14 +182,14 @@ class Saver:
             saves = waiting[: max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))]
             mine, took = cursors.save(conn, self._context.schema, self._context.subscription, me, *sent(saves))
             total += took
-            lost = [save.partition for save in saves if save.partition.number not in mine]
+            lost = [save.tenure for save in saves if save.tenure.number not in mine]
             if not lost:
                 waiting = waiting[len(saves) :]
                 self._committed(saves)
                 tell_saved(self._observers, saves, took)
                 break
             self._signals.lost(lost)
-            waiting = [save for save in waiting if save.partition not in lost]
+            waiting = [save for save in waiting if save.tenure not in lost]
         self._unsent = waiting
         if waiting:
             self._progressed.set()

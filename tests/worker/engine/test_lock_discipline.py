@@ -43,7 +43,7 @@ FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
     "to gather": lambda rig: rig.engine.clean(),
     "to wake": lambda rig: rig.engine.wake(rig.partition, ("Key", "k")),
     "to finish": lambda rig: rig.partition.finish([(10, b"")]),
-    "to look at what blocks": lambda rig: rig.intake.hold_behind(rig.partition, [("Key", "k")]),
+    "to look at what blocks": lambda rig: rig.engine.hold_behind(rig.partition, [("Key", "k")]),
     "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, NOTHING, large=False),
     "to stop": lambda rig: rig.partition.drain(),
     "to forget": lambda rig: rig.partition.reset(0.0),
@@ -100,9 +100,9 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     """The saver drops what it has released, between any two steps of the poller."""
     worker = context()
     engine, numbers = worker.engine, range(4)
-    ownership = Ownership(worker)
+    ownership = Ownership(worker, lambda floor: None)
     rows = [Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers]
-    ownership._adopt(rows)
+    engine.claims.adopt(rows, 0.0)
 
     def dropped() -> None:
         with engine.lock:
@@ -121,7 +121,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
 
     lock = Dropping()
     lock.quiet, lock.strict = False, True
-    engine.lock = engine.partitions.lock = lock  # type: ignore[attr-defined]
+    engine.lock = engine.claims._lock = engine.partitions.lock = lock  # type: ignore[attr-defined]
     for partition in engine.partitions.values():
         partition.__dict__["_lock"] = lock
     seen = [SeenPartition(*_seen(number)) for number in numbers]

@@ -88,7 +88,7 @@ def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_mov
 
     def losing(call: Callable[[], Any]) -> AbstractContextManager[Future[Any]]:
         if not lost.lost:  # once: to lose it again would clear its lanes again
-            rig.ownership.lose([lost])
+            rig.ownership.lose([lost.tenure])
         return meanwhile(call)
 
     monkeypatch.setattr(full_reader, "meanwhile", losing)

@@ -95,7 +95,7 @@ def test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick(conn: Conn,
     for _ in range(2):  # settled
         rig.ownership.tick(rig.conn)
     lost = rig.partition()
-    rig.ownership.lose([lost])
+    rig.ownership.lose([lost.tenure])
     rig.ownership.tick(rig.conn)
     assert rig.partition() is not lost
     assert not rig.partition().lost
