@@ -33,9 +33,6 @@ class Signals:
     lost: Callable[[Sequence[Tenure]], object] = _unheard
     """Partitions are not mine any more: a save of them was refused. By whoever saves, without the lock."""
 
-    saved: Callable[[], object] = _unheard
-    """A save is over, which may have been in the way of a transaction. By whoever saves, without the lock."""
-
     broken: Callable[[], object] = _unheard
     """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
 

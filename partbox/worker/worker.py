@@ -120,7 +120,6 @@ class Worker:
         signals.lost = poller.ownership.refused
         signals.broken = poller.break_off
         if transactor is not None:
-            signals.saved = transactor.wake
             signals.transactional = transactor.wait
 
     def start(self) -> None:

@@ -57,7 +57,7 @@ MUTATIONS = (
     Mutation(
         "release-without-handing-over",
         "A release passes everything up to the highest finished id: what is unfinished below it must be parked.",
-        "partbox/worker/engine/save.py",
+        "partbox/worker/engine/saves.py",
         "                partition.parked.park(waiting[id], READY)\n",
         "                pass\n",
         ("tests/worker/ownership/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
@@ -65,7 +65,7 @@ MUTATIONS = (
     Mutation(
         "release-before-the-drain",
         "The next owner would run an aggregate beside a handler that still runs here.",
-        "partbox/worker/engine/save.py",
+        "partbox/worker/engine/saves.py",
         "draining and partition.running == 0 and partition.cursor.until is None",
         "draining and partition.cursor.until is None",
         ("tests/worker/ownership/test_release.py::test_nothing_is_released_while_a_handler_runs",),
@@ -114,7 +114,7 @@ MUTATIONS = (
     Mutation(
         "release-inside-a-cut-page",
         "The rest of a cut page lies below the cursor that a release saves.",
-        "partbox/worker/engine/save.py",
+        "partbox/worker/engine/saves.py",
         "draining and partition.running == 0 and partition.cursor.until is None",
         "draining and partition.running == 0",
         ("tests/worker/ownership/test_release.py::test_nothing_is_released_inside_a_cut_page",),
@@ -186,16 +186,16 @@ MUTATIONS = (
     Mutation(
         "wake-of-a-saved-key-missed",
         "A parked row runs only when its park has committed: nobody looks for it then.",
-        "partbox/worker/saver/saver.py",
-        "            elif self._engine.await_saves():\n",
-        "            elif self._engine.backlog:\n",
+        "partbox/worker/engine/saves.py",
+        "        elif self._state.await_saves():\n",
+        "        elif self._state.backlog:\n",
         ("tests/worker/saver/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
     ),
     Mutation(
         "park-that-calls-nobody",
         "What was parked waits for the next tick, though its time may have come; so does what a release has freed.",
-        "partbox/worker/saver/saver.py",
-        "if any(save.release or save.parks or save.done_ids for save in saves):\n",
+        "partbox/worker/engine/saves.py",
+        "if any(save.release or save.rows for save in saves):\n",
         "if False:\n",
         ("tests/worker/saver/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
     ),

@@ -110,9 +110,9 @@ MUTATIONS = (
     Mutation(
         "room-that-calls",
         "Each save ends the reading ahead: a process waits for its server instead of working beside it.",
-        "partbox/worker/saver/saver.py",
-        "            elif self._engine.await_saves():\n                self._context.wakeup.set()",
-        "            elif self._engine.await_saves():\n                self._context.wakeup.call()",
+        "partbox/worker/engine/saves.py",
+        "        elif self._state.await_saves():\n            self._state.wakes.look()",
+        "        elif self._state.await_saves():\n            self._state.wakes.call()",
         ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
     ),
 )

@@ -19,7 +19,6 @@ from partbox.worker.engine.intake import Brought
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.parked_turns import Woken
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.save import committed, gather
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.runners.dispatcher import Dispatcher
 from partbox.worker.runners.lane_runner import LaneRunner, Walk
@@ -103,9 +102,7 @@ class HandMoved:
 
     def save(self) -> None:
         """A save of all that there is to save, committed at once."""
-        with self.engine.lock:
-            saves = [gather(partition) for partition in self.engine.clean()]
-            committed(self.engine, saves, 0.0)
+        self.engine.saves.committed(self.engine.saves.gather(), 0.0)
 
     def lose_connection(self) -> None:
         """Forget what was read, and read the saved cursor."""

@@ -15,7 +15,7 @@ from partbox.db.delivery import cursors, instances, records
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.save import gather
+from partbox.worker.engine.saves import gather
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.poller.log_poll import LogReader
 from partbox.worker.poller.parked_fetch import ParkedReader

@@ -8,6 +8,7 @@ from partbox.worker.engine.intake import Intake
 from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.parked_turns import ParkedTurns
 from partbox.worker.engine.read_budget import UNBOUNDED, ReadBounds, ReadBudget
+from partbox.worker.engine.saves import Saves
 from partbox.worker.engine.state import EngineState
 
 PLAIN = Codecs()
@@ -36,6 +37,7 @@ class Engine(EngineState):
         self.intake = Intake(self, subscription, codecs, transactional=transactional)  # what was read
         self.turns = ParkedTurns(self, budget, subscription, codecs)  # for whoever fetches parked records
         self.outcomes = Outcomes(self)  # what became of events
+        self.saves = Saves(self)  # for the saver
 
     def is_quiet(self) -> bool:
         """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""

@@ -26,7 +26,7 @@ from partbox.protocol.cursor import Ask, Reading
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.key import Key, key_of
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.save import READY
+from partbox.worker.engine.saves import READY
 from partbox.worker.engine.state import EngineState
 
 PORTION = 16

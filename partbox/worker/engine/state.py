@@ -30,6 +30,7 @@ class Wakes:
     call: Callable[[], object] = _nobody  # the poller, which stops reading page after page for it
     save: Callable[[], object] = _nobody  # the saver: there is something to save
     release: Callable[[], object] = _nobody  # the saver: there may be something to release, so it need not rest
+    transact: Callable[[], object] = _nobody  # the transactor: a save that may have been in its way is over
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from partbox.protocol.verdict import Verdict
 from partbox.worker.context import Context
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.reconnect import Pair
-from partbox.worker.engine.save import PartitionSave, committed, gather, sent
+from partbox.worker.engine.saves import PartitionSave, committed, gather, sent
 from partbox.worker.engine.transaction_queue import Waiting
 from partbox.worker.forks import leave
 from partbox.worker.runners.blame import Blame, GoneError

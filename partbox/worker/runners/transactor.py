@@ -35,6 +35,7 @@ class Transactor:
         self._closing: Connection[Any] | None = None  # to be closed after the transaction in hand
         self._using = threading.Lock()
         self._work = threading.Event()
+        around.context.engine.wakes.transact = self.wake
         self._stopped = threading.Event()
         self._unstuck_at = 0.0
         self._most = MOST
@@ -139,7 +140,6 @@ class Transactor:
         self._report(transaction)
         tell_saved(self._context.observers, transaction.saves, transaction.save_took)
         self._context.wakeup.call()
-        self._context.signals.saved()
 
     def _report(self, transaction: Transaction) -> None:
         tally = self._reports.tally()

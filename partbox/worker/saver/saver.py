@@ -23,7 +23,7 @@ from psycopg.errors import InsufficientPrivilege
 from partbox.db.delivery import cursors, proof
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.engine.save import PartitionSave, committed, gather, sent
+from partbox.worker.engine.saves import PartitionSave, Unsaved, sent
 from partbox.worker.reports.outcomes import tell_saved
 from partbox.worker.session import tell_lost
 from partbox.worker.slot import SAVE_TICK, SAVED_AT
@@ -141,24 +141,10 @@ class Saver:
         return self._until_next(took)
 
     def _patience(self) -> float:
-        """Seconds to wait for more progress; 0: it is worth a save, or something waits for one.
-
-        A save costs a statement, and every partition of it some 170 bytes of WAL.
-        """
-        with self._engine.lock:  # all counts are of one moment
-            dirty = self._engine.dirty
-            if self._unsent or time.monotonic() - self._saved_at > LONGEST:
-                return 0.0
-            if any(partition.draining or partition.parked.pending or partition.parked.done_ids for partition in dirty):
-                return 0.0
-            finished = sum(partition.progress.count_finished() for partition in dirty)
-            if finished < FEW and not self._engine.await_saves():
-                return SHORTEST
-            if len(dirty) < MANY or finished >= self._enough * len(dirty):
-                return 0.0
-            if all(partition.progress.in_flight() <= 0 for partition in dirty):  # there is no more to wait for
-                return 0.0
-            return SHORTEST / 4
+        """Seconds to wait for more progress; 0: save now."""
+        if self._unsent or time.monotonic() - self._saved_at > LONGEST:
+            return 0.0
+        return patience(self._engine.saves.unsaved(), self._enough)
 
     def _until_next(self, took: float) -> float:
         """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next.
@@ -178,14 +164,15 @@ class Saver:
         while waiting:
             self._unsent = waiting
             # One call takes the first, and as many more as it may write the rows of.
-            rows = accumulate(len(save.parks) + len(save.done_ids) for save in waiting)
+            rows = accumulate(save.rows for save in waiting)
             saves = waiting[: max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))]
             mine, took = cursors.save(conn, self._context.schema, self._context.subscription, me, *sent(saves))
             total += took
             lost = [save.tenure for save in saves if save.tenure.number not in mine]
             if not lost:
                 waiting = waiting[len(saves) :]
-                self._committed(saves)
+                for number in self._engine.saves.committed(saves, time.monotonic()):
+                    self._observers.released(number)
                 tell_saved(self._observers, saves, took)
                 break
             self._signals.lost(lost)
@@ -197,26 +184,11 @@ class Saver:
 
     def _gather(self) -> list[PartitionSave]:
         """Take what an earlier call left, else all that is dirty now."""
-        with self._engine.lock:  # nobody finishes or loses anything between two parts of what a save says
-            if self._unsent:
-                return [save for save in self._unsent if not save.partition.lost]
-            self._progressed.clear()
-            self._hurried.clear()
-            return [gather(partition) for partition in self._engine.clean()]
-
-    def _committed(self, saves: list[PartitionSave]) -> None:
-        with self._engine.lock:  # what is released is dropped before a tick could take it for lost
-            committed(self._engine, saves, time.monotonic())
-            released = [save.partition for save in saves if save.release]
-            for partition in released:
-                self._engine.drop(partition)
-            if any(save.release or save.parks or save.done_ids for save in saves):
-                self._context.wakeup.call()
-            elif self._engine.await_saves():
-                self._context.wakeup.set()
-        for partition in released:
-            self._observers.released(partition.number)
-        self._signals.saved()
+        if self._unsent:
+            return self._engine.saves.still_mine(self._unsent)
+        self._progressed.clear()  # before it is gathered: what comes after that sets it again
+        self._hurried.clear()
+        return self._engine.saves.gather()
 
     def _note_idle_advances(self, now: float) -> None:
         """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge.
@@ -226,7 +198,19 @@ class Saver:
         if now < self._advance_at:
             return
         self._advance_at = now + ADVANCE_LOOK
-        with self._engine.lock:  # guards the partitions, and what is dirty
-            for partition in self._engine.partitions.values():
-                if partition.last_save.at < now - IDLE_ADVANCE and not partition.stopping:
-                    self._engine.touch(partition)
+        self._engine.saves.advance_idle(now - IDLE_ADVANCE)
+
+
+def patience(unsaved: Unsaved, enough: int) -> float:
+    """Seconds to wait for more progress; 0: it is worth a save, or somebody waits for one.
+
+    A save costs a statement, and every partition of it some 170 bytes of WAL: `enough` is the number of finished
+    records for which one is worth that.
+    """
+    if unsaved.urgent:
+        return 0.0
+    if unsaved.finished < FEW and not unsaved.awaited:
+        return SHORTEST
+    if unsaved.partitions < MANY or unsaved.finished >= enough * unsaved.partitions:
+        return 0.0
+    return SHORTEST / 4 if unsaved.grows else 0.0

@@ -13,7 +13,7 @@ from partbox.platform import boottime
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.reconnect import SETTLE
-from partbox.worker.engine.save import committed, gather
+from partbox.worker.engine.saves import committed, gather
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.timeouts import Timeouts
 from partbox.worker.slot import Slot

@@ -10,7 +10,7 @@ from partbox.protocol.horizon import Page
 from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import Stored
 from partbox.worker.engine.partition import Partition
-from partbox.worker.engine.save import gather
+from partbox.worker.engine.saves import gather
 
 
 @pytest.fixture

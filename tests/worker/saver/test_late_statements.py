@@ -9,7 +9,7 @@ from rig import DEFAULT, PARTITION, SCHEMA, Rig, write
 
 from partbox.db.delivery import cursors
 from partbox.protocol.rows import Park, Saving
-from partbox.worker.engine.save import gather
+from partbox.worker.engine.saves import gather
 
 Conn = psycopg.Connection[Any]
 OTHER = PARTITION + 1

@@ -1,12 +1,16 @@
-"""The part of a save that is about one partition, and its consequences when it is committed."""
+"""What is to be saved of each partition, and what follows in memory when it is committed.
 
-from collections.abc import Sequence
+A save is under way from `gather` until `committed`: what the database knows of its partitions cannot be told meanwhile.
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from partbox.protocol.parking import RowState
 from partbox.protocol.progress import Target
 from partbox.protocol.rows import Park, Saving
 from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.lock import verb
 from partbox.worker.engine.parked_rows import Pending
 from partbox.worker.engine.partition import Partition, Tenure
 from partbox.worker.engine.state import EngineState
@@ -35,11 +39,78 @@ class PartitionSave(NamedTuple):
         """The ownership that it is a save of."""
         return self.partition.tenure
 
+    @property
+    def rows(self) -> int:
+        """The number of parked rows that it writes or deletes."""
+        return len(self.parks) + len(self.done_ids)
+
     def saving(self) -> Saving:
         """Its cursor, as the statement has it."""
         page = self.target.page
         last_id = None if self.still else self.target.last_id
         return Saving(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
+
+
+class Unsaved(NamedTuple):
+    """What there is to save: of how many partitions, and how many records were finished there.
+
+    `urgent`: a park, a deletion or a release, which somebody waits for. `awaited`: the poller goes on when it is saved.
+    `grows`: handlers run that may add to it.
+    """
+
+    partitions: int
+    finished: int
+    urgent: bool
+    awaited: bool
+    grows: bool
+
+
+class Saves:
+    """The verbs of the saver. Each is one section: what a save says belongs to one moment, and so does its end."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._lock = state.lock
+
+    @verb  # all counts are of one moment
+    def unsaved(self) -> Unsaved:
+        """What the next save would have."""
+        dirty = self._state.dirty
+        return Unsaved(
+            len(dirty),
+            sum(each.progress.count_finished() for each in dirty),
+            any(each.draining or each.parked.pending or each.parked.done_ids for each in dirty),
+            self._state.await_saves(),
+            any(each.progress.in_flight() > 0 for each in dirty),
+        )
+
+    @verb  # nobody finishes or loses anything between two parts of what a save says
+    def gather(self) -> list[PartitionSave]:
+        """Take all that there is to save, but for partitions that a transaction is to save."""
+        return [gather(partition) for partition in self._state.clean()]
+
+    @verb  # ownership loses partitions meanwhile
+    def still_mine(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
+        """Those that were gathered before and may yet be sent."""
+        return [save for save in saves if not save.partition.lost]
+
+    @verb  # what is released is dropped before a tick could take it for lost
+    def committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
+        """Note that these are saved, and wake who waits for it; the partitions that were released by it."""
+        committed(self._state, saves, now)
+        if any(save.release or save.rows for save in saves):
+            self._state.wakes.call()
+        elif self._state.await_saves():
+            self._state.wakes.look()
+        self._state.wakes.transact()
+        return [save.partition.number for save in saves if save.release]
+
+    @verb  # ownership adds and drops partitions
+    def advance_idle(self, before: float) -> None:
+        """What was last saved before this time is saved once more: its cursor may have moved with the horizon."""
+        for partition in self._state.partitions.values():
+            if partition.last_save.at < before and not partition.stopping:
+                self._state.touch(partition)
 
 
 def gather(partition: Partition) -> PartitionSave:
@@ -75,8 +146,8 @@ def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list
     )
 
 
-def committed(engine: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
-    """The save of these is committed. Lock held."""
+def committed(state: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
+    """Note that these are saved; what was released by it is dropped. Lock held."""
     for save in saves:
         partition = save.partition
         if partition.incarnation != save.incarnation:
@@ -84,5 +155,8 @@ def committed(engine: EngineState, saves: Sequence[PartitionSave], now: float) -
         partition.saved(save.target, save.finished, now)
         if save.parks or save.done_ids:
             for key in partition.parked.committed(save.parks, save.done_ids, now):
-                engine.wake(partition, key)
-    engine.take_turns()
+                state.wake(partition, key)
+    state.take_turns()
+    for save in saves:
+        if save.release:
+            state.drop(save.partition)
