@@ -75,8 +75,8 @@ MUTATIONS = (
         "bytes-held-by-a-handler-that-hangs",
         "What waits behind a handler that hangs holds the bytes, and no other partition is read.",
         "partbox/worker/engine/credits.py",
-        "        if budget.starved:\n            stuck",
-        "        if False:\n            stuck",
+        "self._state.partitions.values() if self._budget.starved else full",
+        "full",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
     Mutation(

@@ -72,10 +72,12 @@ class HandMoved:
 
     def read(self, *ids: int, keys: str = "") -> None:
         """A page brings these, of one aggregate if no `keys` are given."""
+        rows = list(map(row, ids, keys or "k" * len(ids)))
+        page, brought = Page("1:1:", 0), Brought(rows, {}, {}, len(rows), 0, delayed=False)
+        ask = self.partition.cursor.ask(len(rows) + 1, page)
+        moved = self.intake.page([(self.partition, ask, 0)], page, brought, together=True)
+        self.intake.hand_over(moved, brought)
         with self.engine.lock:
-            self.partition.progress.take_page(Page("1:1:", 0), [], list(ids))
-            rows = list(map(row, ids, keys or "k" * len(ids)))
-            self.intake._queue_new(self.partition, rows, 0, Brought(rows, {}, {}, 0, 0, delayed=False), large=False)
             self._instrument()
 
     def reload(self, *stored: int, state: str = "ready") -> None:

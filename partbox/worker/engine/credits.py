@@ -6,7 +6,7 @@ bound; only the poller's thread reads, so nothing takes any of it away.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from partbox.events.record import ID, PARTITION, Row
@@ -54,7 +54,7 @@ class InMemory(NamedTuple):
 
 
 class Credits:
-    """Asked by the poller's thread only, but for `load` and `open_rows`."""
+    """Asked by the poller's thread only."""
 
     def __init__(self, state: EngineState, budget: ReadBudget) -> None:
         self._state = state
@@ -91,17 +91,14 @@ class Credits:
         pairs = list(zip(partitions, rooms, strict=True))
         backlog = sum(room for each, room in pairs if each.cursor.full)
         is_enough = backlog > 0 and budget.is_enough(partitions, backlog)
-        if budget.starved:
-            stuck = self._running()
-        else:
-            stuck = {each for each, room in pairs if room == 0 and each.running and budget.full(each)}
+        stuck = self._stuck(each for each, room in pairs if room == 0 and budget.full(each))
         return Credit(partitions, rooms, left, budget.cap(len(partitions), left), backlog, is_enough, stuck)
 
     @verb  # as in `ask`
     def recount(self) -> set[Partition]:
         """Count anew the bytes that were used up; if they still are, the partitions that hold some and run."""
         self._budget.left(self._state.partitions.values())
-        return self._running() if self._budget.starved else set()
+        return self._stuck(())
 
     @verb  # a lane ends, or its event is parked, never both
     def unstick(self, stuck: Collection[Partition], now: float) -> None:
@@ -164,8 +161,10 @@ class Credits:
     def _fits(self, partition: Partition, ids: list[int]) -> bool:
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.of_one(partition)
 
-    def _running(self) -> set[Partition]:
-        return {each for each in self._state.partitions.values() if each.running}
+    def _stuck(self, full: Iterable[Partition]) -> set[Partition]:
+        """Those that run of the ones with a full window; of all, where the bytes are used up."""
+        in_the_way = self._state.partitions.values() if self._budget.starved else full
+        return {each for each in in_the_way if each.running}
 
     def _readable(self, partition: Partition) -> bool:
         """True if it may be polled: its parked rows are known, and it is neither lost nor draining.
