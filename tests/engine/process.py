@@ -179,6 +179,13 @@ class Process:
         self._loop.run_until_complete(self._async._cancel(()))
         self._handling.clear()
 
+    def lose_connection(self) -> None:
+        """Its connections are gone, which their next statements find out."""
+        if self._session is not None:
+            for conn in (self._session.reading, self._session.saving, self._session.effects):
+                if conn is not None:
+                    conn.close()
+
     def trust(self, *, ends: bool = False) -> None:
         """The lease is renewed for good; or it `ends` now."""
         self.slot.trust_until(*(-inf, -inf) if ends else (inf, inf))

@@ -5,8 +5,10 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from random import Random
+from typing import NamedTuple
 
 import process as processes
 import pytest
@@ -31,32 +33,43 @@ PROFILE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
 PARTITIONS = range(2)
-KEYS = "ab"
-BUSY = 120
+BUSY = 150
 BUSY_WITH = {
-    "publish": 24,
-    "commit": 10,
-    "abort": 2,
-    "savepoint": 2,
-    "undo": 2,
-    "xid": 2,
-    "poll": 24,
-    "save": 14,
-    "run": 30,
-    "transact": 8,
-    "finish": 20,
-    "time": 6,
-    "arrive": 2,
-    "command": 3,
-    "plan": 3,
-    "join": 2,
-    "stop": 1,
-    "leave": 4,
-    "kill": 1,
-    "expire": 0.5,
-    "rename": 2,
-    "crash": 0.4,
-}
+    "publish": 24, "commit": 10, "abort": 2, "savepoint": 2, "undo": 2, "xid": 2,
+    "poll": 24, "save": 14, "run": 24, "transact": 8, "finish": 20, "time": 5,
+}  # fmt: skip
+RARE = {
+    "arrive": 2, "command": 2, "plan": 2, "join": 2, "stop": 1, "leave": 4, "kill": 1, "expire": 0.5, "rename": 2,
+    "crash": 0.4, "lose": 2,
+}  # fmt: skip
+
+
+class Theme(NamedTuple):
+    """What a run is mostly about: it gets deeper than one that is about everything."""
+
+    rare: Mapping[str, float]
+    fails: float = 0.1  # of handlers
+    poison: float = 0.0  # of events
+    lost: float = 0.03  # of statements
+    through: float = 0.8  # of jobs go through all their statements at once
+    keys: float = 0.75  # of events have one
+    delayed: float = 0.03  # of events
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {**BUSY_WITH, **self.rare}
+
+
+THEMES = [
+    Theme(RARE),
+    Theme(RARE, fails=0.25, poison=0.05, lost=0.08, through=0.5),
+    Theme({"lose": 3, "kill": 1, "join": 2, "plan": 1, "arrive": 1}, fails=0.05),
+    Theme({"plan": 5, "join": 1, "stop": 1, "leave": 6}, fails=0.05, lost=0.01),
+    Theme({"plan": 1, "lose": 3, "command": 4}, fails=0.35, keys=0.95),
+    Theme({"kill": 2, "join": 4, "plan": 4}, poison=0.05, keys=0.6),
+    Theme({"expire": 1, "rename": 3, "crash": 1, "lose": 1, "plan": 2, "join": 2}),
+    Theme({}, fails=0.0, lost=0.0),
+]
 SHAPES = st.builds(
     Shape,
     concurrency=st.sampled_from([1, 2, 3]),
@@ -73,20 +86,22 @@ class EngineMachine(RuleBasedStateMachine):
     clock: ModelClock
     loop: asyncio.AbstractEventLoop
 
-    @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), shape=SHAPES, poison=st.booleans())
-    def start(self, first_xid: int, shape: Shape, poison: bool) -> None:
+    @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), shape=SHAPES, theme=st.sampled_from(THEMES))
+    def start(self, first_xid: int, shape: Shape, theme: Theme) -> None:
         self.world = World(self.loop, self.clock, partitions=len(PARTITIONS), first_xid=first_xid)
-        self.shape, self.poison = shape, poison
+        self.shape, self.theme = shape, theme
+        self.world.fails, self.world.lost = theme.fails, theme.lost
         self.world.assign(list(PARTITIONS), self.world.join(shape))
 
     @rule(seed=st.integers(0, 2**32))
     def busy(self, seed: int) -> None:
         """A busy while: what takes many steps to come about is reached in one."""
         random = Random(seed)
+        weights = self.theme.weights
         for _ in range(BUSY):
-            self.do(random.choices(list(BUSY_WITH), list(BUSY_WITH.values()))[0], random)
+            self.do(random.choices(list(weights), list(weights.values()))[0], random)
 
-    @rule(deeds=st.lists(st.tuples(st.sampled_from(list(BUSY_WITH)), st.integers(0, 20)), min_size=1, max_size=10))
+    @rule(deeds=st.lists(st.tuples(st.sampled_from([*BUSY_WITH, *RARE]), st.integers(0, 20)), min_size=1, max_size=10))
     def few(self, deeds: list[tuple[str, int]]) -> None:
         for deed, seed in deeds:
             self.do(deed, Random(seed))
@@ -112,11 +127,12 @@ class EngineMachine(RuleBasedStateMachine):
         match deed:
             case "publish":
                 partition = random.choice(PARTITIONS)
-                key = random.choice([f"{partition}a", f"{partition}a", f"{partition}b", None])
-                kinds = ["Event", "Event", "Type 1", "Type 2", "Type 3", *([POISON] if self.poison else [])]
+                key = random.choice([f"{partition}a", f"{partition}b"]) if random.random() < self.theme.keys else None
+                kind = random.choice(["Event", "Event", "Type 1", "Type 2", "Type 3"])
+                kind = POISON if random.random() < self.theme.poison else kind
                 large = random.choice([0, 0, 0, 0, 0, 4_000])
-                at = world.clock.now + 0.5 if random.random() < 0.05 else None
-                world.publish(slot, partition, key, random.choice(kinds), large=large, available_at=at)
+                at = world.clock.now + 0.5 if random.random() < self.theme.delayed else None
+                world.publish(slot, partition, key, kind, large=large, available_at=at)
             case "xid":
                 world.database.log.draw_xid(transaction)
             case "savepoint":
@@ -126,14 +142,18 @@ class EngineMachine(RuleBasedStateMachine):
             case _:
                 world.end(slot, commit=deed == "commit", durable=random.random() < 0.5)
 
+    def few_publish(self, random: Random) -> None:
+        for deed in random.choices(["publish", "commit", "xid"], k=random.randrange(3)):
+            self.publish(deed, random)
+
     def act(self, deed: str, random: Random) -> None:
         if not self.world.processes:
             return
-        process, through = random.choice(self.world.processes), random.random() < 0.5
+        process, through = random.choice(self.world.processes), random.random() < self.theme.through
         match deed:
             case "poll":
-                if random.random() < 0.2:
-                    self.world.database.meddling = [lambda: self.publish("commit", random), lambda: None]
+                if random.random() < 0.3:
+                    self.world.database.meddling = [partial(self.few_publish, random) for _ in range(2)]
                 self.world.step(process, "poller", random, through=through)
             case "save":
                 if random.random() < 0.7:
@@ -185,6 +205,8 @@ class EngineMachine(RuleBasedStateMachine):
                 self.world.leave(process)
             case "kill":
                 self.world.kill(process)
+            case "lose":
+                process.lose_connection()
             case "expire" if process.trusted:
                 self.world.expire(process)
             case "rename" if not process.trusted:
@@ -196,6 +218,7 @@ class EngineMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
+        world.database.meddling.clear()
         try:
             for transaction in list(world.database.log.open):
                 world.database.log.end(transaction, commit=True)

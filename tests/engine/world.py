@@ -47,6 +47,7 @@ class World:
         self._covered: dict[int, set[int]] = defaultdict(set)  # by partition: at some time by a saved cursor
         self._claimed: dict[int, tuple[UUID | None, int]] = {}  # by partition: its owner, and its session at the claim
         self._names = 0
+        self.fails, self.lost = 0.1, 0.05  # of handlers, of statements
 
     # Publishers.
 
@@ -235,7 +236,7 @@ class World:
             self.finish(process, actor, subject, random)
             return
         fate = None
-        if isinstance(subject, Sent) and random.random() < 0.08:
+        if isinstance(subject, Sent) and random.random() < self.lost:
             fate = random.choice([Fate.LOST, Fate.LOST, Fate.LATE, Fate.REFUSED])
         self.go_on(process, actor, fate, through=through)
 
@@ -256,9 +257,8 @@ class World:
             return
         process.finish(where, [self._outcome(random) for _ in handling.events])
 
-    @staticmethod
-    def _outcome(random: Random | None) -> object:
-        if random is None or random.random() < 0.75:
+    def _outcome(self, random: Random | None) -> object:
+        if random is None or random.random() >= self.fails:
             return None
         return random.choice([ValueError("no"), ValueError("no"), RetryAfter(0.5), Dead("over")])
 
