@@ -15,10 +15,11 @@ from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.protocol.progress import Page
 from partbox.protocol.rows import Owned, Stored
+from partbox.worker.engine.claims import ParkedIndex
 from partbox.worker.engine.intake import Brought
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.parked_turns import Woken
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.partition import Lane
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.runners.dispatcher import Dispatcher
 from partbox.worker.runners.lane_runner import LaneRunner, Walk
@@ -58,10 +59,9 @@ class HandMoved:
         self.dispatcher = Dispatcher(self.context, self.runner, self.settlement)
         self.engine.runners.lone = lone
         self.intake, self.turns = self.engine.intake, self.engine.turns
-        owned = Owned(5, 1, "1:1:", 0, 0, 0, None)
-        self.partition = Partition(owned, 0.0, window=1_000, letters=False)
-        self.partition.loaded(0)
-        self.engine.partitions[5] = self.partition
+        self.engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+        self.partition = self.engine.partitions[5]
+        self._load([])
         self.read_to = 0
         self.turn_begins = 0.0  # a turn is over already: one event each; FAR: it never is
         self.meanwhile: list[Callable[[], None]] = []  # what others do, one at each event that is taken
@@ -87,10 +87,11 @@ class HandMoved:
             others = [(*key, row) for key, chain in chains.items() for row in chain if not row.unsaved]
             rows = [Stored(5, id, "Key", "k", state, 0, None, False, None) for id in stored]
             rows += [Stored(5, row.id, *key, row.state, row.attempts, row.due, False, None) for *key, row in others]
-            keys = self.partition.parked.load(rows, len(rows), 0.0)
-            for key in keys:
-                self.engine.wake(self.partition, key)
-            self.engine.hold_behind(self.partition, keys)
+        self._load(rows)
+
+    def _load(self, rows: Sequence[Stored]) -> None:
+        claims, index = self.engine.claims, ParkedIndex(rows, {5: len(rows)}, ())
+        assert claims.loaded(claims.loading([5]), index, {5: 0}, 0.0) == {5}
 
     def awake(self) -> list[Woken]:
         """The first half of running what is blocked: its rows count as loaded, and their bodies are asked for."""
@@ -109,10 +110,10 @@ class HandMoved:
     def lose_connection(self) -> None:
         """Forget what was read, and read the saved cursor."""
         with self.engine.lock:
-            saved = self.partition.progress.target()
-            self.partition.reset(0.0)
-            self.partition.begin(Owned(5, self.partition.epoch + 1, "1:1:", saved.last_id, 0, 0, None), 0.0)
-            self.partition.loaded(0)
+            saved, epoch = self.partition.progress.target().last_id, self.partition.epoch + 1
+        self.engine.claims.take_up([Owned(5, epoch, "1:1:", saved, 0, 0, None)], 0.0)
+        self._load([])
+        with self.engine.lock:
             self._instrument()
 
     def turn(self) -> bool:

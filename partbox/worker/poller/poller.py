@@ -252,7 +252,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
 
     def _longest(self) -> float:
         """The most seconds between two looks that nobody has called for."""
-        owned = len(self._engine.partitions)
+        owned = self._engine.claims.count()
         calm = owned < FEW and self.pace.listener.hears and self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
@@ -266,7 +266,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         now = time.monotonic()
         if self.reader.waits_for_saves:
             pause = LOOK_AGAIN  # a save wakes it
-        elif not self._engine.partitions:
+        elif not self._engine.claims.count():
             pause = min(pause, OWNING_NOTHING)
         wakeup = self._engine.turns.next_at()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)

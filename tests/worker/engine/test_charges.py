@@ -174,6 +174,7 @@ def test_a_charge_that_a_draining_partition_took_back_stands_no_reload_in_the_wa
     (event,) = rig.lane.queue
     assert event.parked.suspicion is Suspicion.CHARGED_ALONE
     with rig.engine.lock:
+        rig.partition.running = 1  # another event's handler, so it is not released yet
         rig.partition.drain()
         rig.engine.touch(rig.partition)
     rig.save()
