@@ -18,8 +18,8 @@ from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.poison import Charges
 from partbox.worker.engine.state import EngineState
+from partbox.worker.engine.transactions import Transactions
 from partbox.worker.runners.dispatcher import Dispatcher
-from partbox.worker.runners.transactor import Transactor
 
 READ_FREELY = {
     "phase",  # what is done in an earlier one is found so under the lock
@@ -184,7 +184,7 @@ def _install(patch: pytest.MonkeyPatch) -> None:
         (EngineState, _engine),
         (Dispatcher, _dispatcher),
         (Outcomes, _outcomes),
-        (Transactor, _queues),
+        (Transactions, _queues),
     ):
         patch.setattr(kind, "__init__", _then(kind.__init__, after))
 
@@ -228,8 +228,7 @@ def _outcomes(self: Any) -> None:
 
 
 def _queues(self: Any) -> None:
-    waiting = self._around.waiting
-    waiting._queues = _wrapped(GuardedDict, {}, self._lock, "Waiting._queues")
+    self._queue._queues = _wrapped(GuardedDict, {}, self._lock, "TransactionQueue._queues")
 
 
 @pytest.fixture(scope="session", autouse=True)

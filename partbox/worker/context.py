@@ -13,7 +13,7 @@ from partbox.settings import Settings
 from partbox.text.printing import first_few
 from partbox.text.wording import counted
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Lane, Tenure
+from partbox.worker.engine.partition import Tenure
 from partbox.worker.poller.wakeup import Wakeup
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.slot import Slot
@@ -35,9 +35,6 @@ class Signals:
 
     broken: Callable[[], object] = _unheard
     """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
-
-    transactional: Callable[[Lane], object] = _unheard
-    """The next event of a lane is for the thread of transactional handlers. Lock held."""
 
     failed: Callable[[BaseException], object] = _unheard
     """A thread has ended that must not: the worker is of no use any more. By that thread."""

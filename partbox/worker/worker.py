@@ -16,7 +16,6 @@ from partbox.text.wording import counted
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.read_budget import ReadBounds
-from partbox.worker.engine.transaction_queue import Waiting
 from partbox.worker.forks import tell_forked
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.poller.log_poll import LogReader
@@ -111,16 +110,13 @@ class Worker:
     def _transactor(self) -> Transactor | None:
         if not _has_transactional(self._context.routes):
             return None
-        parts = (self._context, self._runner, self._settlement, self.dispatcher)
-        return Transactor(Surroundings(*parts, Waiting(), Blame()))
+        return Transactor(Surroundings(self._context, self._runner, self._settlement.reports, Blame()))
 
     def _listen(self) -> None:
-        signals, poller, transactor = self._context.signals, self.poller, self.poller.transactor
+        signals, poller = self._context.signals, self.poller
         signals.failed = self._fail
         signals.lost = poller.ownership.refused
         signals.broken = poller.break_off
-        if transactor is not None:
-            signals.transactional = transactor.wait
 
     def start(self) -> None:
         context = self._context

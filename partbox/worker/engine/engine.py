@@ -10,6 +10,7 @@ from partbox.worker.engine.parked_turns import ParkedTurns
 from partbox.worker.engine.read_budget import UNBOUNDED, ReadBounds, ReadBudget
 from partbox.worker.engine.saves import Saves
 from partbox.worker.engine.state import EngineState
+from partbox.worker.engine.transactions import Transactions
 
 PLAIN = Codecs()
 
@@ -38,6 +39,7 @@ class Engine(EngineState):
         self.turns = ParkedTurns(self, budget, subscription, codecs)  # for whoever fetches parked records
         self.outcomes = Outcomes(self)  # what became of events
         self.saves = Saves(self)  # for the saver
+        self.transactions = Transactions(self, self.outcomes)  # for the transactor
 
     def is_quiet(self) -> bool:
         """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""

@@ -12,7 +12,7 @@ from threading import Lock
 
 from partbox.protocol.parking import ParkedRow
 from partbox.worker.engine.key import Key
-from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.poison import Charges
 
 AGAIN = 0.05  # seconds until a partition that may not begin yet is looked at again
@@ -35,10 +35,13 @@ class Wakes:
 
 @dataclass(slots=True)
 class Runners:
-    """What the façades of the poller ask of the runners, which put it in. Called with the lock held."""
+    """What façades ask of the runners, which put it in. Called with the lock held."""
 
     ready: Callable[..., object] = _nobody  # these lanes have something to do
     unstick: Callable[[Collection[Partition], float], object] = _nobody  # what runs too long in these is parked
+    begin: Callable[[Lane, float], object] = _nobody  # this lane runs from now on, in a transaction
+    end_serial: Callable[[Lane], object] = _nobody  # it does not any more
+    transact: Callable[[Lane], object] = _nobody  # of the transactor: the next event of this lane is transactional
     lone: bool = False  # one runner walks everything, so new events need no lanes
 
 

@@ -47,8 +47,8 @@ class _Queue:
         return [*(self.new.pop(id) for id in new), *parked]
 
 
-class Waiting:
-    """Those of one process, by partition; the first partition has the next turn. Lock held."""
+class TransactionQueue:
+    """The lanes of one process that wait, by partition; the first partition has the next turn. Lock held."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _Queue] = {}

@@ -57,6 +57,7 @@ class Dispatcher:
         if any(endpoint.handler.is_async for endpoint in runner.routes.all()):
             watch()
         engine.runners.ready, engine.runners.unstick = self.ready, self.unstick
+        engine.runners.begin, engine.runners.end_serial = lambda lane, now: self.begin(lane), self.end_serial
         engine.runners.lone = concurrency == 1 and all(each.kind is Kind.SYNC for each in runner.routes.all())
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
@@ -275,7 +276,7 @@ class Dispatcher:
         if lane.queue and not partition.stopping:
             if not serial:
                 return (lane,)
-            self._signals.transactional(lane)
+            self._engine.runners.transact(lane)
             return ()
         lane.active = False
         if not lane.queue:
