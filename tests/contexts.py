@@ -8,17 +8,24 @@ from partbox.settings import load
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.read_budget import ReadBounds
+from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.runners.endpoint import Endpoint, Kind
 
 
 def context(
-    dsn: str = "postgresql://nowhere", handlers: Handlers | None = None, *, concurrency: int = 1, **settings: Any
+    dsn: str = "postgresql://nowhere",
+    handlers: Handlers | None = None,
+    *,
+    concurrency: int = 1,
+    queue: Queue | None = None,
+    lone: bool = False,
+    **settings: Any,
 ) -> Context:
-    """The context of a worker of `default` with these settings."""
+    """The context of a worker of `default` with these settings, and with an engine."""
     loaded = load(**{"dsn": dsn} | settings)
     routes = (handlers or Handlers()).routes("default", loaded)
     endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
     bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes)
     transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in endpoints.all())
-    engine = Engine(bounds=bounds, transactional=transactional)
+    engine = Engine(concurrency, bounds, queue, lone=lone, transactional=transactional)
     return Context(loaded, lambda: dsn, endpoints, engine, concurrency=concurrency)

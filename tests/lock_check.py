@@ -1,6 +1,6 @@
 """Makes the lock of the engine checked: whoever touches what it guards without holding it fails the test.
 
-`Engine`, `Partition`, `Lane` and what dispatcher and transactor share are as they are in production, but for this:
+`Engine`, `Partition`, `Lane` and what runners and transactor share are as they are in production, but for this:
 their containers and fields ask who touches them. A field of `Partition` that is not named here is guarded; so is a new
 one. What may be read without the lock is named in `READ_FREELY`, with the reason why that is right.
 """
@@ -17,9 +17,10 @@ from partbox.protocol.rows import Owned
 from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.poison import Charges
+from partbox.worker.engine.ready_queue import ReadyQueue
+from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.state import EngineState
 from partbox.worker.engine.transactions import Transactions
-from partbox.worker.runners.dispatcher import Dispatcher
 
 READ_FREELY = {
     "phase",  # what is done in an earlier one is found so under the lock
@@ -182,7 +183,7 @@ def _install(patch: pytest.MonkeyPatch) -> None:
         )
     for kind, after in (
         (EngineState, _engine),
-        (Dispatcher, _dispatcher),
+        (Runs, _runs),
         (Outcomes, _outcomes),
         (Transactions, _queues),
     ):
@@ -216,11 +217,12 @@ def _engine(self: Any) -> None:
     self.dirty = _wrapped(GuardedSet, (), self.lock, "Engine.dirty")
 
 
-def _dispatcher(self: Any) -> None:
-    self._ready.fresh = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.fresh")
-    self._ready.due = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.due")
+def _runs(self: Any) -> None:
+    if isinstance(self._ready, ReadyQueue):
+        self._ready.fresh = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.fresh")
+        self._ready.due = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.due")
     for name in ("_running", "_joined", "_serial"):
-        setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Dispatcher.{name}"))
+        setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Runs.{name}"))
 
 
 def _outcomes(self: Any) -> None:

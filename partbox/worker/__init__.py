@@ -13,14 +13,13 @@ be saved. It knows no clock, connection, log or handler, and import-linter keeps
 
 **One event, from the log to its saved cursor.** The poller asks for what is new (`poller.log_poll`, `full_poll`), and
 the intake puts each record into the lane of its aggregate (`engine.intake`): lanes keep the order; a lone runner is
-given those of a partition in one line. A lane with something to do stands in the dispatcher's queue until a runner
-takes it (`runners.dispatcher`). The runner walks the lane, event by event (`runners.lane_runner`): it looks up the
-endpoint, and calls the handler. What became of the event is settled in one place, whatever the kind of its handler
-(`runners.settlement`), and noted in its partition (`engine.partition`). What is done moves the cursor that may be saved
-(`protocol.progress`); what is not done becomes a parked row (`engine.parked_rows`). The saver sends both in one
-statement, which writes nothing if the partition is not ours any more. No step comes back to an earlier one but by a
-parked row, whose record is fetched when its time has come (`poller.parked_fetch`), and goes into its lane like
-a new one.
+given those of a partition in one line. A lane with something to do is ready until a runner takes it (`engine.runs`).
+The runner walks the lane, event by event (`runners.lane_runner`): it looks up the endpoint, and calls the handler.
+What the result means is judged in one place, whatever the kind of the handler (`runners.settlement`), and noted in the
+event's partition (`engine.outcomes`). What is done moves the cursor that may be saved (`protocol.progress`); what is
+not done becomes a parked row (`engine.parked_rows`). The saver sends both in one statement, which writes nothing if
+the partition is not ours any more. No step comes back to an earlier one but by a parked row, whose record is fetched
+when its time has come (`poller.parked_fetch`), and goes into its lane like a new one.
 
 **Threads.** The *poller* has all connections but one, and reads, claims and fetches; on a backlog it has one thread
 more for a moment, which waits for the next page while the poller hands over the last (`poller.full_poll`). The *saver*
@@ -29,8 +28,8 @@ publishes while it waits (`poller.listener`, `poller.wakeup`). *Runners* run syn
 `concurrency` says, made when they are needed. An *event loop* in a thread of its own runs async handlers and lists for
 them, and one more thread, the *transactor*, the transactional handlers, with a connection that it borrows too.
 
-**The lock.** `engine.state.EngineState.lock` guards all that the engine holds, and the dispatcher's queues. It is held
-for moments, never while a handler runs or a statement is on its way. "Lock held" in a docstring means this one.
+**The lock.** `engine.state.EngineState.lock` guards all that the engine holds. It is held for moments, never while a
+handler runs or a statement is on its way. "Lock held" in a docstring means this one.
 
 **Without the lock** are read: by the runner of a lane the head of its queue, from which it takes events while others
 may take from the other end (`engine.partition.Lane.take_rest`); a partition's `phase`, `stopping` and `incarnation`,

@@ -84,7 +84,7 @@ MUTATIONS = (
     Mutation(
         "sorted-and-forgotten",
         "A line is sorted into lanes while it runs: nobody says that these have something to do.",
-        "partbox/worker/runners/dispatcher.py",
+        "partbox/worker/engine/runs.py",
         "elif isinstance(lane, SharedLane):",
         "elif False:",
         (f"{QUEUES}::test_whatever_others_do_between_two_events_each_runs_once_and_in_order",),

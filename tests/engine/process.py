@@ -23,6 +23,7 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.protocol.retry import Fixed
 from partbox.settings import load
+from partbox.worker.engine.runs import Rest
 from partbox.worker.poller import full_poll
 from partbox.worker.runners import transactor
 from partbox.worker.runners.event_loop import EventLoop
@@ -97,7 +98,6 @@ class Process:
         self.worker = _worker(self._handlers(), self.slot, shape)
         self.poller, self.engine = self.worker.poller, self.worker.engine
         dispatcher: Any = self.worker.dispatcher
-        dispatcher._summon = lambda _: None
         self._async = dispatcher._loop = _SteppedLoop(loop)
         self._dispatcher = dispatcher
         self.worker._context.signals.failed = self._fail
@@ -266,15 +266,12 @@ class Process:
 
     def _turn(self) -> bool:
         """A turn of a runner; False if there was nothing to do."""
-        dispatcher = self._dispatcher
-        with self.engine.lock:
-            busy = len(dispatcher._running) - len(dispatcher._joined)
-            if not dispatcher._ready or busy >= self.shape.concurrency or not self._dispatcher._runner.trusted():
-                return False
-            lanes = dispatcher._begin(dispatcher._ready.take())
-        ended = dispatcher._walk_all(lanes, dispatcher._new_walk(lanes[0].started, None))
-        with self.engine.lock:
-            dispatcher._end(ended)
+        dispatcher, runs = self._dispatcher, self.engine.runs
+        now = self.watcher.connection(self).database.clock.now
+        lanes = runs.next([], now, trusted=dispatcher._runner.trusted(), waits=False)
+        if isinstance(lanes, Rest):
+            return False
+        runs.end(dispatcher.turn(lanes))
         return True
 
     # Its handlers.

@@ -4,6 +4,7 @@ A lane's queue calls back at each event that its runner takes, just before: so w
 two steps of a runner is done there, by the test.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,8 +21,11 @@ from partbox.worker.engine.intake import Brought
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.parked_turns import Woken
 from partbox.worker.engine.partition import Lane
+from partbox.worker.engine.ready_queue import BUNDLE, ReadyQueue
+from partbox.worker.engine.runs import Rest
 from partbox.worker.reports.outcomes import Reports
-from partbox.worker.runners.dispatcher import Dispatcher
+from partbox.worker.runners.dispatcher import Dispatcher, Drive
+from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner, Walk
 from partbox.worker.runners.settlement import Settlement
 
@@ -47,8 +51,9 @@ def row(id: int, key: str = "k", event_type: str = "Counted") -> tuple[Any, ...]
 class HandMoved:
     """One partition with one lane, whose handler is the test's; in a `lone` one what is new stands in line."""
 
-    def __init__(self, handlers: Handlers, *, lone: bool = False) -> None:
-        self.context = context(handlers=handlers, concurrency=0)  # no threads
+    def __init__(self, handlers: Handlers, *, lone: bool = False, bundle: int = BUNDLE) -> None:
+        queue = ReadyQueue(bundle)
+        self.context = context(handlers=handlers, concurrency=100, queue=queue, lone=lone)
         self.slot, self.engine, self.routes = self.context.slot, self.context.engine, self.context.routes
         self.slot.trust_until(FAR, FAR)
         with suppress(AttributeError):  # where tests do not check it
@@ -56,8 +61,7 @@ class HandMoved:
         reports = Reports(NOBODY, self.routes)
         self.settlement = Settlement(self.engine, reports)
         self.runner = LaneRunner(self.engine, self.routes, self.slot, self.settlement)
-        self.dispatcher = Dispatcher(self.context, self.runner, self.settlement)
-        self.engine.runners.lone = lone
+        self.dispatcher = Dispatcher(self.context, self.runner, self.settlement, Drive(queue, EventLoop()))
         self.intake, self.turns = self.engine.intake, self.engine.turns
         self.engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
         self.partition = self.engine.partitions[5]
@@ -118,19 +122,14 @@ class HandMoved:
 
     def turn(self) -> bool:
         """One turn of a runner; whether there was a lane for it."""
-        with self.engine.lock:
-            if not self.dispatcher._ready:
-                return False
-            lanes = self.dispatcher._begin(self.dispatcher._ready.take())
-        self.end(self.dispatcher._walk_all(lanes, self.walk()))
+        lanes = self.engine.runs.next([], time.monotonic(), trusted=True, waits=False)
+        if isinstance(lanes, Rest):
+            return False
+        self.engine.runs.end(self.dispatcher._walk_all(lanes, self.walk()))
         return True
 
     def walk(self) -> Walk:
         return self.runner.begin(self.turn_begins)
-
-    def end(self, lanes: Sequence[Lane]) -> None:
-        with self.engine.lock:
-            self.dispatcher._end(lanes)
 
     def go_on(self, most: int = 100) -> None:
         """Turns, saves and what becomes due, until nothing is left to do."""

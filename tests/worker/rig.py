@@ -29,12 +29,15 @@ PARTITION = 5
 
 
 class Waiting:
-    """In the place of a dispatcher: keeps the lanes that are ready, and starts nothing."""
+    """In the place of the engine's queue: keeps the lanes that are ready, for the test to take."""
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
 
-    def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
+    def __bool__(self) -> bool:
+        return False
+
+    def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
         self.lanes.extend(lanes)
 
     def take(self) -> list[DeliveredEvent]:
@@ -52,13 +55,13 @@ class Rig:
 
     def __init__(self, dsn: str, partitions: Sequence[int] = (PARTITION,), **settings: Any) -> None:
         self.conn: Connection[Any] = connect(dsn, lease=60, name="partbox rig")
-        self.context = context(dsn, **settings)
+        self.waiting = Waiting()
+        waiting: Any = self.waiting
+        self.context = context(dsn, queue=waiting, **settings)
         self.slot = self.context.slot
         self.me = self._own(partitions)
         self.slot.instance = self.me
         self.engine, self.wakeup = self.context.engine, self.context.wakeup
-        self.waiting = Waiting()
-        self.engine.runners.ready = self.waiting.ready
         payloads = Payloads(self.context)
         self.reader = LogReader(self.context, payloads)
         self.parked = ParkedReader(self.context, payloads, Reports(NOBODY, self.context.routes))

@@ -8,6 +8,8 @@ from partbox.worker.engine.intake import Intake
 from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.parked_turns import ParkedTurns
 from partbox.worker.engine.read_budget import UNBOUNDED, ReadBounds, ReadBudget
+from partbox.worker.engine.ready_queue import Queue, ReadyQueue
+from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.saves import Saves
 from partbox.worker.engine.state import EngineState
 from partbox.worker.engine.transactions import Transactions
@@ -18,14 +20,17 @@ PLAIN = Codecs()
 class Engine(EngineState):
     """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself.
 
+    `queue` has the lanes that are ready; `lone`: one runner walks everything, so new events need no lanes.
     `transactional`: some of the handlers are. `letters`: dead events are owed to a hook.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
         concurrency: int = 1,
         bounds: ReadBounds = UNBOUNDED,
+        queue: Queue | None = None,
         *,
+        lone: bool = False,
         subscription: str = "default",
         codecs: Decoder = PLAIN,
         transactional: bool = False,
@@ -38,6 +43,8 @@ class Engine(EngineState):
         self.intake = Intake(self, subscription, codecs, transactional=transactional)  # what was read
         self.turns = ParkedTurns(self, budget, subscription, codecs)  # for whoever fetches parked records
         self.outcomes = Outcomes(self)  # what became of events
+        ready = ReadyQueue(1) if queue is None else queue
+        self.runs = Runs(self, self.outcomes, concurrency, ready, lone=lone)  # for runners: who runs which lane
         self.saves = Saves(self)  # for the saver
         self.transactions = Transactions(self, self.outcomes)  # for the transactor
 

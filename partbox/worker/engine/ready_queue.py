@@ -2,10 +2,32 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from partbox.worker.engine.partition import Lane
 
+BUNDLE = 64  # lanes that a lone runner takes at a time
 SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
+
+
+class Queue(Protocol):
+    """Keeps lanes that have something to do. Lock held."""
+
+    def __bool__(self) -> bool:
+        """True if `take` has a lane."""
+        ...
+
+    def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
+        """These have something to do; `due`: parked events, which have been due."""
+        ...
+
+    def take(self) -> list[Lane]:
+        """Take out whose turn is next."""
+        ...
+
+    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
+        """Take out at most so many that fit."""
+        ...
 
 
 class ReadyQueue:

@@ -2,7 +2,6 @@
 
 from partbox.observe import Load
 from partbox.worker.context import Context
-from partbox.worker.runners.dispatcher import Dispatcher
 
 RELEASED = 0.9  # of `max_parked`: below it an episode is over, and the next is logged again
 BRAKE = (
@@ -15,10 +14,10 @@ class LoadReport:
     """Tells observers the load, and logs when partitions stop taking new records, because too many of theirs are
     parked, and when they go on. The poller's thread only."""
 
-    def __init__(self, context: Context, dispatcher: Dispatcher) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._credits = context.engine.credits
-        self._dispatcher = dispatcher
+        self._runs = context.engine.runs
         self._braked: set[int] = set()
 
     def tell(self) -> None:
@@ -28,7 +27,7 @@ class LoadReport:
 
     def measure(self) -> Load:
         held = self._credits.load()
-        return Load(held.records, held.bound, held.lanes, len(self._dispatcher.handling()), held.partitions)
+        return Load(held.records, held.bound, held.lanes, len(self._runs.handling()), held.partitions)
 
     def _tell_brake(self) -> None:
         most = self._context.settings.max_parked

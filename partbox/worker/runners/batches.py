@@ -6,7 +6,6 @@ takes no others with it.
 """
 
 import time
-from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from partbox.protocol.parking import RowState
@@ -20,19 +19,15 @@ from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
 
-More = Callable[[Endpoint, int], Sequence[Lane]]
-"""At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
-
 
 class Batches:
     """Lists of one process; any runner thread, and the event loop. The caller ends the lanes that come back."""
 
-    def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement, more: More) -> None:
+    def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
         self._engine = engine
         self._outcomes = engine.outcomes
         self._runner = runner
         self._settlement = settlement
-        self._more = more
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
@@ -61,7 +56,8 @@ class Batches:
         others, to = list[Lane](), Destination(self._runner.routes, endpoint)
         if not members or runs_alone(members[0][1]):
             return members, others
-        while len(members) < size and (more := self._more(endpoint, size - len(members))):
+        take = self._engine.runs.take
+        while len(members) < size and (more := take(to, size - len(members), time.monotonic())):
             others.extend(more)
             joining = self._outcomes.join(more, to, deep, size - len(members)) if self._runner.trusted() else []
             members += joining

@@ -41,11 +41,9 @@ class LaneRunner:
         self._settlement = settlement
         self._trusted_at = 0.0
 
-    def begin(self, began: float, tally: Tally | None = None) -> Walk:
-        """A walk that begins now (monotonic seconds)."""
-        if tally is not None:
-            tally.begin(began)
-        return Walk(began + LANE_TURN, self._trusted_at, tally)
+    def begin(self, ends: float, tally: Tally | None = None) -> Walk:
+        """A walk that begins now, and ends then (monotonic seconds)."""
+        return Walk(ends, self._trusted_at, tally)
 
     # Over 40 lines: `step`, call and `Settlement.end` in one loop. This is all that most events go through, where one
     # more call for each of them shows.

@@ -63,7 +63,7 @@ class Timeouts:
 
     def settled(self) -> bool:
         """True if no handler runs but those that were given up, and what is known of all is saved."""
-        if any(lane not in self._given_up for lane in self._dispatcher.running()):
+        if any(lane not in self._given_up for lane in self._engine.runs.running()):
             return False
         return self._engine.outcomes.are_saved(tuple(self.stuck))  # the poller may add one meanwhile
 

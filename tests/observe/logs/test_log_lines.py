@@ -147,7 +147,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
     with outbox.worker() as worker:
         line = lines.one("slow_handler")
         publish(outbox, 2)  # the poller looks again and again meanwhile
-        eventually(lambda: worker._worker.dispatcher.running()[1:])
+        eventually(lambda: worker._worker.engine.runs.running()[1:])
         gate.set()
         worker.wait_until_empty(120)
 

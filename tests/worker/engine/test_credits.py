@@ -1,11 +1,13 @@
 """What a poll may bring: a question, and a step of its own for what stands in the way of reading on."""
 
+import time
+
 import pytest
 from hand_moved import HandMoved
 
 from partbox.handlers import Handlers
 from partbox.worker.engine.credits import Credit
-from partbox.worker.runners.dispatcher import STUCK
+from partbox.worker.engine.runs import STUCK
 
 WINDOW = 1_000  # the default
 
@@ -44,7 +46,7 @@ def test_to_ask_parks_nothing_and_names_what_runs_in_a_full_window(rig: HandMove
     credits, parked = rig.engine.credits, rig.partition.parked
     assert credits.ask([rig.partition]).stuck == set(), "nothing runs"
     with rig.engine.lock:
-        rig.dispatcher._begin([rig.lane])
+        rig.engine.runs.begin(rig.lane, time.monotonic())
     lane = rig.lane
     lane.current = lane.queue.popleft()
     asked = credits.ask([rig.partition])
@@ -59,7 +61,7 @@ def test_where_no_bytes_are_left_whatever_runs_stands_in_the_way(rig: HandMoved)
     rig.read(1)
     with rig.engine.lock:
         rig.partition.weight.add(1, 1 << 50)
-        rig.dispatcher._begin([rig.lane])
+        rig.engine.runs.begin(rig.lane, time.monotonic())
     credits = rig.engine.credits
     assert credits.recount() == {rig.partition}
     assert credits.starved

@@ -47,9 +47,9 @@ FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
     "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, NOTHING, large=False),
     "to stop": lambda rig: rig.partition.drain(),
     "to forget": lambda rig: rig.partition.reset(0.0),
-    "to begin": lambda rig: rig.dispatcher.begin(rig.lane),
-    "to look at what runs": lambda rig: rig.dispatcher.unstick({rig.partition}, 0.0),
-    "to end": lambda rig: rig.dispatcher.end_serial(rig.lane),  # of a lane that has begun
+    "to begin": lambda rig: rig.engine.runs.begin(rig.lane, 0.0),
+    "to look at what runs": lambda rig: rig.engine.runs.unstick({rig.partition}, 0.0),
+    "to end": lambda rig: rig.engine.runs.end_serial(rig.lane),  # of a lane that has begun
 }
 
 
@@ -58,7 +58,7 @@ FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
 def test_to_forget_the_lock_fails(rig: HandMoved, what: str) -> None:
     rig.read(10)
     with rig.engine.lock:
-        rig.dispatcher.begin(rig.lane)
+        rig.engine.runs.begin(rig.lane, 0.0)
     with pytest.raises(AssertionError, match="without the lock"):
         FORGOTTEN[what](rig)
 
@@ -66,7 +66,7 @@ def test_to_forget_the_lock_fails(rig: HandMoved, what: str) -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_to_take_the_lock_twice_fails(rig: HandMoved) -> None:
     with rig.engine.lock, pytest.raises(AssertionError, match="a thread that holds it"):
-        LoadReport(rig.context, rig.dispatcher).tell()
+        LoadReport(rig.context).tell()
 
 
 @pytest.mark.usefixtures("forgotten")

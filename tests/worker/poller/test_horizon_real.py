@@ -81,7 +81,7 @@ class Cluster:
     def kill(self) -> None:
         """Drop the worker: its handlers end, nothing is saved or released any more."""
         assert self.worker is not None
-        self.worker.dispatcher.stop()
+        self.worker.engine.runs.stop()
         self.worker.poller.end()
         assert self.worker.dispatcher.join(time.monotonic() + 30)
         assert self.worker.failure is None

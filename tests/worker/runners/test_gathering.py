@@ -1,5 +1,6 @@
 """Lists beside others: what may happen between two steps of gathering one, and while its handler runs."""
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -8,6 +9,7 @@ from hand_moved import FAR, KEY, HandMoved, row
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.protocol.parking import ParkedRow, RowStage, RowState
+from partbox.worker.engine.outcomes import Destination
 from partbox.worker.engine.partition import Lane
 from partbox.worker.runners.batches import Batches
 from partbox.worker.runners.endpoint import Endpoint
@@ -21,7 +23,7 @@ class Listing(HandMoved):
         self.meanwhile_it_runs: Callable[[], None] = lambda: None
         handlers = Handlers()
         handlers.on_batch("Counted", max_size=10)(self._handle)
-        super().__init__(handlers)
+        super().__init__(handlers, bundle=1)
 
     def _handle(self, events: Sequence[DeliveredEvent]) -> None:
         self.runs.append([event.id for event in events])
@@ -33,17 +35,20 @@ class Listing(HandMoved):
 
     def gathered(self, between: Callable[[], None]) -> list[int]:
         """The ids of a list that begins with the first lane; `between`: when the others were found."""
+        runs = self.engine.runs
+        take = runs.take
 
-        def more(endpoint: Endpoint, most: int) -> list[Lane]:
-            found = self.dispatcher._more(endpoint, most)
+        def taken(to: Destination, most: int, now: float) -> list[Lane]:
+            found = take(to, most, now)
             if found:
                 between()
             return found
 
-        batches = Batches(self.engine, self.runner, self.settlement, more)
+        runs.take = taken  # type: ignore[method-assign]
+        lane = runs._ready.fresh.popleft()
         with self.engine.lock:
-            (lane,) = self.dispatcher._begin([self.dispatcher._ready.fresh.popleft()])
-        members, _ = batches._gather(lane, self.endpoint)
+            runs.begin(lane, time.monotonic())
+        members, _ = Batches(self.engine, self.runner, self.settlement)._gather(lane, self.endpoint)
         return [event.id for _, event, _ in members]
 
     def stuck(self) -> None:
@@ -118,7 +123,7 @@ def test_an_event_that_failed_before_joins_no_list(rig: Listing) -> None:
     with rig.engine.lock:
         lane = rig.partition.lanes["Key", "b"] = Lane(rig.partition, ("Key", "b"))
         lane.queue.append(rig.turns.event(rig.partition, row(2, "b"), failed))
-        rig.dispatcher.ready([lane], due=True)
+        rig.engine.runs.ready([lane], due=True)
     assert rig.gathered(lambda: None) == [1]
 
 

@@ -1,5 +1,6 @@
 """Queues that a runner takes from without the lock, while others with the lock hold, bring and forget events."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from partbox.handlers import Handlers
 from partbox.protocol.progress import Page
 from partbox.protocol.retry import Fixed
 from partbox.worker.engine.partition import Lane
-from partbox.worker.runners.dispatcher import STUCK
+from partbox.worker.engine.runs import STUCK
 
 
 def moved(handler: Callable[[DeliveredEvent], None], *, lone: bool) -> HandMoved:
@@ -92,12 +93,12 @@ def test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile(lone: b
     rig.read(10, *behind)
     lane = rig.lane
     with rig.engine.lock:
-        rig.dispatcher._begin([lane])
+        rig.engine.runs.begin(lane, time.monotonic())
     event = lane.event(lane.queue.popleft())
     rig.reload(4)
     rig.engine.outcomes.put_back(lane, event)
-    rig.dispatcher._ready.fresh.clear()
-    rig.end([lane])
+    rig.engine.runs._ready.fresh.clear()
+    rig.engine.runs.end([lane])
     rig.go_on()
     assert seen == [4, 10, *behind]
 
@@ -107,14 +108,14 @@ def test_an_event_that_is_put_back_runs_before_what_was_sorted_into_its_lane_mea
     rig.read(10, 11, 12)
     line = rig.lane
     with rig.engine.lock:
-        rig.dispatcher._begin([line])
-        rig.dispatcher._ready.fresh.clear()
+        rig.engine.runs.begin(line, time.monotonic())
+        rig.engine.runs._ready.fresh.clear()
     event = line.event(line.queue.popleft())
     with rig.engine.lock:
         assert rig.partition.lanes  # somebody asks for them
     rig.read(13)
     rig.engine.outcomes.put_back(line, event)
-    rig.end([line])
+    rig.engine.runs.end([line])
     rig.go_on()
     assert seen == [10, 11, 12, 13]
 
@@ -124,15 +125,15 @@ def test_an_event_that_is_put_back_waits_for_what_comes_into_its_lane_meanwhile(
     rig.read(10, 11, 12)
     lane = rig.lane
     with rig.engine.lock:
-        rig.dispatcher._begin([lane])
+        rig.engine.runs.begin(lane, time.monotonic())
     event = lane.event(lane.queue.popleft())
     rig.reload(4)
     rig.save()
     rig.bring(rig.awake())
     assert [each.id for each in rig.lane.queue] == [4, 11, 12]
     rig.engine.outcomes.put_back(lane, event)
-    rig.dispatcher._ready.fresh.clear()
-    rig.end([lane])
+    rig.engine.runs._ready.fresh.clear()
+    rig.engine.runs.end([lane])
     rig.go_on()
     assert seen == [4, 10, 11, 12]
 
@@ -142,15 +143,15 @@ def test_what_is_put_back_while_a_replay_is_fetched_waits_for_it(lone: bool) -> 
     rig.read(10, 11, 12)
     lane = rig.lane
     with rig.engine.lock:
-        rig.dispatcher._begin([lane])
+        rig.engine.runs.begin(lane, time.monotonic())
     event = lane.event(lane.queue.popleft())
     rig.reload(4)
     rig.save()
     found = rig.awake()
     rig.engine.outcomes.put_back(lane, event)
     rig.bring(found)
-    rig.dispatcher._ready.fresh.clear()
-    rig.end([lane])
+    rig.engine.runs._ready.fresh.clear()
+    rig.engine.runs.end([lane])
     rig.go_on()
     assert seen == [4, 10, 11, 12]
 
@@ -170,13 +171,13 @@ def test_what_fails_while_its_followers_are_fetched_goes_before_them(lone: bool)
     rig = moved(handler, lone=lone)
     rig.read(10, 11, 12)
     with rig.engine.lock:
-        rig.dispatcher._ready.fresh.clear()
-        rig.dispatcher._begin([rig.lane])
+        rig.engine.runs._ready.fresh.clear()
+        rig.engine.runs.begin(rig.lane, time.monotonic())
     lane = rig.lane
     rig.runner.walk(lane, rig.walk())
     assert [row.id for row in found[0][2]] == [4, 11, 12]  # type: ignore[index]
     rig.bring(found)  # type: ignore[arg-type]
-    rig.end([lane])
+    rig.engine.runs.end([lane])
     rig.turn_begins = FAR
     rig.go_on()
     assert seen == [10, 4, 10, 11, 12]
@@ -187,16 +188,16 @@ def test_what_is_settled_and_saved_is_not_parked_before_its_runner_goes_on(lone:
     rig.read(10, 11)
     lane = rig.lane
     with rig.engine.lock:
-        rig.dispatcher._ready.fresh.clear()
-        rig.dispatcher._begin([lane])
+        rig.engine.runs._ready.fresh.clear()
+        rig.engine.runs.begin(lane, time.monotonic())
     lane.current = lane.event(lane.queue.popleft())
     lane.started -= STUCK + 1
     rig.settlement.settle(lane, lane.current, None)
     rig.save()
     with rig.engine.lock:
-        rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
+        rig.engine.runs.unstick({rig.partition}, lane.started + STUCK + 1)
     assert not rig.partition.parked.chains
-    rig.end([lane])
+    rig.engine.runs.end([lane])
     rig.go_on()
     assert seen == [11]
 
@@ -206,16 +207,16 @@ def test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself(lo
     rig.read(10, 11)
     lane = rig.lane
     with rig.engine.lock:
-        rig.dispatcher._ready.fresh.clear()
-        rig.dispatcher._begin([lane])
+        rig.engine.runs._ready.fresh.clear()
+        rig.engine.runs.begin(lane, time.monotonic())
     lane.current = lane.event(lane.queue.popleft())
     rig.lose_connection()
     rig.read(10, 11)
     with rig.engine.lock:
-        rig.dispatcher.unstick({rig.partition}, lane.started + STUCK + 1)
+        rig.engine.runs.unstick({rig.partition}, lane.started + STUCK + 1)
     assert [row.id for row in rig.partition.parked.chains[KEY]] == [10, 11]
     lane.done.append(lane.current.identity)
-    rig.end([lane])
+    rig.engine.runs.end([lane])
     rig.go_on()
     assert seen == [11]
     assert not rig.partition.parked.chains
@@ -236,13 +237,13 @@ def test_a_connection_lost_while_an_event_is_found_done_before_does_not_forget_t
     event = rig.lane.event(rig.lane.queue[0])
     lane = rig.lane
     with rig.engine.lock:
-        rig.dispatcher._ready.fresh.clear()
-        rig.dispatcher._begin([lane])
+        rig.engine.runs._ready.fresh.clear()
+        rig.engine.runs.begin(lane, time.monotonic())
     lane.queue.popleft()
     rig.lose_connection()  # between the taking of the event and the look at what is remembered
     assert rig.engine.outcomes.recall(lane, event)
     rig.read(10, 11)
-    rig.end([lane])
+    rig.engine.runs.end([lane])
     rig.go_on()
     assert seen == [10, 11]
 
@@ -344,7 +345,7 @@ def test_whatever_others_do_between_two_events_each_runs_once_and_in_order(
                 read_on()
             case "unstick":
                 with rig.engine.lock:
-                    rig.dispatcher.unstick({rig.partition}, 1e12)
+                    rig.engine.runs.unstick({rig.partition}, 1e12)
             case "lose" if not rig.partition.parked.chains and not found:  # what is parked would have to be stored
                 rig.lose_connection()
                 last = rig.partition.progress.last_id
