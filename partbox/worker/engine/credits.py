@@ -16,6 +16,7 @@ from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.poll_groups import PollGroups
 from partbox.worker.engine.read_budget import ReadBudget
+from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.state import EngineState
 
 
@@ -56,9 +57,10 @@ class InMemory(NamedTuple):
 class Credits:
     """Asked by the poller's thread only."""
 
-    def __init__(self, state: EngineState, budget: ReadBudget) -> None:
+    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget) -> None:
         self._state = state
         self._lock = state.lock
+        self._runs = runs
         self._budget = budget
 
     @property
@@ -103,7 +105,7 @@ class Credits:
     @verb  # a lane ends, or its event is parked, never both
     def unstick(self, stuck: Collection[Partition], now: float) -> None:
         """Park what has run too long in these partitions, though it goes on here, and its key behind it."""
-        self._state.runners.unstick(stuck, now)
+        self._runs.unstick(stuck, now)
 
     @verb  # as in `ask`
     def widest(self, partitions: Sequence[Partition]) -> list[int]:

@@ -38,15 +38,15 @@ class Engine(EngineState):
     ) -> None:
         super().__init__(concurrency)
         budget = ReadBudget(bounds)
-        self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
-        self.credits = Credits(self, budget)  # for whoever reads the log
-        self.intake = Intake(self, subscription, codecs, transactional=transactional)  # what was read
-        self.turns = ParkedTurns(self, budget, subscription, codecs)  # for whoever fetches parked records
-        self.outcomes = Outcomes(self)  # what became of events
         ready = ReadyQueue(1) if queue is None else queue
-        self.runs = Runs(self, self.outcomes, concurrency, ready, lone=lone)  # for runners: who runs which lane
+        self.outcomes = outcomes = Outcomes(self)  # for runners: what became of events
+        self.runs = runs = Runs(self, outcomes, concurrency, ready, lone=lone)  # for runners: who runs which lane
+        self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
+        self.credits = Credits(self, runs, budget)  # for whoever reads the log
+        self.intake = Intake(self, runs, subscription, codecs, transactional=transactional)  # what was read
+        self.turns = ParkedTurns(self, runs, budget, subscription, codecs)  # for whoever fetches parked records
         self.saves = Saves(self)  # for the saver
-        self.transactions = Transactions(self, self.outcomes)  # for the transactor
+        self.transactions = Transactions(self, outcomes, runs)  # for the transactor
 
     def is_quiet(self) -> bool:
         """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""

@@ -26,6 +26,7 @@ from partbox.protocol.cursor import Ask, Reading
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.key import Key, key_of
 from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.saves import READY
 from partbox.worker.engine.state import EngineState
 
@@ -74,9 +75,12 @@ class Intake:
     `transactional`: some handlers are, so a late record that came is parked before anything after it runs.
     """
 
-    def __init__(self, state: EngineState, subscription: str, codecs: Decoder, *, transactional: bool) -> None:
+    def __init__(
+        self, state: EngineState, runs: Runs, subscription: str, codecs: Decoder, *, transactional: bool
+    ) -> None:
         self._state = state
         self._lock = state.lock
+        self._runs = runs
         self._subscription = subscription
         self._codecs = codecs
         self._transactional = transactional
@@ -209,13 +213,13 @@ class Intake:
             or (rows and rows[0][ID] <= partition.resumption.done_to)
         )
         delayed = brought.delayed and any(map(_available_at, rows))
-        if plain and self._state.runners.lone and partition.lined_up and not delayed:
+        if plain and self._runs.lone and partition.lined_up and not delayed:
             # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order.
             line = partition.line
             line.claim = self._claim(partition)
             line.queue.extend(rows)
             if not line.active:
-                self._state.runners.ready([line])
+                self._runs.ready([line])
         else:
             self._sort(partition, rows, last_late, brought.clock, plain=plain, large=large)
 
@@ -242,7 +246,7 @@ class Intake:
             if not lane.active:
                 lane.active = True
                 woken.append(lane)
-        self._state.runners.ready(woken)
+        self._runs.ready(woken)
 
     def _forget_ahead(self, partition: Partition) -> None:
         """Forget which rows were parked ahead of the cursor as far as the log is read by now, and wake their keys.

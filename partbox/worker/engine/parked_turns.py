@@ -22,6 +22,7 @@ from partbox.worker.engine.key import Key, key_of, keyed
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.partition import DeadLetterLane, Lane, Partition
 from partbox.worker.engine.read_budget import OVERHEAD, ReadBudget
+from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.state import EngineState
 
 
@@ -70,9 +71,10 @@ Buried = tuple[DeliveredEvent, Verdict]
 class ParkedTurns:
     """Asked by the poller's thread only."""
 
-    def __init__(self, state: EngineState, budget: ReadBudget, subscription: str, codecs: Decoder) -> None:
+    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget, subscription: str, codecs: Decoder) -> None:
         self._state = state
         self._lock = state.lock
+        self._runs = runs
         self._budget = budget
         self._subscription = subscription
         self._codecs = codecs
@@ -288,7 +290,7 @@ class ParkedTurns:
             return
         event = DeliveredEvent(body, self._claim(partition), row.attempts, parked=row)
         partition.weight.add(row.id, OVERHEAD + size(body))
-        self._state.runners.ready([DeadLetterLane(partition, event, stored.error or "")], due=True)
+        self._runs.ready([DeadLetterLane(partition, event, stored.error or "")], due=True)
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         lane = partition.lanes.get(key) or Lane(partition, key)
@@ -304,7 +306,7 @@ class ParkedTurns:
             self._state.wake(partition, key)
         elif not lane.active:
             partition.lanes[key] = lane
-            self._state.runners.ready([lane], due=True)
+            self._runs.ready([lane], due=True)
 
     def event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
         """The event of a parked row, at its next attempt. Lock held."""

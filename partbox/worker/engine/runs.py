@@ -13,7 +13,7 @@ than `concurrency` are hired, one more is (`wakes.hire`), which looks before it 
 idle, each of them asks by itself when its turn has ended, before it waits.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from functools import partial
 
@@ -42,6 +42,9 @@ class Runs:
     `lone`: one runner walks everything, so new events need no lanes.
     """
 
+    # Where a lane goes on whose next event is transactional; of `Transactions`. Lock held.
+    transact: Callable[[Lane], object]
+
     def __init__(
         self, state: EngineState, outcomes: Outcomes, concurrency: int, queue: Queue, *, lone: bool = False
     ) -> None:
@@ -56,9 +59,7 @@ class Runs:
         self._hired = 0  # runners, of which there are at most `concurrency`
         self._idle = 0  # those of them that wait and are not called
         self._stopped = False
-        runners = state.runners
-        runners.ready, runners.unstick, runners.lone = self.ready, self.unstick, lone
-        runners.begin, runners.end_serial = self.begin, self.end_serial
+        self.lone = lone
 
     # Runners.
 
@@ -198,7 +199,7 @@ class Runs:
         if lane.queue and not partition.stopping:
             if not serial:
                 return (lane,)
-            self._state.runners.transact(lane)
+            self.transact(lane)
             return ()
         return self._close(lane)
 

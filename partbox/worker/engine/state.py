@@ -1,18 +1,19 @@
 """All that the engine's verbs share: partitions, those with something to save, blocked keys that may go on.
 
 The one lock here guards everything that the threads of a process share about partitions. It is taken once for a lane
-or a page of a partition, not once for an event. The façades of the engine have this state, and not each other's.
+or a page of a partition, not once for an event. Every façade of the engine has this state. Those that make lanes ready
+have `Runs` too, and those that end events `Outcomes`; else they know nothing of each other.
 """
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
 
 from partbox.protocol.parking import ParkedRow
 from partbox.worker.engine.key import Key
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.poison import Charges
 
 AGAIN = 0.05  # seconds until a partition that may not begin yet is looked at again
@@ -36,25 +37,12 @@ class Wakes:
     transact: Callable[[], object] = _nobody  # the transactor: a save that may have been in its way is over
 
 
-@dataclass(slots=True)
-class Runners:
-    """What façades ask of the runners, which put it in. Called with the lock held."""
-
-    ready: Callable[..., object] = _nobody  # these lanes have something to do
-    unstick: Callable[[Collection[Partition], float], object] = _nobody  # what runs too long in these is parked
-    begin: Callable[[Lane, float], object] = _nobody  # this lane runs from now on, in a transaction
-    end_serial: Callable[[Lane], object] = _nobody  # it does not any more
-    transact: Callable[[Lane], object] = _nobody  # of the transactor: the next event of this lane is transactional
-    lone: bool = False  # one runner walks everything, so new events need no lanes
-
-
 class EngineState:
     """The partitions of one process. Every method wants the lock held."""
 
     def __init__(self, concurrency: int = 1) -> None:
         self.lock = Lock()
         self.wakes = Wakes()
-        self.runners = Runners()
         self.charges = Charges(concurrency)
         self.partitions: dict[int, Partition] = {}
         self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them

@@ -18,6 +18,7 @@ from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.saves import PartitionSave, committed, gather
 from partbox.worker.engine.state import EngineState
 from partbox.worker.engine.transaction_queue import TransactionQueue
@@ -80,18 +81,18 @@ class Transactions:
     `is_transactional` says so of an event's handler; the transactor puts it in.
     """
 
-    def __init__(self, state: EngineState, outcomes: Outcomes) -> None:
+    def __init__(self, state: EngineState, outcomes: Outcomes, runs: Runs) -> None:
         self._state = state
         self._lock = state.lock
         self._outcomes = outcomes
-        self._runners = state.runners
+        self._runs = runs
         self._queue = TransactionQueue()
         self._conn: Any = None
         self._me: UUID | None = None
         self._current: OpenTransaction | None = None
         self._closing: Any = None  # a connection, to be closed after the transaction in hand
         self._unended: list[Lane] = []  # of transactions that failed, until they are read anew
-        state.runners.transact = self.wait
+        runs.transact = self.wait
         self.is_transactional: Callable[[DeliveredEvent], bool] = lambda event: False
 
     @property
@@ -142,7 +143,7 @@ class Transactions:
         if lane is None:
             return None
         if lane not in transaction.lanes:
-            self._runners.begin(lane, now)
+            self._runs.begin(lane, now)
             transaction.lanes.add(lane)
         partition, event = lane.partition, lane.queue.popleft()
         partition.serial = True
@@ -197,7 +198,7 @@ class Transactions:
             self._state.touch(partition)  # what others did in it meanwhile
         self._queue.put_last(partitions)
         for lane in transaction.lanes:
-            self._runners.end_serial(lane)
+            self._runs.end_serial(lane)
         self._state.wakes.call()
 
     @verb  # against `connected` and `hold_still`: one side ends the lanes
@@ -241,10 +242,10 @@ class Transactions:
     @verb  # what waits is looked at and let go as one
     def unstick(self, now: float) -> None:
         """Park what stands in the way for long; let go lanes whose events went another way."""
-        self._runners.unstick(self._queue.partitions(), now)
+        self._runs.unstick(self._queue.partitions(), now)
         for lane in self._queue.take_stale():
-            self._runners.begin(lane, now)
-            self._runners.end_serial(lane)
+            self._runs.begin(lane, now)
+            self._runs.end_serial(lane)
 
     def wait(self, lane: Lane) -> None:
         """The lane's next event is transactional, unless it has changed meanwhile. Lock held."""
@@ -252,12 +253,12 @@ class Transactions:
             self._queue.add(lane)
             self._state.wakes.transact()
         else:
-            self._runners.ready([lane])
+            self._runs.ready([lane])
 
     def _end_lanes(self) -> None:
         lanes, self._unended = self._unended, []
         for lane in lanes:
-            self._runners.end_serial(lane)
+            self._runs.end_serial(lane)
 
 
 def _partitions(transaction: OpenTransaction) -> set[Partition]:

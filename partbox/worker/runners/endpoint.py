@@ -160,7 +160,7 @@ class Endpoint:
 
     def _wait(self, now: float) -> float:
         """Seconds to defer an event. If all came back at once, the one with the lowest id would be the probe each time,
-        and an error of its own would keep the circuit open for ever. Lock held."""
+        and an error of its own would keep the circuit open for ever. The lock of the circuit is taken by who asks."""
         return self._circuit.wait(now) * random.uniform(*APART)
 
     def _by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
