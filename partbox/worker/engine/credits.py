@@ -136,7 +136,7 @@ class Credits:
         return self._budget.beside(records, self._budget.left(self._state.partitions.values()))
 
     def beside(self, records: int, left: int) -> int:
-        """Of `left` bytes those for the large payloads of a page of so many records: at least 1 while any are left."""
+        """The bytes, of `left`, for the large payloads of a page of so many records: at least 1 while any are left."""
         return self._budget.beside(records, left)
 
     def came(self, rows: Sequence[Row]) -> None:
@@ -150,7 +150,7 @@ class Credits:
 
     @verb  # all sums are of one moment
     def load(self) -> InMemory:
-        """How much is in memory, and how much may be."""
+        """Measure what is in memory, and how much may be."""
         held = [each for each in self._state.partitions.values() if not each.lost]
         records = sum(each.progress.unsaved() for each in held)
         return InMemory(records, self._budget.bound(held), sum(each.queues() for each in held), len(held))
@@ -164,7 +164,7 @@ class Credits:
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.of_one(partition)
 
     def _stuck(self, full: Iterable[Partition]) -> set[Partition]:
-        """Those that run of the ones with a full window; of all, where the bytes are used up."""
+        """The running ones among partitions with a full window; among all, where the bytes are used up."""
         in_the_way = self._state.partitions.values() if self._budget.starved else full
         return {each for each in in_the_way if each.running}
 

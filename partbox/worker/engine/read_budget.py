@@ -33,7 +33,7 @@ UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
 
 
 class ReadBudget:
-    """What one process may read, within its bounds. `starved` while the bytes are used up."""
+    """The records and bytes that one process may still read, within its bounds. `starved`: the bytes are used up."""
 
     def __init__(self, bounds: ReadBounds) -> None:
         self._page, self._window, self._max_parked, self._window_bytes = bounds
@@ -53,7 +53,7 @@ class ReadBudget:
             self._mean = max(mean, 0.75 * self._mean + 0.25 * mean) if self._mean < GUESS else mean
 
     def left(self, held: Iterable[Partition]) -> int:
-        """The bytes that may still be read, beside what all these hold. Lock held."""
+        """Count the bytes that may still be read, beside what all these hold. Lock held."""
         records = weight = 0
         for partition in held:
             if partition.phase is not Phase.LOST:
@@ -66,9 +66,9 @@ class ReadBudget:
         return left
 
     def takes(self, records: int, held: Iterable[Partition]) -> bool:
-        """True if there are bytes for so many records more, which are counted then. Lock held.
+        """Count so many records more, if there are bytes for them; True then. Lock held.
 
-        What all hold is only reckoned again where it may matter: it takes longer than a small page.
+        What all partitions hold is counted anew only where it may matter: that takes longer than a small page.
         """
         bytes = int(records * self._mean)
         if bytes > self._left and bytes > self.left(held):
@@ -77,7 +77,7 @@ class ReadBudget:
         return True
 
     def of(self, partitions: list[Partition], left: int) -> list[int]:
-        """The room of each of the partitions that are read together, now that `left` bytes are left."""
+        """The room of each of the partitions that are read together, while `left` bytes are left. Lock held."""
         if not partitions:
             return []
         backlog = sum(partition.cursor.full for partition in partitions)
@@ -92,28 +92,28 @@ class ReadBudget:
         return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half
 
     def cap(self, partitions: int, left: int) -> int:
-        """So many late records of each of these many partitions: they come whatever the room."""
+        """The most late records that a poll of so many partitions may bring of each: they come whatever the room."""
         return min(self._cap or cursor.CAP, max(LEAST_SHARE, int(left / self._mean / partitions)))
 
     def beside(self, records: int, left: int) -> int:
-        """Of `left` bytes those that are left beside so many records, without what is large of them: at least 1."""
+        """The bytes, of `left`, for large payloads after so many records: half of what these leave, at least 1."""
         return max(int(left - records * self._mean) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
-        """True if the partition is read as far ahead of its saved cursor as it may be."""
+        """True if the partition is read as far ahead of its saved cursor as its window allows. Lock held."""
         return partition.progress.unsaved() >= self._window_of(partition)
 
     def bound(self, partitions: list[Partition]) -> int:
-        """So many records of these may be read and not yet passed by their saved cursors."""
+        """The most records of these partitions that may be read and not passed by their saved cursors."""
         return sum(map(self._window_of, partitions))
 
     def cancelled(self, rooms: Sequence[int]) -> None:
-        """A poll with these rooms took too long: the next asks for half of it, down to one record."""
+        """Halve what the next poll asks for, down to one record: one with these rooms took too long."""
         self._most = max(1, sum(rooms) // 2)
         self._cap = max(1, (self._cap or cursor.CAP) // 2)
 
     def came(self) -> None:
-        """A poll came in time: where rooms were cut they grow again, slowly."""
+        """Let rooms that were halved grow again, by a quarter: a poll came in time."""
         if self._most is not None:
             self._most = _grown(self._most, self._page)
         if self._cap is not None:
@@ -150,7 +150,7 @@ class ReadBudget:
         return max(0, min(share, ahead, brake))
 
     def _shared_out(self, rooms: list[int], most: int) -> list[int]:
-        """So many records among these rooms; where they are fewer than rooms, another partition is first each time."""
+        """Scale the rooms to sum to `most`. The remainder goes to other partitions each time: none starves."""
         wanted = sum(rooms)
         if wanted <= most:
             return rooms

@@ -85,7 +85,7 @@ class Request(NamedTuple):
 
 
 class FullReader:
-    """Of one process; the poller's thread only. `calm`: the last page was not one of many records."""
+    """Makes full polls, on the poller's thread. `calm`: the last page was not one of many records."""
 
     def __init__(self, context: Context, payloads: Payloads) -> None:
         self._credits = context.engine.credits
@@ -139,7 +139,7 @@ class FullReader:
             request, (polled, asked_at) = following, next_one.result(0)
 
     def _following(self, horizon: Horizon, request: Request) -> Request | None:
-        """The request that may follow at once: all that it brings is a backlog, and there is room for half a page."""
+        """The request that may follow at once, if it brings a backlog only, and there is room for half a page."""
         if request.swept is None or not self._dense:
             return None
         credit = self.ask(request.credit.partitions)
@@ -149,7 +149,7 @@ class FullReader:
         return None if following.swept is None else following
 
     def _fetch(self, conn: Connection[Any], request: Request) -> tuple[Polled, float]:
-        """The page, and when it was asked for (monotonic seconds). In any thread, one at a time."""
+        """Fetch the page; also when it was asked for (monotonic seconds). In any thread, one at a time."""
         credit, _, asks, shared, lo, hi, swept, _ = request
         asked_at = time.monotonic()
         try:
@@ -162,7 +162,7 @@ class FullReader:
     def _move(
         self, conn: Connection[Any], horizon: Horizon, request: Request, polled: Polled, asked_at: float
     ) -> tuple[Brought, list[Arrived]]:
-        """Move all that was asked for to the page; what is to be handed over of it."""
+        """Move all that was asked for to the page; returns it with its payloads, and what is to be handed over."""
         credit, cursors, asks, _, _, hi, swept, alone = request
         text, floors, rows, clock, drawn = polled
         self._credits.came(rows)
@@ -186,8 +186,11 @@ class FullReader:
     def _sweep(
         self, partitions: list[Partition], cursors: list[Cursor], asks: list[Ask], hi: int
     ) -> tuple[list[Ask], Sweep | None]:
-        """The sweep of all where little is new, or of those that have a backlog, unless they had little of one in the
-        range of the last page; and the asks, in which who takes part may get more than its share, within its window."""
+        """Plan a sweep in place of a range for each: of all where little is new, else of those with a backlog.
+
+        Not while their last page was thin. In the asks returned, whoever takes part may get more than its share, within
+        its window.
+        """
         if (swept := brief(asks, hi)) is not None or not self._dense:
             return asks, swept
         swept = sweep((ask for cursor, ask in zip(cursors, asks, strict=True) if cursor.full), hi)
@@ -197,13 +200,13 @@ class FullReader:
         return [ask._replace(room=swept.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], swept
 
     def tell(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
-        """Tell observers what a poll brought that was sent then (monotonic seconds); it searched so many ids for late
-        records."""
+        """Tell observers what a poll brought, when it was sent (monotonic seconds), and how many ids it searched for
+        late records."""
         if self._is_heard and rows:
             self._observers.read(Records(rows), time.monotonic() - asked_at, late_ids)
 
     def _brought(self, conn: Connection[Any], credit: Credit, rows: list[Row], clock: int) -> Brought:
-        """The page with the payloads that it left out, for which there is room now; not those that nobody will see."""
+        """Fetch the payloads that the page left out, as far as there is room now; not those that nobody will see."""
         large = left_out(rows)
         if large:
             unseen = {partition.number for partition in credit.partitions if partition.draining}

@@ -43,7 +43,7 @@ class LogReader:
         self.forget()
 
     def forget(self) -> None:
-        """A new life of the server may have begun: nothing that is remembered of ids and transactions holds in it."""
+        """Forget all: a new life of the server may have begun, in which nothing known of ids and transactions holds."""
         self._horizon = Horizon()
         self._looked_at = self._read_at = self._weighed_at = self._followed_at = 0.0
         self._full.forget()
@@ -52,26 +52,26 @@ class LogReader:
         self.rearrange()
 
     def claimed(self, floor: int) -> None:
-        """A partition with this saved floor is read from here on."""
+        """Note that a partition with this saved floor is read from here on."""
         self._horizon.claim(floor)
         self.rearrange()
 
     def rearrange(self) -> None:
-        """Partitions may have come, gone or begun to drain, or their phase has changed."""
+        """Group the partitions anew: some may have come, gone or begun to drain, or their phase has changed."""
         self._groups: PollGroups | None = None
 
     def listed(self) -> list[int]:
-        """The transactions whose end a look is to tell."""
+        """The transactions whose end a tick is to look for."""
         return self._horizon.listed()
 
     def looked(self, look: IdleCheck) -> None:
-        """A tick has just looked: the next read need not."""
+        """Learn from a tick's idle check: the next read need make none."""
         self._horizon.learn(look.fence)
         self._looked_at = time.monotonic()
         self._ticked = look
 
     def read(self, conn: Connection[Any], goes_on: Callable[[], bool] = lambda: False) -> bool:
-        """True if anything came. After a page of a backlog the next follows at once, as long as it `goes_on`."""
+        """Read what is new; True if anything came. On a backlog page follows page, while `goes_on` says so."""
         self.waits_for_saves = False
         self.seen = None
         look, self._ticked = self._ticked, None
@@ -94,7 +94,7 @@ class LogReader:
         return came or bool(groups.fresh)
 
     def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
-        """True if anything came; None if all is to be read in full."""
+        """Read those that are caught up; True if anything came, None if all are to be read in full."""
         came = False
         if look is None or not self._horizon.still(look.fence.drawn, look.ended):
             page = self._poll_quickly(conn, groups)
@@ -108,7 +108,7 @@ class LogReader:
         return came
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
-        """True if anything came, and the look that it is; None if the page does not count, and nothing has moved."""
+        """Poll; True if anything came, and the idle check in it. None if the page does not count: nothing has moved."""
         shared, horizon = self._horizon.shared, self._horizon
         assert shared is not None  # who is caught up has read it
         asked_at = time.monotonic()
@@ -128,7 +128,7 @@ class LogReader:
         return brought is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
     def _brought(self, conn: Connection[Any], groups: PollGroups, polled: QuickPolled) -> Brought | None:
-        """A quick page with all of its payloads; None if there is no room for all of it."""
+        """Complete a quick page with its large payloads; None if there is no room for all of it."""
         rows, cap, clock = polled.rows, len(polled.rows), polled.clock
         if not self._credits.take_page(groups.caught_up, rows):
             return None
@@ -153,7 +153,7 @@ class LogReader:
         return now - self._read_at > LOOK_AGAIN or credit.is_worth(late=False)
 
     def _let_follow(self, groups: PollGroups) -> None:
-        """A cursor that only moved with the others is saved now and then; and what is saved holds purge back."""
+        """Move the cursors of quiet partitions now and then, so that they are saved: what is saved holds purge back."""
         now, shared = time.monotonic(), self._horizon.shared
         if shared is not None and shared is not self._followed and now - self._followed_at > FOLLOW:
             self._followed, self._followed_at = shared, now
@@ -178,7 +178,7 @@ class LogReader:
         return self._full.read_on(conn, self._horizon, request, goes_on)
 
     def _look(self, conn: Connection[Any]) -> IdleCheck:
-        """An idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
+        """Make an idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
         look = idle_check.run(conn, self._schema, self._horizon.listed())
         self._horizon.learn(look.fence)
         self._looked_at = time.monotonic()

@@ -27,7 +27,7 @@ Pair = tuple[int, int]
 
 
 class Payloads:
-    """Of one process; the poller's thread only."""
+    """Fetches large payloads, on the poller's thread."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -46,7 +46,7 @@ class Payloads:
         cap: int,
         clock: int,
     ) -> Brought:
-        """The page with the payloads that it left out, but for partitions that are `greedy`; `left` bytes of them."""
+        """Fetch what the page left out, `left` bytes at most, and nothing for partitions that are `greedy`."""
         wanted = self._in_turn(row[PLACE] for row in left_out if row[PARTITION] not in greedy)
         got = self.fetch(conn, wanted, left)
         self._first = (wanted[len(got) - 1][0] + 1) if got else self._first + 1
@@ -62,7 +62,7 @@ class Payloads:
         return Brought(there, large, ends, cap, clock, delayed(there))
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:
-        """The first of these, while `left` bytes are left; None for one that is gone."""
+        """Fetch the first of these, while `left` bytes are left; None for one that is gone."""
         if not wanted or left <= 0:
             return {}
         most, began = min(left, self._step), time.monotonic()
