@@ -224,10 +224,12 @@ class Outcomes:
         elif _is_open(partition, event):
             self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
-    def forget(self, lane: Lane) -> None:
-        """The lane does not run any more, nor what ran with its current event in a list. Lock held."""
+    def end(self, lanes: Iterable[Lane]) -> None:
+        """These do not run any more, nor what ran with their current events in a list. Lock held."""
+        self.record(lanes)
         if self._followers:
-            self._followers.pop(lane, None)
+            for lane in lanes:
+                self._followers.pop(lane, None)
 
     def _record_odd(self, lane: Lane) -> None:
         """Do so where the partition was read anew or lost meanwhile, or an event of the lane was parked."""

@@ -177,7 +177,7 @@ class Runs:
         return lanes
 
     def _end(self, lanes: Sequence[Lane]) -> None:
-        self._outcomes.record(lanes)
+        self._outcomes.end(lanes)
         again = [each for lane in lanes for each in self._leave(lane)]
         if again:
             self.ready(again)
@@ -186,7 +186,6 @@ class Runs:
         """The lanes that go on: itself, or those that it was sorted into; a transactional one goes on elsewhere."""
         partition = lane.partition
         self._running.discard(lane)
-        self._outcomes.forget(lane)
         if self._joined:
             self._joined.discard(lane)
         if not self._running:
@@ -201,11 +200,6 @@ class Runs:
                 return (lane,)
             self.transact(lane)
             return ()
-        return self._close(lane)
-
-    def _close(self, lane: Lane) -> Iterable[Lane]:
-        """The lane has nothing more to do; those that do it was sorted into."""
-        partition = lane.partition
         lane.active = False
         if not lane.queue:
             partition.close(lane)

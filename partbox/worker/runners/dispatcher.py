@@ -96,9 +96,11 @@ class Dispatcher:
         self._slot[RUNNING_SINCE] = boottime() - (time.monotonic() - oldest) if oldest else 0.0
         return running
 
-    def turn(self, lanes: list[Lane], tally: Tally | None = None) -> list[Lane]:
-        """A turn over these lanes, which run; those that are to be ended."""
-        tally = tally or self._settlement.reports.tally()
+    def turn(self, lanes: list[Lane]) -> list[Lane]:
+        """A turn over these lanes, which run, in the caller's thread; those that are to be ended."""
+        return self._take_turn(lanes, self._settlement.reports.tally())
+
+    def _take_turn(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
         ended = self._walk_all(lanes, self._new_walk(lanes[0].started, tally))
         if self._engine.forked:
             leave(None)
@@ -132,7 +134,7 @@ class Dispatcher:
         tally = self._settlement.reports.tally()
         try:
             while lanes := self._next(lanes, tally):
-                lanes = self.turn(lanes, tally)
+                lanes = self._take_turn(lanes, tally)
         except BaseException as error:
             self._signals.failed(error)
 
