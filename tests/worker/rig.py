@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from partbox.db.delivery import cursors, instances, records
 from partbox.events import DeliveredEvent
 from partbox.observe import Observers
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.saves import gather
+from partbox.worker.engine.saves import sent
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.poller.log_poll import LogReader
 from partbox.worker.poller.parked_fetch import ParkedReader
@@ -114,21 +115,18 @@ class Rig:
         """Their handlers are done."""
         for id in ids:
             event = self.events.pop(id)
-            with self.engine.lock:
-                self.partition(event.partition).finish([(event.id, event.event_id.bytes)])
-                self.engine.touch(self.partition(event.partition))
+            partition = self.partition(event.partition)
+            assert not self.engine.outcomes.finish([(partition.line, event, partition.incarnation)])
 
     def save(self, *, all: bool = True) -> set[int]:
         """Save every partition, or only those that have something to save; those that are still mine."""
-        with self.engine.lock:
-            dirty = self.engine.clean()
-            batches = [gather(partition) for partition in (self.engine.partitions.values() if all else dirty)]
-        if not batches:
+        if all:
+            self.engine.saves.advance_idle(inf)
+        saves = self.engine.saves.gather()
+        if not saves:
             return set()
-        mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, [batch.saving() for batch in batches])
-        with self.engine.lock:
-            for batch in batches:
-                batch.partition.saved(batch.target, batch.finished, 0.0)
+        mine, _ = cursors.save(self.conn, SCHEMA, DEFAULT, self.me, *sent(saves))
+        self.engine.saves.committed(saves, 0.0)
         return mine
 
     def reconnect(self) -> None:
