@@ -214,7 +214,7 @@ class Drain:
         return ended and len(self._notes.outcomes) > before
 
     def _save(self) -> bool:
-        if not self._worker.engine.dirty:
+        if not self._worker.engine.saves.unsaved().partitions:
             return False
         self._poller.saver.save(self._session.saving, self._me)
         return True
@@ -223,7 +223,7 @@ class Drain:
         self._slot[STOPPING] = 1.0
         self._poller.ownership.drain_all()
         self._save()
-        while self._worker.engine.partitions:  # a page that was cut is read to its end
+        while self._worker.engine.claims.count():  # a page that was cut is read to its end
             self._poller.look(self._session)
             self._save()
 

@@ -34,8 +34,9 @@ handler runs or a statement is on its way. "Lock held" in a docstring means this
 **Without the lock** are read: by the runner of a lane the head of its queue, from which it takes events while others
 may take from the other end (`engine.partition.Lane.take_rest`); a partition's `phase`, `stopping` and `incarnation`,
 which tell the runner to stop, or that the partition was read anew, and are looked at again under the lock where it
-matters; a partition's `cursor`, which is the poller's own; and the page of memory that is shared with the supervisor
-(`slot`), each place of which one side writes.
+matters; a partition's `cursor`, which is the poller's own; whether anything waits for the transactor, or for a turn;
+how many partitions there are, and whether a loss has unsettled the last tick (`engine.claims`); and the page of memory
+that is shared with the supervisor (`slot`), each place of which one side writes.
 
 **A lost connection** ends one incarnation of all partitions and begins the next: all connections are closed, all that
 was read is forgotten, and reading begins anew from the saved cursors. What was done and not saved, or runs, is

@@ -218,4 +218,15 @@ MUTATIONS = (
         "",
         ("tests/db/operator/test_purge.py::test_a_discarded_row_does_not_keep_its_record_and_goes_after_it",),
     ),
+    Mutation(
+        "effects-rolled-back-and-noted",
+        "What a transaction had noted when it failed is not so: saved, it would pass events without their effects.",
+        "partbox/worker/engine/transactions.py",
+        "                lane.partition.progress.unfinish(event.id)\n",
+        "",
+        (
+            "tests/worker/engine/test_transactions.py"
+            "::test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_nothing",
+        ),
+    ),
 )

@@ -72,6 +72,11 @@ class Saves:
         self._state = state
         self._lock = state.lock
 
+    @property
+    def suspects_wait(self) -> bool:
+        """True if a save gives suspects their turn; read without the lock."""
+        return self._state.charges.waiting
+
     @verb  # all counts are of one moment
     def unsaved(self) -> Unsaved:
         """What the next save would have."""

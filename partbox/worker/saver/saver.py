@@ -155,7 +155,7 @@ class Saver:
         self._last_took = took
         if self._unsent:
             return 0.0
-        return max(HURRIED, took) if self._engine.charges.waiting else max(SHORTEST, DUTY * usual)
+        return max(HURRIED, took) if self._engine.saves.suspects_wait else max(SHORTEST, DUTY * usual)
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
         """Save what there is to save, as `me`; the seconds that the server took. By the thread only, if it runs."""
