@@ -35,7 +35,7 @@ MUTATIONS = (
         "who-is-behind-asks-from-the-floor-on",
         "What it had no room for lies below the floor of the shared page, and is lost.",
         "partbox/protocol/cursor.py",
-        "last_id = max(self.last_id, base.floor) if self.caught_up and self.lockstep else self.last_id",
+        "last_id = max(self.last_id, base.floor) if self.caught_up else self.last_id",
         "last_id = max(self.last_id, base.floor) if self.lockstep else self.last_id",
         (
             "tests/protocol/test_cursor.py::test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on"

@@ -70,7 +70,7 @@ class Held:
         self.progress.finish([(id, b"")])
 
     def gather(self) -> Batch:
-        release = self.draining and self.cursor.until is None
+        release = self.draining and self.cursor.cut is None
         if release:
             last_id = self.progress.released().last_id
             for id in self.progress.unfinished():
@@ -200,7 +200,7 @@ class WorkerModel:
                 self.follow(held, self.horizon.shared, [])
 
     def readable(self) -> list[Held]:
-        return [held for held in self.held.values() if not held.draining or held.cursor.until is not None]
+        return [held for held in self.held.values() if not held.draining or held.cursor.cut is not None]
 
     def read(
         self,

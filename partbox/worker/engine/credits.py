@@ -177,6 +177,6 @@ class Credits:
         phase = partition.phase
         if phase is Phase.LOST or not partition.may_begin():
             return False
-        if partition.cursor.until is None:
+        if partition.cursor.cut is None:
             return phase is not Phase.DRAINING
         return phase is Phase.DRAINING or not self._budget.starved

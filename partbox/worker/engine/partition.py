@@ -261,7 +261,7 @@ class Partition:
         """
         cursor = self.cursor
         read_to = cursor.last_id if cursor.full else float("inf")
-        whole = None if cursor.fresh or cursor.until is not None else read_to
+        whole = None if cursor.fresh or cursor.cut is not None else read_to
         return self.resumption.is_over(self.parked, whole, now)
 
     # Lanes.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from partbox.protocol.cursor import Cursor
+from partbox.protocol.cursor import ALONE, Cursor, ReadMode
 from partbox.protocol.horizon import Page
 from partbox.protocol.quick_poll import bits
 from partbox.worker.engine.partition import Partition
@@ -18,10 +18,10 @@ class PollGroups:
     __slots__ = ("behind", "bits", "caught_up", "fresh", "together")
 
     def __init__(self, readable: Sequence[Partition]) -> None:
-        self.fresh = [each for each in readable if each.cursor.fresh]
-        self.together = [each for each in readable if not each.cursor.fresh]
-        self.caught_up = {each.number: each for each in self.together if each.cursor.caught_up}
-        self.behind = [each for each in self.together if not each.cursor.caught_up]
+        self.fresh = [each for each in readable if each.cursor.mode in ALONE]
+        self.together = [each for each in readable if each.cursor.mode not in ALONE]
+        self.caught_up = {each.number: each for each in self.together if each.cursor.mode is ReadMode.CAUGHT_UP}
+        self.behind = [each for each in self.together if each.cursor.mode is not ReadMode.CAUGHT_UP]
         self.bits = bits(self.caught_up)
 
     def stay(self, shared: Page) -> None:
@@ -31,7 +31,7 @@ class PollGroups:
 
     def have_backlogs(self) -> bool:
         """True if each that is behind has more to read than the last poll had room for, and none is in a cut page."""
-        return all(each.cursor.full and each.cursor.until is None for each in self.behind)
+        return all(each.cursor.full and each.cursor.cut is None for each in self.behind)
 
     def backlogs(self) -> int:
         """The number of those read together that have more to read than the last poll had room for."""

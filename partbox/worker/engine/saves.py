@@ -121,7 +121,7 @@ class Saves:
 def gather(partition: Partition) -> PartitionSave:
     """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
     draining = partition.draining
-    release = draining and partition.running == 0 and partition.cursor.until is None
+    release = draining and partition.running == 0 and partition.cursor.cut is None
     if draining:
         for event in partition.charged():  # charged and not started: the attempt is taken back
             partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))

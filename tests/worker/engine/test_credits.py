@@ -37,7 +37,6 @@ def test_a_poll_is_worth_its_cost_for_enough_room_or_for_any_if_the_last_was_lon
 
 def test_what_was_read_and_is_not_saved_takes_room(rig: HandMoved) -> None:
     rig.read(*range(1, 101))
-    rig.partition.cursor.full = True
     assert rig.engine.credits.ask([rig.partition]).rooms == [WINDOW - 100]
 
 

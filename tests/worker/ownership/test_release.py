@@ -10,6 +10,7 @@ import pytest
 from rig import PARTITION, Rig, write
 
 from partbox.platform import boottime
+from partbox.protocol.cursor import CutPage, ReadMode
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.reconnect import SETTLE
@@ -67,9 +68,10 @@ def test_nothing_is_released_inside_a_cut_page(rig: Rig) -> None:
     partition = rig.partition()
     with rig.engine.lock:
         partition.drain()
-        partition.cursor.until = Page("1:1:", 0)
+        page = Page("1:1:", 0)
+        partition.cursor.to(ReadMode.CUT, page, CutPage(page, 0))
         assert not gather(partition).release
-        partition.cursor.until = None
+        partition.cursor.to(ReadMode.BACKLOG, page)
         assert gather(partition).release
 
 

@@ -6,6 +6,8 @@ import psycopg
 import pytest
 from rig import Rig
 
+from partbox.protocol.cursor import ReadMode
+
 Conn = psycopg.Connection[tuple[object, ...]]
 BEHIND, LIVE = 5, 6
 PAGE, WINDOW = 100, 400
@@ -84,7 +86,7 @@ def test_a_backlog_that_waits_for_saves_does_not_hold_up_what_is_new_in_other_pa
     publish(conn, 1_000)
     first = filled(rig)
     finish(rig, first[0])
-    rig.partition(LIVE).cursor.caught_up = caught_up
+    rig.partition(LIVE).cursor.to(ReadMode.CAUGHT_UP if caught_up else ReadMode.BEHIND, None)
     rig.reader.rearrange()
     publish(conn, 1, LIVE)
     assert LIVE in {rig.events[id].partition for id in rig.read()}

@@ -162,7 +162,7 @@ def test_a_late_record_that_is_done_before_its_cut_page_is_through_is_saved_when
         delivered(rig)
         late.commit()
     pages = [rig.read()]
-    while rig.partition().cursor.until is not None or not any(pages):
+    while rig.partition().cursor.cut is not None or not any(pages):
         rig.done(*pages[-1])
         rig.save(all=False)
         pages.append(rig.read())

@@ -14,6 +14,7 @@ from rig import Rig, counted_polls, write
 from partbox import Outbox
 from partbox.db.delivery import records
 from partbox.protocol import sweep
+from partbox.protocol.cursor import CutPage, ReadMode
 from partbox.protocol.horizon import Page
 from partbox.worker.poller import full_poll as full_reader
 from partbox.worker.poller.full_poll import meanwhile
@@ -106,11 +107,11 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
     monkeypatch.setattr(rig.reader._intake, "hand_over", lambda arrived, _: kept.extend(arrived))
     with rig.engine.lock:
         partition.drain()
-        partition.cursor.until = Page("1:1:", 0)  # the last piece of a cut page comes
-        partition.cursor.base, partition.cursor.after = Page("1:1:", 0), 0
+        page = Page("1:1:", 0)
+        partition.cursor.to(ReadMode.CUT, page, CutPage(page, 0))  # its last piece comes
     rig.reader.rearrange()
     rig.reader.read(rig.conn)
-    assert partition.cursor.until is None
+    assert partition.cursor.cut is None
     assert partition not in [each.partition for each in kept]
 
 
