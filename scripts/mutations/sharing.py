@@ -2,6 +2,7 @@
 
 from mutations.mutation import Mutation
 
+RUNS = "tests/worker/engine/test_runs.py"
 QUEUES = "tests/worker/runners/test_shared_queues.py"
 CANCELLED = "tests/worker/runners/test_cancelled_handlers.py"
 FORKS = (
@@ -88,6 +89,30 @@ MUTATIONS = (
         "elif isinstance(lane, SharedLane):",
         "elif False:",
         (f"{QUEUES}::test_whatever_others_do_between_two_events_each_runs_once_and_in_order",),
+    ),
+    Mutation(
+        "idle-and-uncounted",
+        "A runner that found nothing waits, and nobody knows that it is to be called.",
+        "partbox/worker/engine/runs.py",
+        "self._idle += waits  # whoever calls takes it off again",
+        "pass",
+        (f"{RUNS}::test_whatever_comes_first_a_lane_that_is_ready_is_looked_for",),
+    ),
+    Mutation(
+        "place-lost",
+        "A handler of the event loop ends while lanes wait for a place: no runner looks for them.",
+        "partbox/worker/engine/runs.py",
+        "self._end(lanes)\n        self._call()",
+        "self._end(lanes)",
+        (f"{RUNS}::test_whatever_comes_first_a_lane_that_is_ready_is_looked_for",),
+    ),
+    Mutation(
+        "stopped-and-uncalled",
+        "Runners that wait do not hear that the worker stops.",
+        "partbox/worker/engine/runs.py",
+        "while self._call():",
+        "while False:",
+        (f"{RUNS}::test_a_stop_calls_whoever_waits_and_nothing_begins_any_more",),
     ),
     Mutation(
         "lanes-for-good",
