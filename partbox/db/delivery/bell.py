@@ -26,7 +26,7 @@ def of(conn: Conn) -> int | None:
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
-def arm(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
+def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
     """Say that somebody sleeps from now on, for `nap` seconds at a time; whether anybody did already.
 
     None, and nothing said, where the server's notification queue is filling up.
@@ -36,7 +36,7 @@ def arm(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
     return None if until is None else bool(was_up)
 
 
-def lower(conn: Conn, schema: str, sequence: int) -> None:
+def lower_flag(conn: Conn, schema: str, sequence: int) -> None:
     """Say that nobody sleeps, and then have those who do look: two statements, for it must be so when they hear it."""
     fetch(conn, "bell_lower", schema, {"bell": sequence})
     say(conn, schema, BACK)

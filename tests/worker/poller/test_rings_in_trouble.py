@@ -68,7 +68,7 @@ def test_a_worker_sleeps_as_without_a_bell_while_the_notification_queue_is_full(
 def test_a_worker_waits_out_a_full_queue_before_it_arms_again(
     crowded_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, armed, arm = [time.monotonic() + CROWDED], [0], bell.arm
+    now, armed, arm = [time.monotonic() + CROWDED], [0], bell.raise_flag
 
     def counted(*arguments: Any) -> bool | None:
         armed[0] += 1
@@ -78,7 +78,7 @@ def test_a_worker_waits_out_a_full_queue_before_it_arms_again(
         sleeper.hears()
         with crowd(crowded_dsn), monkeypatch.context() as patched:
             patched.setattr("partbox.worker.poller.pacing.time", SimpleNamespace(monotonic=lambda: now[0]))
-            patched.setattr(bell, "arm", counted)
+            patched.setattr(bell, "raise_flag", counted)
             pauses = []
             for _ in range(40):
                 pauses.append(sleeper.look())

@@ -200,7 +200,7 @@ def test_to_arm_takes_back_nothing_that_others_have_said(
         return value  # type: ignore[no-any-return]
 
     def kept() -> bool:
-        before, was_up = raised(1000), bell.arm(sleeper.conn, "partbox", sequence, NAP)
+        before, was_up = raised(1000), bell.raise_flag(sleeper.conn, "partbox", sequence, NAP)
         after = conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone()
         assert was_up is False or after == (before,)
         return was_up
@@ -212,9 +212,9 @@ def test_to_arm_takes_back_nothing_that_others_have_said(
             patched.setattr("partbox.db.delivery.bell.raised_for", lambda _: 0.001)
             eventually(kept)  # at once, unless the machine takes a second
         raised(3_600_000)
-        assert bell.arm(sleeper.conn, "partbox", sequence, NAP) is False, "a clock was set back"
+        assert bell.raise_flag(sleeper.conn, "partbox", sequence, NAP) is False, "a clock was set back"
         assert (flag(conn) or 0) <= 1000
-        eventually(lambda: bell.arm(sleeper.conn, "partbox", sequence, NAP))
+        eventually(lambda: bell.raise_flag(sleeper.conn, "partbox", sequence, NAP))
 
 
 def test_a_lost_connection_wakes_and_another_is_made(
