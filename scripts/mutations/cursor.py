@@ -216,7 +216,7 @@ MUTATIONS = (
         "what-is-done-forgotten-with-the-connection",
         "What is done and not saved would run again after every lost connection.",
         "partbox/worker/engine/reconnect.py",
-        "self.remembered.update(progress.done(), parked.deleting.items())",
+        "self.remembered.update(progress.done(), parked.deleting.items(), parked.done_ahead.items())",
         "self.remembered.clear()",
         (f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),
     ),
