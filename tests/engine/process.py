@@ -33,6 +33,8 @@ from partbox.worker.worker import Worker
 MOST_ATTEMPTS = 3
 AGAIN = 1.0  # seconds until what has failed is tried again
 LIST = 3  # events of a list at most
+PENDING = object()
+"""In the place of an outcome: it is done, if its transaction is committed."""
 STILL = Sent("hold still")
 """The poller is about to wait for the save in hand, and for a transaction that is about to commit."""
 STEPS = 100  # of a loop, until nothing is ready in it
@@ -134,15 +136,12 @@ class Process:
         subject = self._one_step(fiber, answer)
         while through and isinstance(subject, Sent):
             subject = self._one_step(fiber)
-        if not fiber.ended:
-            return None
-        del self._fibers[actor]
-        if fiber.error is not None and not isinstance(fiber.error, Killed):
-            raise fiber.error
+        if fiber.ended:
+            del self._fibers[actor]
+            if fiber.error is not None and not isinstance(fiber.error, Killed):
+                raise fiber.error
         self.pump()
-        if self.failure is not None:
-            raise self.failure
-        return fiber.result
+        return fiber.result if fiber.ended else None
 
     def handling(self) -> list[tuple[Any, Handling]]:
         """The handlers that run, each with what `finish` takes."""
@@ -164,8 +163,11 @@ class Process:
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
             if not self._loop._ready:  # type: ignore[attr-defined]
-                return
-        raise AssertionError("the event loop does not come to rest")
+                break
+        else:
+            raise AssertionError("the event loop does not come to rest")
+        if self.failure is not None:
+            raise self.failure
 
     def kill(self) -> None:
         """Nothing of it goes on: what was in memory is gone."""
@@ -291,12 +293,16 @@ class Process:
                 handlers.on(name)(self._handle)
         return handlers
 
-    def _begin(self, given: Any) -> Handling:
+    def _begin(self, given: Any, in_hand: Sequence[DeliveredEvent] = ()) -> Handling:
         events = given if isinstance(given, list) else [given]
         if self.dead:
             raise Killed
         for at, event in enumerate(events):
-            self.watcher.begins(self, event, events[:at])
+            try:
+                self.watcher.begins(self, event, [*in_hand, *events[:at]])
+            except AssertionError as error:  # which would be taken for the handler's own
+                self.failure = self.failure or error
+                raise
         return Handling(events)
 
     def _end(self, handling: Handling, outcomes: list[object] | None, given: Any) -> Any:
@@ -308,7 +314,7 @@ class Process:
             return outcomes
         if isinstance(outcomes[0], BaseException):
             raise outcomes[0]
-        return outcomes[0]
+        return None if outcomes[0] is PENDING else outcomes[0]
 
     def _handle(self, given: Any) -> Any:
         handling = self._begin(given)
@@ -321,9 +327,13 @@ class Process:
         return self._end(handling, await future, given)
 
     def _handle_effect(self, event: DeliveredEvent, conn: Any) -> Any:
-        handling = self._begin(event)
-        conn.effect(event)
-        return self._end(handling, pause(handling), event)
+        """It is done when its transaction is committed, and until then for what follows in that."""
+        handling = self._begin(event, conn.in_hand)
+        outcomes = pause(handling)
+        if outcomes == [None]:
+            conn.effect(event)
+            outcomes = [PENDING]
+        return self._end(handling, outcomes, event)
 
 
 def _worker(handlers: Handlers, slot: Slot, shape: Shape) -> Worker:

@@ -30,6 +30,7 @@ from partbox.worker.poller import poller
 
 T = TypeVar("T")
 Pair = tuple[int, int]
+MAY_BE_LATE = ("save", "claim")  # a take-up that comes late takes partitions from their own process, as a death would
 TAKES = 0.001  # seconds, of a statement
 
 
@@ -49,9 +50,9 @@ class Sent(NamedTuple):
 
 
 class ModelConnection:
-    """A connection to the model. `effects` are what transactional handlers have done in the transaction in hand."""
+    """A connection to the model. `committed` is told what transactional handlers have done in a transaction."""
 
-    def __init__(self, database: Database, committed: Callable[[list[Any]], None] = lambda _: None) -> None:
+    def __init__(self, database: Database, committed: Callable[[list[Any]], None]) -> None:
         self.database = database
         self.closed = self.broken = False
         self.adapters = SimpleNamespace(register_loader=lambda *_: None)
@@ -66,7 +67,7 @@ class ModelConnection:
     def ask(self, name: str, run: Callable[[], T]) -> T:
         self._check()
         fate = pause(Sent(name))
-        if fate is Fate.LATE and not self.closed:
+        if fate is Fate.LATE and name in MAY_BE_LATE and not self.closed:
             self.database.arriving.append(run)
         if fate is Fate.REFUSED:
             raise QueryCanceled("canceling statement due to statement timeout")
@@ -111,10 +112,15 @@ class ModelConnection:
             return
         last, self._last = self._last, []
         self._check()
+        self._committed(effects)
         for run in last:
             run()
-        self._committed(effects)
         self._check(lost=pause(Sent("commit", answered=True)) is not None)
+
+    @property
+    def in_hand(self) -> list[Any]:
+        """What handlers have done in the transaction that is not committed yet."""
+        return [what for level in self._effects for what in level]
 
     def effect(self, what: Any) -> None:
         self._effects[-1].append(what)

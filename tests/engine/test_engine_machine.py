@@ -4,15 +4,13 @@
 """
 
 import asyncio
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import NamedTuple
 
-import process as processes
 import pytest
-import statements
+from database import ParkedLine
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -27,6 +25,7 @@ from partbox.protocol import progress as progress_rules
 from partbox.protocol import sweep as sweep_rules
 from partbox.worker.engine import read_budget
 
+Stage = tuple[asyncio.AbstractEventLoop, ModelClock]
 PROFILE = settings(
     max_examples=examples(60), stateful_step_count=8, deadline=None, print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
@@ -254,28 +253,20 @@ class EngineMachine(RuleBasedStateMachine):
         raise AssertionError(f"{process} does not let go {process.engine.partitions}")
 
 
-def _same_key(one: statements.Any, other: statements.Any) -> bool:
+def _same_key(one: ParkedLine, other: ParkedLine) -> bool:
     return bool(one.blocks and one.partition == other.partition and one.aggregate_id == other.aggregate_id)
-
-
-@pytest.fixture
-def modelled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Database, clock and threads of all processes are the model's."""
-    EngineMachine.clock, EngineMachine.loop = ModelClock(), asyncio.new_event_loop()
-    EngineMachine.clock.install(monkeypatch)
-    statements.install(monkeypatch)
-    processes.install(monkeypatch)
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-    EngineMachine.loop.close()
 
 
 @pytest.mark.parametrize(("cap", "stretch", "late_pages"), [(2, 5, 2), (1, 1_000_000, 1), (1_000, 1_000_000, 64)])
 def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
-    monkeypatch: pytest.MonkeyPatch, modelled: None, cap: int, stretch: int, late_pages: int
+    monkeypatch: pytest.MonkeyPatch,
+    stage: tuple[asyncio.AbstractEventLoop, ModelClock],
+    cap: int,
+    stretch: int,
+    late_pages: int,
 ) -> None:
     """With small bounds every other late page is cut, and late pages are merged."""
+    EngineMachine.loop, EngineMachine.clock = stage
     monkeypatch.setattr(cursor_rules, "CAP", cap)
     monkeypatch.setattr(cursor_rules, "STRETCH", stretch)
     monkeypatch.setattr(sweep_rules, "LEAST", 1)

@@ -41,7 +41,7 @@ class World:
         self.excused: set[int] = set()
         self.out_of_line: set[int] = set()  # may be overtaken: delayed, dead, or replayed
         self.harmed: set[int] = set()  # an innocent that ran, or had failed, when its process died of something else
-        self.effects: list[int] = []
+        self.effects: set[int] = set()
         self.said: list[str] = []  # what handlers were given, for who reads along
         self._known: dict[int, Logged] = {}
         self._covered: dict[int, set[int]] = defaultdict(set)  # by partition: at some time by a saved cursor
@@ -120,8 +120,12 @@ class World:
         return arriving
 
     def committed(self, effects: list[DeliveredEvent]) -> None:
-        """A transaction of handlers is committed."""
-        self.effects += [number(event) for event in effects]
+        """A transaction of handlers is committed, and its save with it: each has its effect once, whatever happens."""
+        for each in map(number, effects):
+            assert each not in self.effects, f"{self._known[each]} has its effect twice"
+            self.effects.add(each)
+            self.ran.add(each)
+            self.excused.discard(each)
 
     def connection(self, process: Process) -> ModelConnection:
         return ModelConnection(self.database, self.committed)
@@ -137,7 +141,7 @@ class World:
         assert not again, f"{record} begins again in {process}"
         with_it = {number(each) for each in before}
         alive = {each.number for each in self.database.log.committed}
-        for earlier in record.before:
+        for earlier in record.before if record.available_at is None else ():  # a delayed one has no place in the order
             ahead = earlier.number in alive and earlier.number not in with_it and not self._is_over(earlier)
             assert not ahead, f"{record} begins in {process} before {earlier} is over"
         mine[record.number] = process.me

@@ -1,0 +1,232 @@
+"""Scenarios of the traps of the protocol: what is done, what the engine answers, and why, in `scenarios/*.txt`.
+
+A block is of commands, a line `----`, and what they bring about, up to an empty line. What begins with # is prose.
+With PARTBOX_REGENERATE=1 the answers are written anew: look at what has changed before you keep it.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from process import Handling, Process, Shape
+from statements import Fate, Sent
+from world import World, number
+
+from partbox.outcomes import Dead, RetryAfter
+from partbox.protocol import cursor as cursor_rules
+from partbox.protocol.horizon import Snapshot
+
+FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+OUTCOMES: dict[str, Callable[[], object]] = {
+    "done": lambda: None,
+    "fails": lambda: ValueError("no"),
+    "later": lambda: RetryAfter(1.0),
+    "dead": lambda: Dead("over"),
+}
+RUNNERS = "runner"
+
+
+class Scenario:
+    """One world, moved by the commands of a file; each returns nothing, and what comes about is in `said`."""
+
+    def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
+        self.world, self.database, self.patch = world, world.database, patch
+        for name in ("poll", "quick", "claim", "take_up", "save"):
+            setattr(self.database, name, self._narrated(name, getattr(self.database, name)))
+
+    @property
+    def said(self) -> list[str]:
+        return self.world.said
+
+    def do(self, line: str) -> None:
+        name, *words = line.split()
+        plain = [word for word in words if "=" not in word]
+        getattr(self, name)(*plain, **dict(word.split("=") for word in words if "=" in word))
+
+    # Publishers, and the server.
+
+    def publish(self, slot: str, partition: str, key: str, **more: str) -> None:
+        kind, at = more.pop("type", "Event"), more.pop("after", None)
+        due = None if at is None else self.world.clock.now + float(at)
+        large = int(more.pop("large", "0"))
+        named = None if key == "-" else key
+        record = self.world.publish(int(slot), int(partition), named, kind, large=large, available_at=due)
+        self.said.append(f"id {record.id}, xid {record.xid}")
+
+    def begin(self, slot: str) -> None:
+        self.said.append(f"xid {self.database.log.draw_xid(self.database.transaction(int(slot)))}")
+
+    def commit(self, slot: str, durable: str = "yes") -> None:
+        self.world.end(int(slot), commit=True, durable=durable == "yes")
+
+    def abort(self, slot: str) -> None:
+        self.world.end(int(slot), commit=False)
+
+    def crash(self) -> None:
+        self.world.crash()
+
+    def arrive(self) -> None:
+        self.world.arrive()
+
+    def wait(self, seconds: str) -> None:
+        self.world.clock.now += float(seconds)
+
+    def replay(self, id: str) -> None:
+        self.database.replay([int(id)])
+
+    def late_at_once(self, cap: str) -> None:
+        self.patch.setattr(cursor_rules, "CAP", int(cap))
+
+    # Processes.
+
+    def join(self, name: str, **shape: str) -> None:
+        values = {key: value if key == "kind" else int(value) for key, value in shape.items()}
+        process = self.world.join(Shape(**values))  # type: ignore[arg-type]
+        assert process.name == name
+
+    def assign(self, numbers: str, name: str) -> None:
+        self.world.assign([int(each) for each in numbers.split(",")], self._process(name))
+
+    def look(self, name: str, *how: str) -> None:
+        self.world.clock.now += 0.06
+        self._go_on(name, "poller", *how)
+
+    def tick(self, name: str, *how: str) -> None:
+        self._process(name).poller.tick_next()
+        self.look(name, *how)
+
+    def save(self, name: str, *how: str) -> None:
+        self.world.clock.now += 0.25
+        self._go_on(name, "saver", *how)
+
+    def transact(self, name: str, *how: str) -> None:
+        self._go_on(name, "transactor", *how)
+
+    def run(self, name: str) -> None:
+        process = self._process(name)
+        free = next(each for each in process.actors if each.startswith(RUNNERS) and process.subject(each) is None)
+        self.world.go_on(process, free)
+
+    def end(self, name: str, id: str, outcome: str, *more: str) -> None:
+        process = self._process(name)
+        where = next(where for where, what in process.handling() if any(each.id == int(id) for each in what.events))
+        process.finish(where, [OUTCOMES[each]() for each in (outcome, *more)])
+
+    def kill(self, name: str) -> None:
+        self.world.kill(self._process(name))
+
+    def expire(self, name: str) -> None:
+        self.world.expire(self._process(name))
+
+    def rename(self, name: str) -> None:
+        self.world.rename(self._process(name))
+
+    def stop(self, name: str) -> None:
+        self._process(name).stop()
+
+    def lose(self, name: str) -> None:
+        self._process(name).lose_connection()
+
+    # What there is.
+
+    def show(self, partition: str) -> None:
+        row = self.database.partitions[int(partition)]
+        owner = next((each.name for each in self.world.processes if each.me == row.owner), "nobody")
+        suspect = f", suspect to {row.suspect_until_id}" if row.suspect_until_id else ""
+        self.said.append(f"{owner}: {row.snapshot} last id {row.last_id} floor {row.floor_id}{suspect}")
+        for parked in self.database.of([row.partition]):
+            started = ", started" if parked.started_at is not None else ""
+            self.said.append(f"parked {parked.record_id} {parked.state}, attempts {parked.attempts}{started}")
+
+    def left(self, partition: str) -> None:
+        """What an heir would read again."""
+        row = self.database.partitions[int(partition)]
+        snapshot, parked = Snapshot.parse(row.snapshot), self.database.parked
+        mine = [
+            each for each in self.database.log.in_order(0, self.database.log.drawn) if each.partition == row.partition
+        ]
+        ids = [each.id for each in mine if not row.covers(each, snapshot) and each.id not in parked]
+        self.said.append(f"not consumed: {_ids(ids)}")
+
+    # How it goes.
+
+    def _process(self, name: str) -> Process:
+        return next(each for each in self.world.processes if each.name == name)
+
+    def _go_on(self, name: str, actor: str, *how: str) -> None:
+        """On to the end, or `to` a statement that is about to be sent, or `after` one whose answer is on its way; the
+        statement in hand may get lost, late or refused before."""
+        process, words = self._process(name), list(how)
+        fate = Fate(words.pop(0)) if words and words[0] not in ("to", "after") else None
+        self.world.go_on(process, actor, fate, through=False)
+        goal = Sent(words[1], answered=words[0] == "after") if words else None
+        while isinstance(subject := process.subject(actor), Sent) and subject != goal:
+            self.world.go_on(process, actor, through=False)
+        if goal is not None:
+            assert subject == goal, f"it has come to {subject}"
+        elif isinstance(subject, Handling):
+            assert all(number(event) for event in subject.events)
+
+    def _narrated(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def narrated(*arguments: Any, **keywords: Any) -> Any:
+            answer = call(*arguments, **keywords)
+            self.said.extend(_told(name, arguments, answer))
+            return answer
+
+        return narrated
+
+
+def _told(name: str, arguments: Any, answer: Any) -> Iterator[str]:
+    match name:
+        case "poll" | "quick":
+            rows = _ids(sorted(row[1] for row in answer.rows))
+            what = "quickly" if name == "quick" else "in full"
+            yield f"reads {what} at {answer.snapshot}: {rows}"
+        case "claim" | "take_up":
+            if answer:
+                yield f"{name.replace('_', ' ')}: partition {_ids([row.partition for row in answer])}"
+        case "save":
+            _, savings, parks, done = arguments
+            for saving in sorted(savings):
+                refused = "" if saving.partition in answer else " REFUSED"
+                release = ", and releases it" if saving.release else ""
+                at = f": {saving.snapshot} last id {saving.last_id} floor {saving.floor_id}" if saving.snapshot else ""
+                yield f"saves partition {saving.partition}{at}{release}{refused}"
+            for park in sorted(parks, key=lambda park: park.record_id):
+                yield f"parks {park.record_id} {park.state}, attempts {park.attempts}" + ", starts" * park.charge
+            if done:
+                yield f"deletes parked {_ids(sorted(done))}"
+
+
+def _ids(ids: Any) -> str:
+    return " ".join(map(str, ids)) or "nothing"
+
+
+def blocks(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """Prose, commands and answers of each block."""
+    for block in text.strip().split("\n\n"):
+        lines = block.split("\n")
+        prose = [line for line in lines if line.startswith("#")]
+        rest = [line for line in lines if not line.startswith("#")]
+        at = rest.index("----") if "----" in rest else len(rest)
+        yield prose, rest[:at], rest[at + 1 :]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_engine_answers_as_the_scenario_says(file: Path, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    scenario, written = Scenario(world, monkeypatch), list[str]()
+    for prose, commands, answers in blocks(file.read_text(encoding="utf-8")):
+        scenario.said.clear()
+        for command in commands:
+            scenario.do(command)
+        written.append("\n".join([*prose, *commands, *(["----", *scenario.said] if commands else [])]))
+        if "PARTBOX_REGENERATE" not in os.environ:
+            assert scenario.said == answers, "\n".join([*prose, *commands])
+    if "PARTBOX_REGENERATE" in os.environ:
+        file.write_text("\n\n".join(written) + "\n", encoding="utf-8")
+
+
+def test_there_are_scenarios() -> None:
+    assert len(FILES) >= 10
