@@ -225,7 +225,7 @@ MUTATIONS = (
         "                lane.partition.progress.unfinish(event.id)\n",
         "",
         (
-            "tests/worker/engine/test_transactions.py"
+            "tests/worker/engine/test_transaction_stages.py"
             "::test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_nothing",
         ),
     ),
