@@ -177,17 +177,17 @@ class ParkedRow:
         self.end_turn()
 
     def suspect_it(self, *, accused: bool = False) -> None:
-        """It may have killed a process; `accused`: it was noted as started then."""
+        """Suspect it of having killed a process; `accused`: it was noted as started then."""
         assert self.suspicion is Suspicion.NONE, self
         self.suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
 
     def give_turn(self) -> None:
-        """It is charged and runs now."""
+        """Charge it: its turn has come."""
         assert self.suspicion in _CHARGED, self
         self.suspicion = _CHARGED[self.suspicion]
 
     def end_turn(self) -> None:
-        """It is not charged any more, if it was."""
+        """Take its turn away, if it had one."""
         self.suspicion = _TURN_ENDED.get(self.suspicion, self.suspicion)
 
 
@@ -232,7 +232,7 @@ class Chain:
         return takewhile(lambda row: row.id < record_id, self.rows)
 
     def in_line(self, rows: Sequence[ParkedRow]) -> list[ParkedRow]:
-        """Those of these rows, which are loaded, before which nothing of the chain waits."""
+        """The loaded rows that no unloaded row of the chain precedes."""
         waits = next((row.id for row in self.rows if row.stage not in _IN_MEMORY), None)
         return [row for row in rows if waits is None or row.id < waits]
 
