@@ -190,7 +190,7 @@ def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float =
     return now
 
 
-def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
+def test_it_raises_the_flag_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
     doze = Doze()
     assert doze.observe(0.0, Seen(7, True, 0.0), listens=True) is Act.NOTHING
     assert doze.observe(STILL - MOST, Seen(7, True, 0.0), listens=True) is Act.NOTHING
@@ -282,7 +282,7 @@ def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> Non
         assert doze.state is State.NAPPING
 
 
-def test_a_flag_that_was_down_in_between_is_armed_as_the_first() -> None:
+def test_a_flag_that_was_down_in_between_is_raised_as_the_first() -> None:
     for was_up, later in ((False, FLAG - NAP), (True, FLAG + NAP)):
         doze = Doze()
         now = asleep(doze) + later

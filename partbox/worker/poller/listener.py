@@ -1,4 +1,4 @@
-"""Hears the rings, on a connection of its own, and wakes the poller.
+"""Hears rings and calls on a connection of its own, and wakes the poller.
 
 A thread makes the connection, again and again if need be. What comes on it is read by the poller itself, when it waits
 (see `wakeup`), at each of its looks, and while none succeeds: what a listener does not read PostgreSQL keeps, and once
@@ -27,7 +27,7 @@ PATIENCE = 1.0  # seconds
 
 
 class Listener:
-    """Of one process; `start` and `stop` are the poller's."""
+    """The ears of one process. The poller starts and stops it, and calls all but `_run` and what that calls."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -37,7 +37,7 @@ class Listener:
         self._word: str | None = None  # that is to be said
         self._proof = ""  # that is to be heard
         self.hears = False  # a ring would be heard, as far as one can know
-        self._called = False
+        self._called = False  # back: the flag was lowered
         self._told = False  # that the connection is lost
         self._ended = threading.Event()
         self._conn: WatchedConnection | None = None  # that the poller reads
@@ -89,12 +89,12 @@ class Listener:
             self._word = word
 
     def take_call(self) -> bool:
-        """True if somebody has lowered the flag since the last call."""
+        """True if another worker has lowered the flag, and called, since this was last asked."""
         called, self._called = self._called, False
         return called
 
     def heard(self, payload: str) -> None:
-        """A notification has come."""
+        """Take a notification: the word, a call `back`, a change, or a ring for all or for one partition."""
         if payload == self._proof:
             self.hears, self._told = True, False
             wakes = True

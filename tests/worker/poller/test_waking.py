@@ -1,4 +1,4 @@
-"""The bell on a real server: who arms, who hears, who lowers, and what is left where nobody can hear."""
+"""The bell on a real server: who raises and who lowers the flag, who hears, and what is left where nobody can hear."""
 
 import logging
 import threading
@@ -137,7 +137,7 @@ def test_all_is_delivered_though_every_ring_is_swallowed(
             eventually(lambda number=number: desk.numbers() == [*range(number + 1)])
 
 
-def test_it_arms_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
+def test_it_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
     with bedroom(dsn) as sleeper:
         assert flag(conn) is None
         sleeper.hears()
@@ -190,7 +190,7 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
         assert sleeper.pacer._doze.state is not State.NAPPING
 
 
-def test_to_arm_takes_back_nothing_that_others_have_said(
+def test_to_raise_the_flag_takes_back_nothing_that_others_have_said(
     dsn: str, conn: Conn, rings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raised(ahead: int) -> int:
@@ -262,7 +262,7 @@ def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
 @pytest.mark.parametrize(
     "off", [{"bell": "auto"}, {"bell": "off"}, {"pooler": True}], ids=["prepared transactions", "off", "pooler"]
 )
-def test_where_it_is_off_nobody_listens_and_arms(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
+def test_where_it_is_off_nobody_listens_or_raises_the_flag(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
     with bedroom(dsn, **off) as awake:
         pauses = [awake.look() for _ in range(5)]
         awake.pacer._came_at -= pace.LINGER
