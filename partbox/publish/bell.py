@@ -35,7 +35,7 @@ class Bell:
         self._known: dict[Hashable, Asking] = {}
 
     def asking(self, database: Hashable | None) -> "Inquirer | None":
-        """Return what hears the answer of a statement sent now; None: it is not to ask. `database` None: it always asks."""
+        """Return what hears the answer of a statement sent now; None: it is not to ask. `database` None: always ask."""
         if not self._rings:
             return None
         if database is None:
