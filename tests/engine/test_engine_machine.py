@@ -27,12 +27,12 @@ from partbox.worker.engine import read_budget
 
 Stage = tuple[asyncio.AbstractEventLoop, ModelClock]
 PROFILE = settings(
-    max_examples=examples(60), stateful_step_count=8, deadline=None, print_blob=True,
+    max_examples=60 if examples(100) == 100 else 7, stateful_step_count=6, deadline=None, print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
 PARTITIONS = range(2)
-BUSY = 150
+BUSY = 120
 BUSY_WITH = {
     "publish": 24, "commit": 10, "abort": 2, "savepoint": 2, "undo": 2, "xid": 2,
     "poll": 24, "save": 14, "run": 24, "transact": 8, "finish": 20, "time": 5,
@@ -219,17 +219,33 @@ class EngineMachine(RuleBasedStateMachine):
         world = self.world
         world.database.meddling.clear()
         try:
-            for transaction in list(world.database.log.open):
-                world.database.log.end(transaction, commit=True)
             world.arrive()
+            heir = next((each for each in world.processes if each.trusted and not each.stopping), None)
             for process in [*world.processes]:
-                self.part_with(process)
-            heir = world.join(self.shape)
+                if process is not heir:
+                    self.part_with(process)
+            heir = heir or world.join(self.shape)
             world.assign(list(PARTITIONS), heir)
-            world.settle_down(heir)
+            self.end_with(heir)
         finally:
             for process in world.processes:
                 process.kill()
+
+    def end_with(self, heir: Process) -> None:
+        """Nothing is left unread, whatever comes last: what others do between the parts of the last statements, too."""
+        world, log = self.world, self.world.database.log
+        world.settle_down(heir)
+        for transaction in list(log.open):  # each is late by itself, and nothing else happens
+            log.end(transaction, commit=True)
+            world.settle_down(heir)
+        for gap in range(3):
+            self.publish_at_once()
+            world.database.meddling = [*[lambda: None] * gap, self.publish_at_once]
+            world.settle_down(heir)
+
+    def publish_at_once(self) -> None:
+        self.world.publish(0, 0, "0a")
+        self.world.end(0, commit=True)
 
     def part_with(self, process: Process) -> None:
         """It is told to end, and does; or its lease is over long since."""
