@@ -14,7 +14,7 @@ from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.slot import POLL_TICK
 
 log = logging.getLogger("partbox.worker")

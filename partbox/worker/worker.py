@@ -17,7 +17,7 @@ from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.read_budget import ReadBounds
 from partbox.worker.engine.ready_queue import BUNDLE, ReadyQueue
-from partbox.worker.forks import tell_forked
+from partbox.worker.fork_safety import tell_forked
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.poller.log_poll import LogReader
 from partbox.worker.poller.pacing import Pacer
@@ -209,7 +209,7 @@ def _drive(routes: Routes[Endpoint], concurrency: int) -> Drive:
 
 
 def _engine(settings: Settings, routes: Routes[Endpoint], drive: Drive) -> Callable[..., Engine]:
-    """What makes the engine for these handlers, of the rest of what it wants."""
+    """Return what makes the engine for these handlers, from the rest of its arguments."""
     bounds = ReadBounds(settings.page, settings.window, settings.max_parked, settings.window_bytes)
     serial = Kind.TRANSACTIONAL in _kinds(routes)
     return partial(Engine, bounds=bounds, queue=drive.queue, lone=drive.lone, transactional=serial)

@@ -83,7 +83,7 @@ MUTATIONS = (
         "bytes-of-a-parked-event-that-hangs",
         "A parked event larger than the window, whose handler hangs, would hold all the bytes for as long.",
         "partbox/worker/engine/outcomes.py",
-        "        partition.weight.drop((event.id,))\n        if event.parked.loaded",
+        "        partition.payload_bytes.drop((event.id,))\n        if event.parked.loaded",
         "        if event.parked.loaded",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),

@@ -359,5 +359,5 @@ def _at_once(call: Callable[[], Any]) -> Iterator[Any]:
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """No thread of a process goes on by itself, and none waits."""
-    patch.setattr(full_poll, "meanwhile", _at_once)
+    patch.setattr(full_poll, "prefetch", _at_once)
     patch.setattr(transactor, "RETRY", 0.0)

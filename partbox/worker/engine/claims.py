@@ -32,7 +32,7 @@ class Lost(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What became of the rows that are mine: tenures that ended, that go on under a new epoch, and that begin."""
+    """The answer to `take_up`: tenures that ended, that go on under a new epoch, and that begin."""
 
     lost: Lost
     kept: list[Owned]
@@ -106,7 +106,7 @@ class Claims:
 
     @verb  # the saver goes through the partitions
     def adopt(self, rows: Iterable[Owned], now: float) -> None:
-        """These were claimed, or found to be mine."""
+        """Begin a tenure for each of these rows, which were claimed, or found to be mine."""
         self._adopt(rows, now)
 
     @verb  # the saver gathers it either held or lost, and no tick is settled without it

@@ -118,7 +118,7 @@ class Credits:
 
         So none holds more than half of what the others leave.
         """
-        return {each.number for each in credit.partitions if each.weight.bytes > max(credit.bytes, 0)}
+        return {each.number for each in credit.partitions if each.payload_bytes.total > max(credit.bytes, 0)}
 
     def take_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
         """True if there is room for all rows of a quick page: they are counted then. Late ones need none."""

@@ -196,9 +196,9 @@ class Intake:
         large = brought.large.get(partition.number, {})
         there = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
         for id, bytes in there:
-            partition.weight.add(id, bytes)
+            partition.payload_bytes.add(id, bytes)
         self._queue_new(partition, rows, late, brought, large=bool(there))
-        partition.weight.drop(id for id, _ in there if partition.progress.has_finished(id))
+        partition.payload_bytes.drop(id for id, _ in there if partition.progress.has_finished(id))
 
     def _queue_new(self, partition: Partition, rows: list[Row], late: int, brought: Brought, *, large: bool) -> None:
         parked = partition.parked

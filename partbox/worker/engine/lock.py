@@ -1,4 +1,4 @@
-"""How the engine's verbs take its lock."""
+"""The decorator by which the engine's verbs take its lock."""
 
 from collections.abc import Callable
 from functools import wraps

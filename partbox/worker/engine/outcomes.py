@@ -1,4 +1,4 @@
-"""What became of events: done, parked, or to be met again, as the threads that ran them say.
+"""Notes the outcome of events, as the threads that ran them say: done, parked, or to be met again.
 
 A handler's result has been judged when it comes here; None for a verdict is: done. What is plainly done comes by no
 verb: the runner appends it to `done` of its lane without the lock, and `record` takes that over at the end of the turn.
@@ -39,7 +39,7 @@ class Destination(NamedTuple):
 
 
 class Outcomes:
-    """Of one process; from any of its runner threads, its event loop, the transactor and the poller."""
+    """The verbs of runner threads, event loop, transactor and poller about events that they have run."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -142,7 +142,7 @@ class Outcomes:
 
     @verb  # `current` and the followers of a lane change together
     def start(self, lane: Lane, members: Sequence[Member]) -> None:
-        """These, taken from the head of the lane, run as part of a list."""
+        """Note that these events, taken from the head of the lane, run as part of a list."""
         self._start(lane, members)
 
     @verb  # no partition is lost or read anew between the look at it and the start of its events
@@ -225,7 +225,7 @@ class Outcomes:
             self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
     def end(self, lanes: Iterable[Lane]) -> None:
-        """These do not run any more, nor what ran with their current events in a list. Lock held."""
+        """Take over what these lanes have done; they do not run any more, nor do followers in a list. Lock held."""
         self.record(lanes)
         if self._followers:
             for lane in lanes:
@@ -275,7 +275,7 @@ class Outcomes:
     def _hold_behind(self, lane: Lane, event: DeliveredEvent) -> None:
         """A parked event runs for long: what waits behind it, parked or new, does not wait in memory."""
         partition = lane.partition
-        partition.weight.drop((event.id,))
+        partition.payload_bytes.drop((event.id,))
         if event.parked.loaded and (key := key_of(event)) in partition.parked.chains:
             partition.parked.chains[key].stuck = True
         if (rest := lane.behind(event)).queue:

@@ -25,23 +25,23 @@ NEVER_SAID = "it had failed in the table that it was imported from, before this 
 
 
 @dataclass(slots=True)
-class Weight:
+class PayloadBytes:
     """The bytes that a partition holds in memory beside its small new records: large ones, and parked ones that run.
 
     Sizes by record id, from when a record is read until it is finished, parked, or has stood in the way too long.
     """
 
-    bytes: int = 0
+    total: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, record_id: int, size: int) -> None:
-        self.bytes += size - self.sizes.get(record_id, 0)
+        self.total += size - self.sizes.get(record_id, 0)
         self.sizes[record_id] = size
 
     def drop(self, record_ids: Iterable[int]) -> None:
         """Forget the sizes of these records; one that is not held is ignored."""
         for id in record_ids:
-            self.bytes -= self.sizes.pop(id, 0)
+            self.total -= self.sizes.pop(id, 0)
 
 
 @dataclass(slots=True)
@@ -55,15 +55,17 @@ class Pending:
 
 
 class ParkedRows:
-    """Those of one incarnation of a partition; every method wants the lock held.
+    """The parked rows of one incarnation of a partition; every method wants the lock held.
 
     `letters`: dead events are owed to a hook.
     """
 
-    def __init__(self, number: int, progress: Progress, weight: Weight, suspects: Suspects, *, letters: bool) -> None:
+    def __init__(
+        self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, letters: bool
+    ) -> None:
         self._number = number
         self._progress = progress
-        self._weight = weight
+        self._payload_bytes = payload_bytes
         self._suspects = suspects
         self._letters = letters
         self.version = -1  # of the rows as they were loaded; -1 before that
@@ -108,7 +110,7 @@ class ParkedRows:
             self._count_open(-(row.state in OPEN))
             row.park(verdict.state, verdict.attempts, blocks=blocks)
         self._count_open(verdict.state in OPEN)
-        self._weight.drop((row.id,))
+        self._payload_bytes.drop((row.id,))
         if verdict.state is RowState.DEAD and self._letters:
             delay = 0.0
         if blocks:
@@ -127,7 +129,7 @@ class ParkedRows:
         if row is not None and row.blocks and not row.charged:
             if row.loaded:  # a save of a draining partition may have taken its charge back before
                 row.put_back()
-            self._weight.drop((row.id,))
+            self._payload_bytes.drop((row.id,))
         else:
             suspect = row is not None and row.suspect
             held = self.park(event, Verdict(RowState.HELD, event.attempt - 1, None, True, None))
@@ -160,7 +162,7 @@ class ParkedRows:
         """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
         row: ParkedRow = event.parked
         row.put_back()
-        self._weight.drop((row.id,))
+        self._payload_bytes.drop((row.id,))
         if row.id in self.pending:  # replayed meanwhile, and something has become of it already
             return
         self._send(event, row, key_of(event), delay, False, None)
@@ -179,7 +181,7 @@ class ParkedRows:
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
         """Delete a row that blocks nothing any more with the next save."""
-        self._weight.drop((row.id,))
+        self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
         if event_id and row.id in self.ahead:
@@ -218,7 +220,7 @@ class ParkedRows:
         return pending, done_ids
 
     def committed(self, pending: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
-        """These parks and deletions are committed; the keys whose chains may have something to run."""
+        """Note that these are committed; return the keys whose chains may have something to run."""
         self.changes += 1
         for id in done_ids:
             self.deleting.pop(id, None)
@@ -265,7 +267,7 @@ class ParkedRows:
         return row
 
     def _take_back(self, row: ParkedRow, key: tuple[str, str]) -> None:
-        """It was charged before the connection was lost: the charge is taken back, and made again when it runs."""
+        """Take back a charge made before the connection was lost; it is made again when the row runs."""
         row.change()
         park = Park(
             self._number, row.id, *key, "", RowState.READY,

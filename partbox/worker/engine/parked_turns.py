@@ -289,7 +289,7 @@ class ParkedTurns:
             self._state.touch(partition)
             return
         event = DeliveredEvent(body, self._claim(partition), row.attempts, parked=row)
-        partition.weight.add(row.id, OVERHEAD + size(body))
+        partition.payload_bytes.add(row.id, OVERHEAD + size(body))
         self._runs.ready([DeadLetterLane(partition, event, stored.error or "")], due=True)
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
@@ -301,7 +301,7 @@ class ParkedTurns:
                 self._state.touch(partition)
             else:
                 lane.queue.append(self.event(partition, body, row))
-                partition.weight.add(row.id, OVERHEAD + size(body))
+                partition.payload_bytes.add(row.id, OVERHEAD + size(body))
         if not lane.queue:
             self._state.wake(partition, key)
         elif not lane.active:

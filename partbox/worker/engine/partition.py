@@ -20,7 +20,7 @@ from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
 from partbox.protocol.rows import Owned
 from partbox.worker.engine.key import Key, key_of
-from partbox.worker.engine.parked_rows import ParkedRows, Weight
+from partbox.worker.engine.parked_rows import ParkedRows, PayloadBytes
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.reconnect import Pair, Resumption
 from partbox.worker.engine.suspects import Suspects
@@ -121,7 +121,7 @@ class SharedLane(Lane):
 
 
 class DeadLetterLane(Lane):
-    """It holds one dead event, for the dead-letter hook, and the text of its error."""
+    """A lane of one dead event, for the dead-letter hook, and the text of its error."""
 
     __slots__ = ("error",)
 
@@ -177,10 +177,10 @@ class Partition:
         self.cursor = Cursor(self.number, owned.last_id, saved)
         self.progress = Progress(saved, owned.last_id)
         self.last_save = LastSave(now, owned.last_id)
-        self.weight = Weight()
+        self.payload_bytes = PayloadBytes()
         self.narrow: int | None = None  # so many new records are asked for: of more there were too many bytes
         self.suspects.begin(owned.suspect_until, self.window)
-        self.parked = ParkedRows(self.number, self.progress, self.weight, self.suspects, letters=self._letters)
+        self.parked = ParkedRows(self.number, self.progress, self.payload_bytes, self.suspects, letters=self._letters)
 
     # The phase.
 
@@ -211,7 +211,7 @@ class Partition:
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""
         self._enter(Phase.LOST)
-        self.weight = Weight()
+        self.payload_bytes = PayloadBytes()
         for lane in (self.line, *self._lanes.values()):
             lane.queue.clear()
 
@@ -221,17 +221,17 @@ class Partition:
 
     @property
     def tenure(self) -> Tenure:
-        """Which of its ownerships this is."""
+        """The ownership that this object is of."""
         return Tenure(self.number, self.epoch)
 
     @property
     def draining(self) -> bool:
-        """It is to be released."""
+        """True if it is to be released."""
         return self.phase is Phase.DRAINING
 
     @property
     def lost(self) -> bool:
-        """It is not mine any more."""
+        """True if it is not mine any more."""
         return self.phase is Phase.LOST
 
     @property
@@ -246,11 +246,11 @@ class Partition:
 
     @property
     def remembered(self) -> set[Pair]:
-        """What was done before a lost connection, and comes again; may be looked into without the lock."""
+        """The events that were done before a lost connection and come again; runners look into it without the lock."""
         return self.resumption.remembered
 
     def may_begin(self) -> bool:
-        """Not before its parked rows are known, nor while its earlier self still runs handlers."""
+        """True once its parked rows are known, and its earlier self runs no handler any more."""
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.busy)
 
     def may_drain(self, now: float) -> bool:
@@ -268,7 +268,7 @@ class Partition:
 
     @property
     def lanes(self) -> dict[Key, Lane]:
-        """Those that have events waiting or running, by key. Asking for them ends the line."""
+        """The lanes that have events waiting or running, by key. Asking for them ends the line."""
         if self.line.queue:  # sort it into lanes
             for event in map(self.line.event, self.line.take_rest()):
                 self.lane(key_of(event)).queue.append(event)
@@ -286,7 +286,7 @@ class Partition:
         return found
 
     def close(self, lane: Lane) -> None:
-        """It has nothing any more."""
+        """Forget a lane that has nothing any more."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
@@ -302,13 +302,13 @@ class Partition:
     # What was read and what became of it.
 
     def finish(self, pairs: list[Pair]) -> None:
-        """These are done."""
+        """Note that these records are done."""
         self.progress.finish(pairs)
-        if self.weight.sizes:
-            self.weight.drop(id for id, _ in pairs)
+        if self.payload_bytes.sizes:
+            self.payload_bytes.drop(id for id, _ in pairs)
 
     def widen(self) -> None:
-        """Of what was asked for there were not too many bytes: a few more next time."""
+        """Ask for a few more records next time: those of the last page had not too many bytes."""
         assert self.narrow is not None
         self.narrow += self.narrow // 4 + 1
         if self.narrow >= self.window:
@@ -319,7 +319,7 @@ class Partition:
         self.progress.saved(target)
         self.last_save = LastSave(now, target.last_id, finished)
         self.resumption.saved(target.page, target.last_id, self.parked)
-        give_back(self._lanes, self.weight.sizes)
+        give_back(self._lanes, self.payload_bytes.sizes)
 
     # Leaving.
 

@@ -25,7 +25,7 @@ class PollGroups:
         self.bits = bits(self.caught_up)
 
     def stay(self, shared: Page) -> None:
-        """Those that are behind leave this page, which the others take on with them from quick poll to quick poll."""
+        """Leave those that are behind at this page, from which quick polls take the others on."""
         for each in self.behind:
             each.cursor.stay(shared)
 

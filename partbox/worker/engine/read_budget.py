@@ -54,14 +54,14 @@ class ReadBudget:
 
     def left(self, held: Iterable[Partition]) -> int:
         """Count the bytes that may still be read, beside what all these hold. Lock held."""
-        records = weight = 0
+        records = held_bytes = 0
         for partition in held:
             if partition.phase is not Phase.LOST:
                 progress = partition.progress
                 unsaved = progress.unsaved()
                 records += max(unsaved, progress.waiting()) if progress.late else unsaved
-                weight += partition.weight.bytes
-        left = self._left = int(self._window_bytes - records * self._mean) - weight
+                held_bytes += partition.payload_bytes.total
+        left = self._left = int(self._window_bytes - records * self._mean) - held_bytes
         self.starved = left <= 0
         return left
 

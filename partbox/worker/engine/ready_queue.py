@@ -18,7 +18,7 @@ class Queue(Protocol):
         ...
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
-        """These have something to do; `due`: parked events, which have been due."""
+        """Add lanes that have something to do; `due`: their events were parked, and are due."""
         ...
 
     def take(self) -> list[Lane]:

@@ -22,9 +22,7 @@ class Resumption:
     """
 
     remembered: set[Pair] = field(default_factory=set)
-    _unsure: set[Pair] = field(
-        default_factory=set
-    )  # of them: not read again, if the save of it was committed after all
+    _unsure: set[Pair] = field(default_factory=set)  # of these: those that do not come again if their save committed
     done_to: int = 0  # what of the remembered is read up to here need not be handed over to be found done
     _reset_at: float | None = None
     _read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
@@ -62,5 +60,5 @@ class Resumption:
         self.forget(saved)
 
     def forget(self, pairs: Iterable[Pair]) -> None:
-        """These were found again."""
+        """Forget pairs that were found again."""
         self.remembered.difference_update(pairs)

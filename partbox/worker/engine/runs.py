@@ -1,4 +1,4 @@
-"""Which lanes are ready, which run, and who waits for one to run.
+"""The lanes that are ready and those that run, and the runners that wait for one.
 
 A runner asks for lanes with `next`, and says there which of its own have ended. `concurrency` bounds the handlers in
 progress; a list counts as one, so the lanes that join one are counted apart.
@@ -37,7 +37,7 @@ class Rest(Enum):
 
 
 class Runs:
-    """Of one process; asked by its runner threads, its event loop, the transactor, and by whoever watches what runs.
+    """The verbs of runner threads, event loop and transactor, and of whoever watches what runs.
 
     `lone`: one runner walks everything, so new events need no lanes.
     """
@@ -80,7 +80,7 @@ class Runs:
 
     @verb  # the lanes end and their place is free as one
     def end(self, lanes: Sequence[Lane]) -> None:
-        """These ran as one handler, whose place is free for another."""
+        """End lanes that ran as one handler, whose place is free for another."""
         self._end(lanes)
         self._call()
 
@@ -126,7 +126,7 @@ class Runs:
     # For the engine itself. Lock held.
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
-        """These lanes have something to do; runners take them when they are free. Lock held."""
+        """Have runners take these lanes, which have something to do, when they are free. Lock held."""
         for lane in lanes:
             lane.active = True
         self._ready.add(lanes, due=due)

@@ -1,4 +1,4 @@
-"""What is to be saved of each partition, and what follows in memory when it is committed.
+"""Gathers the next save of each partition, and notes in memory what follows when it is committed.
 
 A save is under way from `gather` until `committed`: what the database knows of its partitions cannot be told meanwhile.
 """
@@ -52,7 +52,7 @@ class PartitionSave(NamedTuple):
 
 
 class Unsaved(NamedTuple):
-    """What there is to save: of how many partitions, and how many records were finished there.
+    """The extent of the next save: of how many partitions it is, and how many records were finished there.
 
     `urgent`: a park, a deletion or a release, which somebody waits for. `awaited`: the poller goes on when it is saved.
     `grows`: handlers run that may add to it.
@@ -79,7 +79,7 @@ class Saves:
 
     @verb  # all counts are of one moment
     def unsaved(self) -> Unsaved:
-        """What the next save would have."""
+        """Measure the next save."""
         dirty = self._state.dirty
         return Unsaved(
             len(dirty),
@@ -96,7 +96,7 @@ class Saves:
 
     @verb  # ownership loses partitions meanwhile
     def still_mine(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
-        """Those that were gathered before and may yet be sent."""
+        """Keep those of the saves gathered before that may yet be sent."""
         return [save for save in saves if not save.partition.lost]
 
     @verb  # what is released is dropped before a tick could take it for lost
@@ -112,7 +112,7 @@ class Saves:
 
     @verb  # ownership adds and drops partitions
     def advance_idle(self, before: float) -> None:
-        """What was last saved before this time is saved once more: its cursor may have moved with the horizon."""
+        """Save anew what was last saved before this time: its cursor may have moved with the horizon (EVIDENCE B4)."""
         for partition in self._state.partitions.values():
             if partition.last_save.at < before and not partition.stopping:
                 self._state.touch(partition)

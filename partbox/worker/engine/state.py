@@ -96,7 +96,7 @@ class EngineState:
         return None
 
     def unload(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
-        """These could not be run after all: their key wakes again."""
+        """Put back rows that could not be run after all: their key wakes again."""
         for row in rows:
             row.put_back()
         self.wake(partition, key)

@@ -93,7 +93,7 @@ class TransactionQueue:
         return None
 
     def partitions(self) -> list[Partition]:
-        """Those with lanes that wait."""
+        """The partitions with lanes that wait."""
         return list(self._queues)
 
     def take_stale(self) -> list[Lane]:

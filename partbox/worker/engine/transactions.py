@@ -25,7 +25,7 @@ from partbox.worker.engine.transaction_queue import TransactionQueue
 
 
 class Stage(Enum):
-    """How far a transaction is."""
+    """The stages of a transaction, as above."""
 
     RUNNING = "running"
     ENDING = "ending"
@@ -190,7 +190,7 @@ class Transactions:
 
     @verb  # the saver has the partitions again only when memory knows the saved cursor
     def committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
-        """It is committed, with these saves."""
+        """Note that the transaction is committed, with these saves."""
         committed(self._state, saves, now)
         partitions = _partitions(transaction)
         for partition in partitions:
@@ -203,9 +203,9 @@ class Transactions:
 
     @verb  # against `connected` and `hold_still`: one side ends the lanes
     def failed(self, transaction: OpenTransaction) -> Stage:
-        """It was rolled back, or perhaps not: the saved cursors will tell. Until they are read nothing here goes on.
+        """Stop after a rollback, or a COMMIT without an answer: nothing goes on until the saved cursors are read.
 
-        The stage in which it failed: CONDEMNED also where it was ending, and whoever holds this still waits for that.
+        Returns the stage in which it failed; CONDEMNED also where it was ending, and `hold_still` waits for that.
         """
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
             for lane, event, _ in transaction.judged:
@@ -226,7 +226,7 @@ class Transactions:
 
     @verb  # as in `closes_later`
     def end(self, transaction: OpenTransaction) -> Any:
-        """It is over; the connection that is to be closed now, if any is."""
+        """End the transaction; return the connection that is to be closed now, if any is."""
         transaction.enter(Stage.OVER)
         self._current = None
         closing, self._closing = self._closing, None

@@ -1,4 +1,4 @@
-"""What a tick asks of a process: the database's rows of its partitions, compared with what it holds. Pure."""
+"""Decides what a tick asks of a process: the database's rows of its partitions, compared with what it holds. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Decision(NamedTuple):
 
 
 def decide(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> Decision:
-    """What follows from these rows, which were read before `held` was asked: what is leaving may have left since."""
+    """Compare the rows with what is held, which was asked later: what was leaving may have left in between."""
     seen = {row.partition: row for row in rows}
     mine = [each for each in held if each.phase is not Phase.LOST]
     taken = [each.tenure for each in mine if not each.leaving and not _is_owned(each.tenure, seen)]

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def meanwhile(call: Callable[[], T]) -> Iterator[Future[T]]:
+def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
     """Run `call` in a thread of its own while a `with` block runs, which ends no earlier than the call.
 
     A thread for each call costs less than 0.1 ms, and leaves nothing behind that has to be stopped.
@@ -134,7 +134,7 @@ class FullReader:
             if following is None:
                 self._intake.hand_over(moved, brought)
                 return came
-            with meanwhile(partial(self._fetch, conn, following)) as next_one:
+            with prefetch(partial(self._fetch, conn, following)) as next_one:
                 self._intake.hand_over(moved, brought)
             request, (polled, asked_at) = following, next_one.result(0)
 

@@ -20,7 +20,7 @@ from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
 from partbox.protocol.bell import ALL, BACK, CHANGED
 from partbox.worker.context import Context
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 
 AGAIN = (0.1, 30.0)  # seconds from one attempt to connect to the next
 PATIENCE = 1.0  # seconds
@@ -84,7 +84,7 @@ class Listener:
         return word
 
     def keep_word(self, word: str) -> None:
-        """It could not be said: it is to be said again, unless the connection that listened for it is lost."""
+        """Say the word again, for it could not be said, unless the connection that listened for it is lost."""
         if self._proof == word:
             self._word = word
 

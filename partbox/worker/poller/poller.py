@@ -24,7 +24,7 @@ from partbox.db.schema import migrate
 from partbox.platform import boottime
 from partbox.protocol.intervals import FEW, SOON, longest_tick, until_next_tick
 from partbox.worker.context import Context
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.poller.log_poll import LOOK_AGAIN, LogReader
 from partbox.worker.poller.pacing import Pacer

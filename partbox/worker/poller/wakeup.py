@@ -16,9 +16,9 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """What one thread waits for and clears, and any thread sets. A pair of sockets wakes who waits.
+    """A call that one thread waits for and clears, and any thread makes. A pair of sockets wakes who waits.
 
-    It is not the bell's flag, which is the server's, and says that a worker waits here.
+    The bell's flag is another thing: it is the server's, and says that a worker waits here.
     """
 
     def __init__(self) -> None:

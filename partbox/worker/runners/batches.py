@@ -13,7 +13,7 @@ from partbox.protocol.verdict import Deferral, Verdict
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.outcomes import Destination, Member, runs_alone
 from partbox.worker.engine.partition import Lane
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
@@ -41,7 +41,7 @@ class Batches:
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """The same by an async one, in the event loop."""
+        """Run one list by an async handler in the event loop; the lanes beside `lane` that took part."""
         members, others = self._gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
             events = [event for _, event, _ in members]
@@ -88,7 +88,7 @@ class Batches:
         return refusal is not None
 
     def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
-        """Of the time that the list took each event has its share."""
+        """Settle each event of the list, which has its share of the time that the list took."""
         if self._engine.forked:
             leave(result)
         share = (time.monotonic() - members[0][0].started) / len(members)

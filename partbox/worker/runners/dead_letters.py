@@ -14,7 +14,7 @@ from partbox.events import DeliveredEvent
 from partbox.observe.logs.log_event import log_event
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import DeadLetterLane
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 
 log = logging.getLogger("partbox.worker")
 

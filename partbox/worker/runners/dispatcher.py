@@ -17,7 +17,7 @@ from partbox.worker.context import Context
 from partbox.worker.engine.partition import DeadLetterLane, Lane
 from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.runs import Rest
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners import dead_letters
 from partbox.worker.runners.batches import Batches
@@ -41,7 +41,7 @@ class Loop(Protocol):
 
 
 class Drive(NamedTuple):
-    """What steps deliveries: whose turn is next, what runs async handlers, and the seconds that a turn may last.
+    """The parts that step deliveries: whose turn is next, what runs async handlers, the seconds that a turn may last.
 
     `lone`: one runner walks everything, in the order of each partition.
     """

@@ -11,14 +11,14 @@ from partbox.events import DeliveredEvent
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Lane
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.runners.endpoint import Endpoint
 
 
 class Settlement:
-    """Of one process; from any of its runner threads, its event loop, and the transactor's thread."""
+    """The settlement of one process, by its runner threads, its event loop, and the transactor's thread."""
 
     def __init__(self, engine: Engine, reports: Reports) -> None:
         self._engine = engine

@@ -16,7 +16,7 @@ from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.reconnect import Pair
 from partbox.worker.engine.saves import PartitionSave, sent
 from partbox.worker.engine.transactions import Judged, OpenTransaction
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.runners.blame import Blame, GoneError
 from partbox.worker.runners.endpoint import Endpoint

@@ -59,13 +59,13 @@ def test_to_ask_parks_nothing_and_names_what_runs_in_a_full_window(rig: HandMove
 def test_where_no_bytes_are_left_whatever_runs_stands_in_the_way(rig: HandMoved) -> None:
     rig.read(1)
     with rig.engine.lock:
-        rig.partition.weight.add(1, 1 << 50)
+        rig.partition.payload_bytes.add(1, 1 << 50)
         rig.engine.runs.begin(rig.lane, time.monotonic())
     credits = rig.engine.credits
     assert credits.recount() == {rig.partition}
     assert credits.starved
     assert credits.ask([rig.partition]).rooms == [0]
     with rig.engine.lock:
-        rig.partition.weight.drop([1])
+        rig.partition.payload_bytes.drop([1])
     assert credits.recount() == set()
     assert not credits.starved

@@ -31,7 +31,7 @@ def tables(rig: HandMoved) -> dict[str, int]:
     partition, parked = rig.partition, rig.partition.parked
     kept = {
         "lanes": partition._lanes,
-        "sizes": partition.weight.sizes,
+        "sizes": partition.payload_bytes.sizes,
         "finished": partition.progress._finished,
         "chains": parked.chains,
         "deleting": parked.deleting,
@@ -43,7 +43,7 @@ def test_what_was_parked_of_many_keys_leaves_no_large_dict_behind(rig):
     at_first, ids = tables(rig), range(1, MANY + 1)
     rig.read(*ids, keys=[f"k{id}" for id in ids])
     for id in ids:
-        rig.partition.weight.add(id, 1)
+        rig.partition.payload_bytes.add(id, 1)
     while rig.turn():
         pass
     largest = tables(rig)

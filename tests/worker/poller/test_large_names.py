@@ -64,7 +64,7 @@ def test_large_names_are_held_up_to_the_window_and_one_more(conn: Conn, rig: Rig
             break
     assert got == [*range(1, COUNT + 1)]
     assert WINDOW / 4 < most <= WINDOW + SIZE + 10
-    assert rig.partition().weight.bytes == 0
+    assert rig.partition().payload_bytes.total == 0
 
 
 @pytest.mark.parametrize("name", ["event_type", "aggregate_type", "aggregate_id"])
@@ -81,7 +81,7 @@ def test_a_delayed_event_is_parked_under_its_own_names(conn: Conn, rig: Rig, nam
         assert park.aggregate_id is not None
         assert park.aggregate_id[:9] == aggregate_id[:9]
         assert max(map(len, (park.event_type, park.aggregate_type, park.aggregate_id))) < 200  # not copied whole
-    assert rig.partition().weight.bytes == 0
+    assert rig.partition().payload_bytes.total == 0
 
 
 @pytest.mark.parametrize("name", ["aggregate_type", "aggregate_id"])

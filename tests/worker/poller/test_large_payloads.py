@@ -61,7 +61,7 @@ def test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more(conn: C
     got, most = consume(rig)
     assert got == [*range(1, 41)]
     assert WINDOW / 4 < most <= WINDOW + 150 * KB
-    assert rig.partition().weight.bytes == 0
+    assert rig.partition().payload_bytes.total == 0
 
 
 @pytest.mark.every_version("the sizes of values")
@@ -109,7 +109,7 @@ def test_an_event_larger_than_the_window_does_not_stop_other_partitions(conn: Co
 def test_a_backlog_of_large_events_leaves_room_for_those_of_others(conn: Conn, rig: Rig) -> None:
     write_large(conn, 40, 150 * KB, partition=1)
     rig.read_all(10)
-    assert rig.partition(1).weight.bytes <= WINDOW / 2 + 150 * KB
+    assert rig.partition(1).payload_bytes.total <= WINDOW / 2 + 150 * KB
     write_large(conn, 2, 100 * KB, partition=2)
     write(conn, 2, partition=3)
     assert sorted(rig.read_all(10)) == [41, 42, 43, 44]

@@ -17,7 +17,7 @@ from partbox.protocol import sweep
 from partbox.protocol.cursor import CutPage, ReadMode
 from partbox.protocol.horizon import Page
 from partbox.worker.poller import full_poll as full_reader
-from partbox.worker.poller.full_poll import meanwhile
+from partbox.worker.poller.full_poll import prefetch
 
 Conn = psycopg.Connection[Any]
 NUMBERS = (5, 6, 7, 8)
@@ -90,9 +90,9 @@ def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_mov
     def losing(call: Callable[[], Any]) -> AbstractContextManager[Future[Any]]:
         if not lost.lost:  # once: to lose it again would clear its lanes again
             rig.ownership.lose([lost.tenure])
-        return meanwhile(call)
+        return prefetch(call)
 
-    monkeypatch.setattr(full_reader, "meanwhile", losing)
+    monkeypatch.setattr(full_reader, "prefetch", losing)
     rig.reader.read(rig.conn, lambda: True)
     events = rig.waiting.take()
     assert events
@@ -116,10 +116,10 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
 
 
 def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> None:
-    with meanwhile(lambda: 7) as call:
+    with prefetch(lambda: 7) as call:
         pass
     assert call.result() == 7
-    with meanwhile(lambda: 1 // 0) as call:
+    with prefetch(lambda: 1 // 0) as call:
         pass
     with pytest.raises(ZeroDivisionError):
         call.result()
@@ -127,6 +127,6 @@ def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> Non
 
 def test_the_call_has_ended_when_the_block_has_whatever_becomes_of_it() -> None:
     ended: list[int] = []
-    with pytest.raises(KeyError), meanwhile(lambda: ended.append(1)):
+    with pytest.raises(KeyError), prefetch(lambda: ended.append(1)):
         raise KeyError
     assert ended == [1]
