@@ -60,7 +60,7 @@ transactor, of the circuit of an endpoint, and of the types that nobody handles.
       `version` of the engine       one value each, perhaps out of date, which the next look sees
     the slot                        each place of it is written by one side
 
-**A lost connection**, whichever, ends the incarnation of all partitions. All connections are closed, all that was read
+**A lost connection**, but for the listener's, ends the incarnation of all partitions. All are closed, all that was read
 is forgotten, and reading begins anew from the saved cursors, under new epochs. What was done and not saved, or runs, is
 remembered by id and event id, and not started again when it is read again (⛨ DESIGN 4; `engine.reconnect`).
 """

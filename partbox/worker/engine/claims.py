@@ -92,7 +92,7 @@ class Claims:
 
     @verb  # one moment ends all that was read, and begins what is read from here on
     def take_up(self, rows: Sequence[Owned], now: float) -> Taken:
-        """After a lost connection, or under another identity: just these are mine, each from its saved cursor."""
+        """Hold just these, each from its saved cursor: after a lost connection (⛨ DESIGN 4), or as another instance."""
         mine = {row.partition for row in rows}
         held = self._state.partitions
         lost = self._lose([each for each in held.values() if each.number not in mine])
@@ -145,7 +145,7 @@ class Claims:
 
     @verb  # what is read after this is compared with what was changed before it
     def loading(self, numbers: Collection[int]) -> Loading:
-        """The parked rows of these are about to be read, after their claim has committed.
+        """The parked rows of these are about to be read, after their claim has committed (EVIDENCE B6).
 
         While a save changes rows it cannot be told what is read: then another time.
         """

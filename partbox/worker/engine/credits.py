@@ -121,7 +121,10 @@ class Credits:
         return {each.number for each in credit.partitions if each.payload_bytes.total > max(credit.bytes, 0)}
 
     def take_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
-        """True if there is room for all rows of a quick page: they are counted then. Late ones need none."""
+        """True if there is room for all rows of a quick page: they are counted then. Late ones need none.
+
+        Else the page is discarded, nothing moves, and all is polled in full (⛨ DESIGN 4, EVIDENCE H2).
+        """
         self._budget.learn(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in rows:
@@ -171,8 +174,8 @@ class Credits:
     def _readable(self, partition: Partition) -> bool:
         """True if it may be polled: its parked rows are known, and it is neither lost nor draining.
 
-        A cut page is read on while its partition drains, for a release saves no cursor inside one; and else as soon
-        as there are bytes for its next piece.
+        A cut page is read on while its partition drains, for a release saves no cursor inside one (DESIGN 5); and else
+        as soon as there are bytes for its next piece.
         """
         phase = partition.phase
         if phase is Phase.LOST or not partition.may_begin():

@@ -148,7 +148,8 @@ class Intake:
         rows, ids = _in_order(share)
         late = bisect_right(ids, ask.last_id)
         end = brought.ends.get(partition.number)
-        # What follows a payload that was left out counts as not asked for. Below 0: a late record's was.
+        # What follows a payload that was left out counts as not asked for. Below 0: a late record's was. Late records
+        # are kept whatever the room (A4).
         whole = (len(ids) if end is None else bisect_left(ids, end)) - late
         kept = late + min(ask.room, whole)
         new, rows = ids[late:kept], rows[:kept]
@@ -210,11 +211,12 @@ class Intake:
             or partition.suspects.left
             or last_late
             or self.wanted is not None
-            or (rows and rows[0][ID] <= partition.resumption.done_to)
+            or (rows and rows[0][ID] <= partition.resumption.done_to)  # done before a lost connection, perhaps (A9)
         )
         delayed = brought.delayed and any(map(_available_at, rows))
         if plain and self._runs.lone and partition.lined_up and not delayed:
-            # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order.
+            # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order
+            # (DESIGN 6, shared line).
             line = partition.line
             line.claim = self._claim(partition)
             line.queue.extend(rows)
@@ -251,7 +253,7 @@ class Intake:
     def _forget_ahead(self, partition: Partition) -> None:
         """Forget which rows were parked ahead of the cursor as far as the log is read by now, and wake their keys.
 
-        A row that was not met has no record any more, or the saved cursor had passed it.
+        A row that was not met has no record any more, or the saved cursor had passed it (EVIDENCE B6).
         """
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
@@ -259,25 +261,28 @@ class Intake:
             self._state.wake(partition, key)
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
-        """Finish an event that is known or unwanted, park one that may not run now; True if it was either."""
+        """Finish an event that is known or unwanted, park one that may not run now; True if it was either.
+
+        The states are those of DESIGN 7; A and B are the entries of EVIDENCE.
+        """
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
-        if parked.meet(event.id):  # its row says what becomes of it; or has said so, and may be gone by now
+        if parked.meet(event.id):  # its row says what becomes of it; or has said so, and may be gone by now (B6)
             partition.progress.finish([(event.id, parked.done_ahead.pop(event.id, b""))])
         elif event.identity in remembered:  # done, or still running, since before a lost connection (A9)
             remembered.discard(event.identity)
             partition.progress.finish([event.identity])
         elif self.wanted is not None and event.event_type not in self.wanted:
             partition.progress.finish([event.identity])
-        elif _waits(event.record[AVAILABLE_AT], clock):
+        elif _waits(event.record[AVAILABLE_AT], clock):  # it never blocks
             parked.schedule(event)
-        elif partition.draining:  # the rest of a cut page: its next owner runs it
+        elif partition.draining:  # the rest of a cut page: its next owner runs it (B5)
             parked.park(event, READY)
-        elif partition.suspects.include(event.id):
+        elif partition.suspects.include(event.id):  # it may have killed the last owner: charged before it runs
             parked.suspect(event)
-        elif event.id <= last_late:  # of any handler: no transaction begins beside an unfinished late record
+        elif event.id <= last_late:  # no transaction begins beside an unfinished late record (DESIGN 6)
             parked.park(event, READY)
-        elif chain is not None and not chain.caught_up():
+        elif chain is not None and not chain.caught_up():  # another of its key is to run first
             parked.hold(event)
         else:
             return False

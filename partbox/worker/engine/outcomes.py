@@ -211,7 +211,7 @@ class Outcomes:
     def unstick(self, lane: Lane, verdict: Verdict | None = None) -> None:
         """Park the event that runs for long, though it goes on here, and its key behind it. Lock held.
 
-        `ready`, unless a `verdict` says more: that it has run out of time.
+        So the cursor moves on past a full window (DESIGN 6). `ready`, unless a `verdict` says that it is over its time.
         """
         partition, event = lane.partition, lane.current
         if event is None or lane.has_settled(event):  # it has ended, and its lane has not gone on yet

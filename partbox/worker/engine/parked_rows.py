@@ -1,7 +1,7 @@
 """The parked rows of one partition in memory, and what of them the database does not know yet.
 
 A row that blocks its key is in the key's chain; one that blocks nothing is `taken` while its event is in memory. What
-becomes of either goes with the next save.
+becomes of either goes with the next save. States, and which of them block, are those of DESIGN 7; B6 is of EVIDENCE.
 """
 
 from collections.abc import Iterable, Iterator
@@ -187,7 +187,7 @@ class ParkedRows:
         if event_id and row.id in self.ahead:
             self.done_ahead[row.id] = event_id
         row.end_turn()
-        self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done
+        self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done (B6)
         self._count_open(-(row.state in OPEN))
 
     # Where the log has been read to.
@@ -203,7 +203,7 @@ class ParkedRows:
         """True if all that comes before this row in its key is known here.
 
         Not while its record is ahead of where the log was read: it was parked late, and what precedes it in its key is
-        still to come.
+        still to come (EVIDENCE B6).
         """
         return row.id not in self.ahead
 

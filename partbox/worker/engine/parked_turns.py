@@ -5,7 +5,8 @@ key's chain is in memory, so waking needs no statement. A row that *blocks nothi
 when one is due. Either way there are two halves: rows are taken here, their records are fetched by the driver, and then
 they are queued here, or put back if that failed. Meanwhile everything else goes on, so the second half looks again.
 
-A suspect of a process's death is charged between the halves, by the fenced save (see `poison`).
+A suspect of a process's death is charged between the halves, by the fenced save (see `poison`). Which row of a key may
+run is the head rule of DESIGN 7.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -258,7 +259,7 @@ class ParkedTurns:
     # Into the lanes.
 
     def _queue_due(self, partition: Partition, stored: Stored, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
-        """Queue a row that blocks nothing, or hold it where its key is blocked."""
+        """Queue a row that blocks nothing, or hold it where its key is blocked (DESIGN 7)."""
         partition.parked.taken[row.id] = row
         if row.state is RowState.DEAD:
             self._letter(partition, stored, row, bodies.get(row.id))
@@ -273,7 +274,7 @@ class ParkedTurns:
             self._state.touch(partition)
 
     def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[Buried]:
-        """A process died each time that this row ran: it is dead without another try."""
+        """Park a row as dead without another try: each time that it ran a process died (DESIGN 7, poison)."""
         if partition.stopping:
             return []
         event = self.event(partition, body, row)

@@ -1,7 +1,7 @@
 """One owned partition in memory: where it is read, what is finished, what runs, and its phase; and its lanes.
 
-A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time. A lane
-knows its partition and a partition its lanes, so both are here.
+A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time (⛨ DESIGN
+6). A lane knows its partition and a partition its lanes, so both are here.
 
 Where one runner runs everything, lanes are not made for events of which nothing is known: those of a partition stand in
 line together, which keeps the order of every key, and are sorted into lanes when somebody asks for these.
@@ -195,7 +195,7 @@ class Partition:
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
-        """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.
+        """Forget what was read, for the connection was lost; remember what is done or runs (⛨ DESIGN 4, EVIDENCE A9).
 
         A drain begins anew, once that is found again. Without the lock a runner looks at a lane's queue first, and then
         at the incarnation: so the incarnation changes first, and whoever sees the new queue sees the new incarnation.
@@ -256,8 +256,8 @@ class Partition:
     def may_drain(self, now: float) -> bool:
         """True if what was done or ran when a connection was lost is read again, or it was never lost.
 
-        So a release can save what became of it. The next owner would repeat it otherwise, though neither a lease nor a
-        process was lost.
+        So a release can save what became of it (DESIGN 5). The next owner would repeat it otherwise, though neither a
+        lease nor a process was lost.
         """
         cursor = self.cursor
         read_to = cursor.last_id if cursor.full else float("inf")

@@ -1,7 +1,7 @@
 """Finds out which event killed a process: in a partition freed by a bury, what may have been running is charged first.
 
 The next owner cannot know which of the records after the saved cursor killed its predecessor. So each of them is parked
-first, and *charged* when its turn comes: one fenced call raises its attempts and notes the start. The charge is the
+first, and *charged* when its turn comes (DESIGN 7): one fenced call raises its attempts, notes the start, and is the
 attempt. If this process dies too, the rows with a start are *accused*: the few that ran, the culprit among them. Each
 of those runs with no other charged record beside it, so from then on only the culprit's attempts rise; at its max
 attempts it is dead without being run. No innocent is, for it is done after its turn.

@@ -1,4 +1,8 @@
-"""Groups of the partitions that may be polled, by the way in which they are."""
+"""Groups of the partitions that may be polled, by the way in which they are.
+
+A quick poll is of those caught up alone: one that is fresh, cut, behind or drains would lose records (⛨ DESIGN 4,
+EVIDENCE H2).
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The number of new records that a poll may bring, per partition: window, brake, and bytes.
+"""The number of new records that a poll may bring, per partition: window, brake, and bytes (DESIGN 6 and 7).
 
 The partitions that have a backlog share a page among themselves, so that a few of them are drained as fast as all.
 """
@@ -92,7 +92,7 @@ class ReadBudget:
         return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half
 
     def cap(self, partitions: int, left: int) -> int:
-        """The most late records that a poll of so many partitions may bring of each: they come whatever the room."""
+        """The most late records of each that a poll of so many may bring, whatever the room (EVIDENCE A4)."""
         return min(self._cap or cursor.CAP, max(LEAST_SHARE, int(left / self._mean / partitions)))
 
     def beside(self, records: int, left: int) -> int:
@@ -142,7 +142,7 @@ class ReadBudget:
         parked = partition.parked
         brake = self._max_parked - parked.open - unfinished
         ahead_ids = parked.ahead
-        if brake < len(ahead_ids):  # parked before, and open: they only run once they are met
+        if brake < len(ahead_ids):  # parked before, and open: they only run once they are met (EVIDENCE B6)
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
         ahead = window - progress.unsaved()
         if partition.narrow is not None:

@@ -31,7 +31,7 @@ class Queue(Protocol):
 
 
 class ReadyQueue:
-    """Two queues, of fresh events and of parked ones that are due, which share the handlers 2:1. Lock held.
+    """Two queues, of fresh events and of parked ones that are due: they share the handlers 2:1 (DESIGN 7). Lock held.
 
     A lone runner takes up to `bundle` fresh lanes at a time: there is nobody else who could take the others.
     """

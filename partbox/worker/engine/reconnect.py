@@ -1,4 +1,8 @@
-"""A lost connection: what was done and not saved, or ran, is found again and not started a second time."""
+"""A lost connection: what was done and not saved, or ran, is found again and not started a second time.
+
+The server may have lost a tail, and use ids and xids anew (⛨ DESIGN 4, EVIDENCE A9). So nothing of what was read is
+believed, and what is remembered is told by id and event id: an id alone may be another event's by now.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +13,7 @@ from partbox.worker.engine.parked_rows import ParkedRows
 
 SETTLE = 10.0
 """Seconds after a lost connection for which a partition that is asked for is kept, to find again what was done or ran
-then. It is a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
+then (DESIGN 5). A few polls do that, unless it may not read: its window is full, or it has too many parked records."""
 
 Pair = tuple[int, bytes]
 

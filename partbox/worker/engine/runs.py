@@ -1,6 +1,7 @@
 """The lanes that are ready and those that run, and the runners that wait for one.
 
-A runner asks for lanes with `next`, and says there which of its own have ended. `concurrency` bounds the handlers in
+A runner asks for lanes with `next`, and says there which of its own have ended. A lane is with one runner at a time,
+and not ready while it runs: so its events run in order, one by one (⛨ DESIGN 6). `concurrency` bounds the handlers in
 progress; a list counts as one, so the lanes that join one are counted apart.
 
 **No wake-up is missed.** A runner for which there is no lane is counted as idle in the section in which it has looked,
@@ -24,7 +25,7 @@ from partbox.worker.engine.partition import DeadLetterLane, Lane, Partition, Sha
 from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.state import EngineState
 
-STUCK = 1.0  # a handler that runs longer does not hold up its partition any more
+STUCK = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
 
 
 class Rest(Enum):

@@ -121,13 +121,15 @@ class Saves:
 def gather(partition: Partition) -> PartitionSave:
     """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
     draining = partition.draining
+    # No cursor inside a cut page is saved: the rest of it is read on, and parked (DESIGN 5).
     release = draining and partition.running == 0 and partition.cursor.cut is None
     if draining:
-        for event in partition.charged():  # charged and not started: the attempt is taken back
+        for event in partition.charged():  # charged and not started: the attempt is taken back (DESIGN 7)
             partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))
     if release:
         partition.settle_remembered()
-        # Everything read, unfinished and at or below the last id that the release saves is handed over `ready`.
+        # What was read, is unfinished and lies at or below the last id that the release saves is handed over `ready`:
+        # the next owner repeats nothing (EVIDENCE B5).
         last_id, waiting = partition.progress.released().last_id, partition.waiting()
         for id in partition.progress.unfinished():
             if id <= last_id and id in waiting:
@@ -156,7 +158,7 @@ def committed(state: EngineState, saves: Sequence[PartitionSave], now: float) ->
     for save in saves:
         partition = save.partition
         if partition.incarnation != save.incarnation:
-            continue
+            continue  # read anew since, from the saved cursor: what this save passed is found done (EVIDENCE A9)
         partition.saved(save.target, save.finished, now)
         if save.parks or save.done_ids:
             for key in partition.parked.committed(save.parks, save.done_ids, now):

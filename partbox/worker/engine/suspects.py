@@ -10,7 +10,7 @@ from partbox.protocol.rows import Stored
 class Suspects:
     """After a death, new records up to the last id that the dead process had read, no more than its window held.
 
-    Only those of the first uncut page: what comes later it cannot have had. Lock held.
+    Only those of the first uncut page: what comes later it cannot have had (DESIGN 7, poison). Lock held.
     """
 
     _accused: set[int] = field(default_factory=set)  # charged by an owner that died, and not yet by this one

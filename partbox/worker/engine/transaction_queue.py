@@ -27,7 +27,10 @@ class _Queue:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def take(self, partition: Partition, taken: Container[int]) -> Lane | None:
-        """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line."""
+        """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line.
+
+        Else the transaction's save would not pass it (DESIGN 6).
+        """
         for lane in self.parked:
             if lane.queue and lane.queue[0].parked is not None and partition.parked.passed(lane.queue[0].parked):
                 del self.parked[lane]
@@ -87,7 +90,7 @@ class TransactionQueue:
             if partition.stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
             elif partition.last_save.under_way and not partition.serial:
-                continue  # that save would set the cursor back behind the effects
+                continue  # that save would set the cursor back behind the effects (DESIGN 6)
             elif (lane := queue.take(partition, taken.get(partition, ()))) is not None:
                 return lane
         return None

@@ -1,7 +1,7 @@
 """Transactional events: whose turn it is, and what becomes of the one transaction that is in hand.
 
 A record is started only if after the transaction's save the cursor will have passed it: its effects are committed with
-that cursor (⛨ DESIGN 6). The ordinary saver leaves the partitions alone meanwhile (`Partition.serial`).
+that cursor (DESIGN 6). The ordinary saver leaves the partitions alone meanwhile (`Partition.serial`).
 
     RUNNING ──> ENDING ──> SAVED ──> OVER          ENDING: what became of its events is noted, and its save is sent
        │          └──────────┴────────^            SAVED: the save is answered, the commit is not
@@ -179,6 +179,7 @@ class Transactions:
         saves = [gather(partition) for partition in _partitions(transaction)]
         for save in saves:
             last = transaction.last.get(save.partition)
+            # Effects are committed with a cursor that has passed them, or not at all (DESIGN 6).
             if last is not None and not save.partition.progress.passes(save.target, last):
                 raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")
         return saves

@@ -75,8 +75,9 @@ class Ownership:
     def take_up(self, conn: Connection[Any]) -> None:
         """On a new connection, or under a new identity: what is still mine is read anew, from its saved cursor.
 
-        Under a new epoch: what the lost connection had sent may still be on its way. So the epoch that was known does
-        not tell what is mine, an answer may have been lost; but nobody else can have owned it while this identity did.
+        ⛨ DESIGN 4. Under a new epoch, for what the lost connection had sent may still be on its way. So the epoch that
+        was known does not tell what is mine, an answer may have been lost; but nobody else can have owned it while this
+        identity did.
         """
         version, self.me = self._slot.version, self._slot.instance
         self._still = self._looked = None  # perhaps of another life of the server
@@ -138,7 +139,7 @@ class Ownership:
         self._tell_lost(self._claims.lose(tenures))
 
     def refused(self, tenures: Sequence[Tenure]) -> None:
-        """The fence has refused a write about them: they are not mine any more. By whoever writes."""
+        """End tenures about which the fence (⛨ DESIGN 5) has refused a write: they are not mine. By whoever writes."""
         self._observers.refused(len(tenures))
         text = "the fence refused a write about %s (%s), owned by others by now: nothing of it was written"
         self._context.log_partitions("fence_rejection", text, [tenure.number for tenure in tenures])
@@ -156,7 +157,8 @@ class Ownership:
         """Lose, drain, find, claim, reload: in this order, for a partition may be lost and found in one tick."""
         decision = decide(rows, self._claims.held())
         if decision.taken:
-            proof.intact(conn, self._schema, self._subscription)  # in another table nothing is mine
+            # In another table nothing is mine (⛨ DESIGN 4: believe nothing unseen).
+            proof.intact(conn, self._schema, self._subscription)
             self.lose(decision.taken)
         self._claims.drain(decision.surplus, time.monotonic())
         if decision.unknown:  # a claim of a connection that was given up has arrived since
@@ -180,7 +182,7 @@ class Ownership:
             self._claimed(row.floor_id)
 
     def _load(self, conn: Connection[Any], versions: dict[int, int]) -> None:
-        """Read the parked rows of these partitions, after their claim has committed, and note their versions.
+        """Read the parked rows of these partitions, after their claim has committed (EVIDENCE B6), and their versions.
 
         What a save may have changed meanwhile is read again; if each try fails, a later tick finds the version behind.
         """

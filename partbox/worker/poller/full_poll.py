@@ -97,7 +97,7 @@ class FullReader:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing was read yet."""
+        """Forget what was read: the next poll follows no page."""
         self.calm = True
         self._dense = False  # the last page brought at least half of what partitions with a backlog had room for
 

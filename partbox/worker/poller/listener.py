@@ -6,7 +6,8 @@ its queue of notifications is full nobody can notify any more.
 
 Only what it has heard proves that it can hear: behind a pooler, or with a `listen_dsn` of another database, LISTEN
 succeeds and nothing ever comes. So the poller says a word on its own connection, and does not sleep before that is
-heard. A connection that is lost wakes the poller, which stays awake until another one hears.
+heard. A connection that is lost wakes the poller, which stays awake until another one hears: nothing depends on a ring
+(⛨ DESIGN 4).
 """
 
 import threading

@@ -1,5 +1,5 @@
 """Reads the log: quickly for partitions that are caught up, in full for all while some are not, and by a poll of their
-own for those just claimed.
+own for those just claimed (⛨ DESIGN 4; the rules are `protocol`'s).
 
 While a few are behind, with a backlog that waits for handlers, the others go on quickly: in full all are read every
 `IN_FULL` seconds if that brings much, and else every `LOOK_AGAIN`.

@@ -113,7 +113,7 @@ class Pacer:
             self._doze.raised(sent, was_up=was_up)
 
     def _refrain(self, now: float) -> None:
-        """Stay awake for a while: nobody may ring, because the server's notification queue is filling up."""
+        """Stay awake for a while: nobody may ring while the server's notification queue fills up (⛨ DESIGN 4, I3)."""
         self._crowded_until = now + CROWDED
         self._doze.lowered()
         if not self._crowded:

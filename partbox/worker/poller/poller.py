@@ -117,7 +117,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
 
     def _session(self) -> None:
-        """From connecting to the loss of either connection."""
+        """From connecting to the loss of a connection: then all are closed, and all is read anew (⛨ DESIGN 4)."""
         with ExitStack() as connections:
             close_effects = None if self.transactor is None else self.transactor.close
             session = self.sessions.open(connections, close_effects)
@@ -140,6 +140,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             with proof.unfiltered(session.reading):
                 migrate.check(session.reading, schema)
                 check(session.reading, schema)
+            # An answer that could be less than everything is an error (⛨ DESIGN 4, EVIDENCE I1).
             proof.intact(session.reading, schema, self.context.subscription)
         session.live(schema)
         lean(session.reading)

@@ -22,7 +22,7 @@ log = logging.getLogger("partbox.worker")
 
 
 class Reports:
-    """Any thread; without the lock of the engine where it can be."""
+    """Tells of what became of events; from any thread, never inside a verb of the engine."""
 
     def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers

@@ -112,7 +112,10 @@ class LaneRunner:
             self._settlement.reports.delivered(walk.tally)
 
     def trusted(self) -> bool:
-        """True if a handler may start now. The wall clock jumps over every pause of the process or its machine."""
+        """True if a handler may start now, within the lease (⛨ DESIGN 5).
+
+        The wall clock jumps over every pause of the process or its machine.
+        """
         now = time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
             return True

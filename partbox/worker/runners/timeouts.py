@@ -44,7 +44,7 @@ class Timeouts:
     _looked_at: float = 0.0
 
     def look(self) -> None:
-        """One look, if the last was not a moment ago."""
+        """Look at the handlers that run, unless the last look was a moment ago."""
         now = time.monotonic()
         if now - self._looked_at < APART:
             return

@@ -1,4 +1,4 @@
-"""One transaction, from picking its first event to its commit."""
+"""One transaction, from picking its first event to its commit: its save is the last statement (DESIGN 6)."""
 
 import time
 from typing import Any, NamedTuple
@@ -93,7 +93,7 @@ class Transaction:
         self._transactions.ran(self.opened, Judged(lane, event, verdict))
 
     def _call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        """In a savepoint, to which what is not done is rolled back."""
+        """Call the handler in a savepoint, which is rolled back unless the event is done."""
         result: object = None
         try:
             with self.conn.transaction() as savepoint:

@@ -2,9 +2,9 @@
 
 One fenced call saves everything that there is to save, unless an outage parks more at once than one statement could
 write within a lease: then call follows call, each of whole partitions. Nothing of a call is written if one of its
-partitions is no longer mine, and then the others are sent again.
+partitions is no longer mine (⛨ DESIGN 5), and then the others are sent again.
 
-The next save comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took:
+One comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took (D1):
 an open transaction anywhere in the database keeps old row versions alive, and makes each save slower than the one
 before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
 somebody waits for it. One that releases partitions comes as soon as they are quiet, after 10 ms or what the last one
@@ -103,7 +103,7 @@ class Saver:
             self._slot[SAVED_AT] = now
 
     def _rest(self, seconds: float) -> None:
-        """Ticking: after slow saves it may be longer than a lease. Others wait for what can be released now."""
+        """Rest, and tick, for a rest may be longer than a lease; end it early if there may be something to release."""
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0 and not self._stopped.is_set():
             if self._hurried.wait(min(left, TICK)):
