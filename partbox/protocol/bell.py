@@ -17,7 +17,7 @@ has its reason in a run that failed without it:
 
 - It is raised when the log stood still for `STILL`, unless another has raised it for long enough. While it stays up,
   whatever comes is rung for, so a worker that has read what came sleeps on at once.
-- It is never set back on waking: it may be another's by then, who would sleep unheard.
+- It is never lowered on waking: it may be another's by then, who would sleep unheard.
 - A worker for which the log moves on, with less than `APART` from one id to the next, for `STILL`, lowers it and calls
   `back`, upon which every sleeper looks: else one idle worker would cost busy publishers two thirds of their rate.
 - A transaction may ask before the flag is up and commit after the last look. Its ids are drawn, so the floor of the
@@ -161,7 +161,7 @@ class Doze:
         return now - self._busy_from >= STILL
 
     def raised(self, now: float, *, was_up: bool) -> None:
-        """The flag is up from `now` at least, the time before it was sent, for as long as the last look asked for.
+        """Note that the flag was raised, for as long as the last look asked for; `now`: just before that was sent.
 
         `was_up`: it was up before.
         """
@@ -176,7 +176,7 @@ class Doze:
         self.state = State.NAPPING if now >= self._up_from + HEARD else State.RAISED
 
     def lowered(self) -> None:
-        """The flag is down: by me, or by who called `back`."""
+        """Note that the flag was lowered, by this worker or by one that called `back`."""
         self._up = False
         self.state = State.AWAKE
 
@@ -190,7 +190,7 @@ class Doze:
 
 
 class Asking:
-    """The memory of one process that nobody sleeps in one database; see `QUIET`."""
+    """The memory of one process that the flag of one database was down; see `QUIET`."""
 
     __slots__ = ("_until",)
 
@@ -202,6 +202,6 @@ class Asking:
         return now >= self._until
 
     def heard(self, sent: float, rang: bool) -> None:
-        """The answer to a statement that was sent then."""
+        """Note the answer to a statement that was sent then; `rang`: the flag was up."""
         if not rang:
             self._until = max(self._until, sent + QUIET)

@@ -1,4 +1,4 @@
-"""The flag that says until when somebody sleeps, and the channel of rings: see `partbox.protocol.bell`."""
+"""The bell's flag, which is raised and lowered here, and the channel of rings: see `partbox.protocol.bell`."""
 
 from typing import NamedTuple
 

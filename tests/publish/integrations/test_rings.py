@@ -54,7 +54,7 @@ def up(conn: Conn) -> Callable[[], None]:
 
 
 def wake_up(conn: Conn) -> None:
-    """Nobody sleeps from here on."""
+    """Lower the flag."""
     conn.execute("drop trigger asleep on partbox.record")
     conn.execute("select setval('partbox.bell', 1)")
 
