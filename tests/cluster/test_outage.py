@@ -108,7 +108,7 @@ class Outage:
             return cpu, float(wal), float(rows)
 
         before, at = spent(), time.monotonic()
-        eventually(lambda: time.monotonic() - at > seconds, seconds + 5, 0.1)
+        eventually(lambda: time.monotonic() - at > seconds, interval=0.1)
         return [(now - then) / seconds for then, now in zip(before, spent(), strict=True)]
 
 
@@ -167,8 +167,17 @@ def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
             eventually(lambda before=before: sampler.looks > before + 4, interval=0.05)
         eventually(outage.waits, 150, 0.1)  # the pauses of the circuits grow until all can be put off within one
         tried = len(outage.tried())
-        cores, wal, rows = outage.cost(seconds)
-        parked = outage.parked()
+        parked, costs = outage.parked(), []
+
+        def costs_little():
+            """Each head of a key is written at each probe at most, of which 8 seconds see three, and 3 no more."""
+            cores, wal, rows = outage.cost(seconds)
+            costs.append(f"{cores:.2f} cores, {wal:,.0f} bytes of WAL and {rows:,.0f} rows a second")
+            return cores < 1 and seconds * rows < 4 * parked + 1_000
+
+        # Sessions tell the statistics late, so the first looks may count rows that were written before them.
+        eventually(costs_little, interval=0.1)
+        print(*costs, sep="\n")  # noqa: T201 - a measurement
         outage.cure()
         eventually(cluster.owners.consumed, 240, 0.2)
 
@@ -181,9 +190,4 @@ def test_an_outage_parks_a_bounded_number_kills_nothing_and_ends_by_itself(
     delivered = outage.delivered()
     assert len(delivered) == aggregates
     assert all(seqs == list(range(events // aggregates)) for seqs in delivered.values())
-    # What waits costs little: each head of a key is written at each probe at most, of which 8 seconds see three, and 3
-    # no more; and sessions tell the statistics late, so the time before the first may be counted too.
-    print(f"{cores:.2f} cores, {wal:,.0f} bytes of WAL and {rows:,.0f} rows a second")  # noqa: T201 - a measurement
-    assert cores < 1
-    assert seconds * rows < 4 * parked + 1_000 + events // 25
     assert outage.node.stop() == 0
