@@ -136,11 +136,16 @@ class ParkedRow:
         """True if it has its turn, until it is done, parked anew or handed back."""
         return self.suspicion is Suspicion.CHARGED or self.suspicion is Suspicion.CHARGED_ALONE
 
+    def runs_at(self) -> float | None:
+        """The time at which it may run: 0.0 at once, monotonic seconds, or None (loaded, unsaved or dead)."""
+        if self.stage is not RowStage.WAITING or self.state is RowState.DEAD:
+            return None
+        return 0.0 if self.state in AT_ONCE else self.due
+
     def may_run(self, now: float) -> bool:
         """True if it is stored, not in memory, and due."""
-        if self.stage is not RowStage.WAITING or self.state is RowState.DEAD:
-            return False
-        return self.state in AT_ONCE or (self.due is not None and self.due <= now)
+        at = self.runs_at()
+        return at is not None and at <= now
 
     # Its transitions, as drawn above.
 
@@ -220,13 +225,8 @@ class Chain:
         return run
 
     def wakes_at(self) -> float | None:
-        """The time at which the head may run: 0.0 at once, monotonic seconds, or None (loaded, unsaved or dead)."""
-        if not self.rows:
-            return None
-        head = self.rows[0]
-        if head.stage is not RowStage.WAITING or head.state is RowState.DEAD:
-            return None
-        return 0.0 if head.state in AT_ONCE else head.due
+        """The time at which the head may run, as `ParkedRow.runs_at` says it."""
+        return self.rows[0].runs_at() if self.rows else None
 
     def before(self, record_id: int) -> Iterator[ParkedRow]:
         return takewhile(lambda row: row.id < record_id, self.rows)

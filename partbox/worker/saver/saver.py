@@ -113,7 +113,7 @@ class Saver:
 
     def _save_once(self) -> float:
         """One save, if there is anything; seconds until the next may come."""
-        with self._using:
+        with self._using:  # the connection, and what was gathered and not sent on it
             if self._conn is None or self._me is None:
                 self._well = self._conn is not None  # handlers that go on would keep it as it was
                 self._progressed.clear()
@@ -134,11 +134,11 @@ class Saver:
                 self._context.log("loop_error", "saving failed and is tried again: %s", error, loop="saver")
                 self._progressed.set()  # there may be no other progress before this is saved
                 return RETRY
-        self._well = True
-        self.busy += took
-        self.saves += 1
-        self._saved_at = time.monotonic()
-        return self._until_next(took)
+            self._well = True
+            self.busy += took
+            self.saves += 1
+            self._saved_at = time.monotonic()
+            return self._until_next(took)
 
     def _patience(self) -> float:
         """Seconds to wait for more progress; 0: save now."""
