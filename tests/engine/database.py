@@ -192,9 +192,9 @@ class Database:
             row.owner, row.claimed_at = me, self.clock.now
         return self._taken(free)
 
-    def take_up(self, me: UUID, only: Sequence[int] | None) -> list[Owned]:
-        numbers = self.partitions.keys() if only is None else only
-        return self._taken([row for row in self.partitions.values() if row.owner == me and row.partition in numbers])
+    def take_up(self, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+        held = [row for row in self.partitions.values() if row.owner == me]
+        return self._taken([row for row in held if epochs.get(row.partition) == row.epoch])
 
     def _taken(self, rows: Sequence[PartitionRow]) -> list[Owned]:
         for row in rows:

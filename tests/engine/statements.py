@@ -30,7 +30,7 @@ from partbox.worker.poller import poller
 
 T = TypeVar("T")
 Pair = tuple[int, int]
-MAY_BE_LATE = ("save", "claim")  # a take-up that comes late takes partitions from their own process, as a death would
+MAY_BE_LATE = ("save", "claim", "take_up")
 TAKES = 0.001  # seconds, of a statement
 
 
@@ -136,8 +136,8 @@ class ModelConnection:
     def claim(self, _: str, __: str, me: UUID) -> list[Owned]:
         return self.ask("claim", lambda: self.database.claim(me))
 
-    def take_up(self, _: str, __: str, me: UUID, only: Sequence[int] | None = None) -> list[Owned]:
-        return self.ask("take_up", lambda: self.database.take_up(me, only))
+    def take_up(self, _: str, __: str, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+        return self.ask("take_up", lambda: self.database.take_up(me, epochs))
 
     def save(
         self, _: str, __: str, me: UUID, savings: Sequence[Saving], parks: Sequence[Park] = (),

@@ -11,11 +11,11 @@ from partbox.worker.engine.phase import Phase
 
 class Decision(NamedTuple):
     """`taken`: the database has given them to others, or to nobody. `surplus`: others are to have them, so they are
-    drained. `unknown`: mine, and not known to be. `claims`: there is something to be claimed."""
+    drained. `unknown`: mine, and not known to be, with their epochs. `claims`: there is something to be claimed."""
 
     taken: list[Tenure]
     surplus: list[int]
-    unknown: list[int]
+    unknown: dict[int, int]
     claims: bool
 
 
@@ -26,7 +26,7 @@ def decide(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> Decisio
     taken = [each.tenure for each in mine if not each.leaving and not _is_owned(each.tenure, seen)]
     kept = {each.tenure.number: each for each in mine if each.tenure not in taken}
     surplus = [number for number in kept if number in seen and not seen[number].assigned]
-    unknown = [row.partition for row in rows if row.owned and row.partition not in kept]
+    unknown = {row.partition: row.epoch for row in rows if row.owned and row.partition not in kept}
     return Decision(taken, surplus, unknown, any(row.assigned and row.free for row in rows))
 
 

@@ -81,7 +81,7 @@ class Ownership:
         """
         version, self.me = self._slot.version, self._slot.instance
         self._still = self._looked = None  # perhaps of another life of the server
-        rows = cursors.take_up(conn, self._schema, self._subscription, self.me) if self.me else []
+        rows = self._raise_epochs(conn, self.me) if self.me else []
         taken = self._claims.take_up(rows, time.monotonic())
         self._tell_lost(taken.lost)
         for row in taken.kept:
@@ -91,6 +91,16 @@ class Ownership:
         self._load(conn, {row.partition: row.parked_version for row in rows})
         # Not before: if a statement has failed, the step is tried again from here.
         self._engine.version = version
+
+    def _raise_epochs(self, conn: Connection[Any], me: UUID) -> list[Owned]:
+        """Take up all that is mine, from the epoch that it has: one that was sent before may arrive in between."""
+        where = (conn, self._schema, self._subscription, me)
+        while True:
+            seen = cursors.tick(*where, ()).partitions or ()
+            epochs = {row.partition: row.epoch for row in seen if row.owned}
+            rows = cursors.take_up(*where, epochs)
+            if len(rows) == len(epochs):
+                return rows
 
     def tick(self, conn: Connection[Any], listed: Iterable[int] = ()) -> Tick:
         """See, claim, drain; and in the same round trip look whether one of the `listed` transactions has ended."""

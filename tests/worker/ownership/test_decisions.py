@@ -6,7 +6,7 @@ from partbox.worker.engine.partition import Tenure
 from partbox.worker.engine.phase import Phase
 from partbox.worker.ownership.decision import Decision, decide, stale
 
-NOTHING = Decision([], [], [], claims=False)
+NOTHING = Decision([], [], {}, claims=False)
 
 
 def seen(number=5, *, assigned=True, owned=True, free=False, epoch=1, version=1):
@@ -28,7 +28,7 @@ def test_a_partition_that_others_own_by_now_is_taken():
 
 def test_a_partition_under_another_epoch_is_taken_and_to_be_found_again():
     decision = decide([seen(epoch=2)], [held()])
-    assert (decision.taken, decision.unknown, decision.surplus) == ([Tenure(5, 1)], [5], [])
+    assert (decision.taken, decision.unknown, decision.surplus) == ([Tenure(5, 1)], {5: 2}, [])
 
 
 def test_what_is_about_to_learn_of_its_release_is_not_taken():
@@ -43,8 +43,8 @@ def test_what_others_are_to_have_is_drained_unless_it_is_lost():
 
 
 def test_what_is_mine_and_not_held_or_was_lost_by_mistake_is_to_be_found():
-    assert decide([seen()], []).unknown == [5]
-    assert decide([seen()], [held(phase=Phase.LOST)]).unknown == [5]
+    assert decide([seen()], []).unknown == {5: 1}
+    assert decide([seen()], [held(phase=Phase.LOST)]).unknown == {5: 1}
 
 
 def test_only_what_is_assigned_and_free_is_claimed():

@@ -80,10 +80,19 @@ def test_a_session_whose_beginning_was_not_answered_loses_nothing_at_the_next(co
     write(conn)
     done = rig.read_all()
     rig.done(*done)
-    cursors.take_up(rig.conn, SCHEMA, DEFAULT, rig.me)  # its answer is lost
+    cursors.take_up(rig.conn, SCHEMA, DEFAULT, rig.me, {PARTITION: rig.partition().epoch})  # its answer is lost
     rig.reconnect()
     assert not rig.partition().lost
     assert rig.read_all() == [], "what was done is remembered"
+    assert rig.save() == {PARTITION}
+
+
+def test_a_take_up_that_arrives_late_takes_nothing_from_its_own_process(conn: Conn, rig: Rig) -> None:
+    late = {PARTITION: rig.partition().epoch}
+    rig.reconnect()
+    assert cursors.take_up(rig.conn, SCHEMA, DEFAULT, rig.me, late) == []
+    write(conn)
+    rig.done(*rig.read_all())
     assert rig.save() == {PARTITION}
 
 
