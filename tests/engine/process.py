@@ -259,12 +259,11 @@ class Process:
         if self.poller.transactor is not None:
             self.poller.transactor.close(session.effects)
 
-    def _save(self) -> None:
-        """A turn of the saver's thread."""
+    def _save(self) -> float | None:
+        """A turn of the saver's thread; the seconds that it rests, if it has looked."""
         saver = self.poller.saver
         saver._note_idle_advances(self.watcher.connection(self).database.clock.now)
-        if saver._progressed.is_set():
-            saver._save_once()
+        return saver._save_once() if saver._progressed.is_set() else None
 
     def _turn(self) -> bool:
         """A turn of a runner; False if there was nothing to do."""
