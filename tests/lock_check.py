@@ -49,17 +49,17 @@ class HeldLock(type(threading.RLock())):  # type: ignore[misc]
 
     def __enter__(self) -> bool:
         if self._is_owned():
-            _violated("the lock is taken by a thread that holds it: in production it would wait for ever")
+            violated("the lock is taken by a thread that holds it: in production it would wait for ever")
         taken = bool(self.acquire())
         self.users.add(threading.get_ident())
         return taken
 
     def check(self, what: str) -> None:
         if not self._is_owned() and (self.strict or len(self.users) > 1):
-            _violated(f"{what} is touched without the lock")
+            violated(f"{what} is touched without the lock")
 
 
-def _violated(what: str) -> None:
+def violated(what: str) -> None:
     stack = [frame for frame in traceback.extract_stack() if not frame.filename.endswith("lock_check.py")]
     frames = [frame for frame in stack if "/partbox/" in frame.filename]
     if stack[-1] not in frames:  # a test that looks, or prepares

@@ -64,6 +64,8 @@ class ParkedLine:
 class Database:
     """One server. `saved` is called after each save, with the partitions of which it says something."""
 
+    replayed: frozenset[int] = frozenset()  # ids of rows that were dead
+
     def __init__(self, clock: ModelClock, partitions: Iterable[int], first_xid: int) -> None:
         self.clock = clock
         self.log = ServerLog(first_xid)
@@ -99,6 +101,7 @@ class Database:
         self.incarnation += 1
         self.meddling.clear()
         self.arriving.clear()
+        self.replayed = frozenset()
         self.clock.now += 0.1
         self.flush()
 
@@ -140,6 +143,7 @@ class Database:
     def replay(self, ids: Collection[int]) -> None:
         for row in [self.parked[id] for id in sorted(ids)]:
             if row.state == "dead":
+                self.replayed |= {row.record_id}
                 row.state, row.blocks, row.attempts = "ready", row.aggregate_id is not None, 0
                 row.due_at, row.started_at = None if row.blocks else self.clock.now, None
                 self.partitions[row.partition].parked_version += 1

@@ -5,8 +5,11 @@ import time
 from typing import Any
 
 import pytest
+from fibers import Between, between, pause
 
 from partbox.platform import boottime
+
+SLEEPS = Between("sleeps")
 
 
 class ModelClock:
@@ -16,13 +19,15 @@ class ModelClock:
         self.now = 1_000.0
 
     def monotonic(self) -> float:
+        between("looks at the clock")
         return self.now
 
     def time(self) -> float:
-        return self.now
+        return self.monotonic()
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        pause(SLEEPS)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Be the clock of every module of the worker, however it has imported its own."""

@@ -1,73 +1,76 @@
 """One worker process of the parts that ship, without their threads: each of these goes on when the test says so.
 
 The parts are made and wired by `Worker`, which is never started. What its threads do in turn is done here by fibers:
-the poller's sessions and looks, saves, transactions, turns of runners; async handlers run in a loop that is stepped.
+the poller's sessions and looks, saves, transactions; a runner's fiber is its thread, from its first lane to its end.
+Async handlers run in a loop that is stepped.
+
+All pause at statements and in handlers. Told so (`between`), they pause between other steps too: whatever a runner does
+without the engine's lock has a look at the clock or a take from its queue before it and after it (see `fibers`). So
+another thread comes between its looks at `stopping`, at the lease and at the incarnation; while an event is in its
+hands; when the handler has returned and nothing is noted; before its lanes end. And a runner takes from a queue while
+another thread holds it, sorts it or forgets it, in the middle of a critical section.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
+import lock_check
 import pytest
-from fibers import Fiber, pause
+from fibers import Between, Fiber, FiberLock, LaneQueue, pause
+from model_clock import SLEEPS
+from model_handlers import Handling, HandlingProcess, Killed, Shape, Watcher
 from psycopg import Error
-from statements import Fate, ModelConnection, Sent
+from statements import Fate, Sent
 
 from partbox.codecs import Codecs
 from partbox.db.delivery import proof
 from partbox.events import DeliveredEvent
+from partbox.events.record import ID, PARTITION
 from partbox.handlers import Handlers
 from partbox.protocol.retry import Fixed
 from partbox.settings import load
-from partbox.worker.engine.runs import Rest
+from partbox.worker.engine import partition
+from partbox.worker.engine.key import key_of
+from partbox.worker.engine.partition import Lane
 from partbox.worker.poller import full_poll
 from partbox.worker.runners import transactor
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.slot import DEADLINE, STOPPING, Slot
 from partbox.worker.worker import Worker
 
-MOST_ATTEMPTS = 3
 AGAIN = 1.0  # seconds until what has failed is tried again
-LIST = 3  # events of a list at most
-PENDING = object()
-"""In the place of an outcome: it is done, if its transaction is committed."""
-STILL = Sent("hold still")
-"""The poller is about to wait for the save in hand, and for a transaction that is about to commit."""
+WAITS = Between("waits to be called")  # a runner
+ENDED = Between("has ended its lanes")  # a runner
+RESTING = (WAITS, ENDED, SLEEPS)
 STEPS = 100  # of a loop, until nothing is ready in it
 
 
-class Killed(BaseException):
-    """The process of this fiber is dead."""
+class Taken(NamedTuple):
+    """What was known when a runner took an event: the epoch of its partition, and the replayed rows that waited."""
+
+    epoch: int
+    replayed: Collection[int]
 
 
-class Handling(NamedTuple):
-    """A handler runs; it ends with what its fiber, or its future, is told: one outcome for each event."""
+class _Calls:
+    """Calls for runners that wait."""
 
-    events: list[DeliveredEvent]
+    def __init__(self) -> None:
+        self.count = 0
 
+    def put(self, _: None) -> None:
+        self.count += 1
 
-class Watcher(Protocol):
-    """Who hears what handlers of a process do."""
-
-    def begins(self, process: "Process", event: DeliveredEvent, before: Sequence[DeliveredEvent] = ()) -> None: ...
-    def ends(self, process: "Process", event: DeliveredEvent, outcome: object) -> None: ...
-    def connection(self, process: "Process") -> ModelConnection: ...
-
-
-class Shape(NamedTuple):
-    """The handlers of a process, by the kinds of events that they take, and the settings that bound it."""
-
-    concurrency: int = 2
-    kind: str = "sync"  # sync | async | lists | async lists | effects | mixed
-    page: int = 30
-    window: int = 8
-    window_bytes: int = 1 << 20
-    max_parked: int = 6
-    max_attempts: int = MOST_ATTEMPTS
+    def get(self) -> None:
+        while not self.count:
+            pause(WAITS)
+        self.count -= 1
 
 
 class _SteppedLoop(EventLoop):
@@ -81,33 +84,37 @@ class _SteppedLoop(EventLoop):
         self._begin(walk)
 
 
-class Process:
-    """Its actors are called by name: `poller`, `saver`, `transactor`, `runner 0` and so on."""
+class Process(HandlingProcess):
+    """Its actors are called by name: `poller`, `saver`, `transactor`; `runner 0` and so on, as they are hired."""
+
+    acting: "Process"  # the one that goes on now
 
     def __init__(self, watcher: Watcher, me: UUID, name: str, shape: Shape, loop: asyncio.AbstractEventLoop) -> None:
-        self.watcher, self.me, self.name, self.shape = watcher, me, name, shape
-        self.dead = False
+        super().__init__(watcher, shape, loop)
+        self.me, self.name = me, name
+        self._database = watcher.connection(self).database
         self.claims = 0  # sessions begun: with each all is read anew
         self.running: dict[int, UUID] = {}  # by the number of an event, under which identity its handler began
-        self.failure: BaseException | None = None
-        self._loop = loop
-        self._handling: dict[asyncio.Future[list[object]], Handling] = {}
         self._fibers: dict[str, Fiber] = {}
+        self._taken: dict[tuple[int, int], Taken] = {}
         self._session: Any = None
         self.slot = Slot.local()
         self.slot.instance = me
         self.trust()
-        self.worker = _worker(self._handlers(), self.slot, shape)
+        self.worker = _worker(self.handlers(), self.slot, shape)
         self.poller, self.engine = self.worker.poller, self.worker.engine
         dispatcher: Any = self.worker.dispatcher
         self._async = dispatcher._loop = _SteppedLoop(loop)
-        self._dispatcher = dispatcher
+        self._calls = dispatcher._calls = _Calls()
+        dispatcher._hire = partial(self._hire, dispatcher._run)
+        dispatcher._next = partial(self._next, dispatcher._next)
+        dispatcher.start()
         self.worker._context.signals.failed = self._fail
         self._jobs: dict[str, Callable[[], Any]] = {"poller": self._poll, "saver": self._save}
-        if self.poller.transactor is not None:
-            self._jobs["transactor"] = self.poller.transactor.once
-        for number in range(shape.concurrency):
-            self._jobs[f"runner {number}"] = self._turn
+        self.poller.saver._using = FiberLock()  # type: ignore[assignment]
+        if (transactor := self.poller.transactor) is not None:
+            self._jobs["transactor"] = transactor.once
+            transactor._using = FiberLock()  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return self.name
@@ -125,17 +132,21 @@ class Process:
     def subject(self, actor: str) -> Any:
         """What the actor has paused for; None: it is between two jobs."""
         fiber = self._fibers.get(actor)
-        return None if fiber is None else fiber.subject
+        if fiber is None or fiber.subject is ENDED or (fiber.subject is WAITS and self._calls.count):
+            return None
+        return fiber.subject
 
-    def go_on(self, actor: str, answer: Any = None, *, through: bool = False) -> Any:
+    def go_on(self, actor: str, answer: Any = None, *, through: bool = False, between: int | None = None) -> Any:
         """Let an actor go on to its next pause, or begin its next job; `through` all statements. The result of a job
-        that ends."""
+        that ends. `between`: so many chances to pause between two steps are passed by, and the next is taken."""
+        Process.acting = self
         fiber = self._fibers.get(actor)
         if fiber is None:
             fiber = self._fibers[actor] = Fiber(self._jobs[actor])
-        subject = self._one_step(fiber, answer)
+        fiber.passes = between
+        subject = fiber.go_on(answer)
         while through and isinstance(subject, Sent):
-            subject = self._one_step(fiber)
+            subject = fiber.go_on()
         if fiber.ended:
             del self._fibers[actor]
             if fiber.error is not None and not isinstance(fiber.error, Killed):
@@ -143,16 +154,23 @@ class Process:
         self.pump()
         return fiber.result if fiber.ended else None
 
+    def finish_steps(self) -> None:
+        """Nobody is between two steps any more."""
+        for actor in list(self._fibers):
+            while isinstance(subject := self.subject(actor), Between) and subject not in RESTING:
+                self.go_on(actor)
+
     def handling(self) -> list[tuple[Any, Handling]]:
         """The handlers that run, each with what `finish` takes."""
         sync = [(name, fiber.subject) for name, fiber in self._fibers.items() if isinstance(fiber.subject, Handling)]
         return [*sync, *self._handling.items()]
 
-    def finish(self, where: Any, outcomes: list[object]) -> None:
+    def finish(self, where: Any, outcomes: list[object], *, between: int | None = None) -> None:
         """A handler ends, with an outcome for each of its events."""
         if isinstance(where, str):
-            self.go_on(where, outcomes)
+            self.go_on(where, outcomes, between=between)
         else:
+            Process.acting = self
             self._handling.pop(where)
             where.set_result(outcomes)
             self.pump()
@@ -160,10 +178,10 @@ class Process:
     def pump(self) -> None:
         """Let the loop of the async handlers go on until each of them waits."""
         for _ in range(STEPS):
-            self._loop.call_soon(self._loop.stop)
-            self._loop.run_forever()
             if not self._loop._ready:  # type: ignore[attr-defined]
                 break
+            self._loop.call_soon(self._loop.stop)
+            self._loop.run_forever()
         else:
             raise AssertionError("the event loop does not come to rest")
         if self.failure is not None:
@@ -171,11 +189,14 @@ class Process:
 
     def kill(self) -> None:
         """Nothing of it goes on: what was in memory is gone."""
+        Process.acting = self
         self.dead = True
-        self.poller.ownership.lose(list(self.engine.partitions.values()))
-        for actor in sorted(self._fibers, key=lambda name: name == "poller"):  # it waits for the others
-            fiber = self._fibers[actor]
+        self.poller.ownership.lose([each.tenure for each in self.engine.claims.held()])
+        self.engine.runs.stop()
+        for fiber in list(self._fibers.values()):
+            fiber.passes = None
             while not fiber.ended:
+                assert fiber.subject is not WAITS or self._calls.count, "a runner does not hear that it is over"
                 fiber.go_on(Fate.LOST if isinstance(fiber.subject, Sent) else None)
         self._fibers.clear()
         self._loop.run_until_complete(self._async._cancel(()))
@@ -212,24 +233,16 @@ class Process:
     @property
     def is_free(self) -> bool:
         """True if it owns nothing, and nothing of it runs."""
-        return not self.engine.partitions and not self._fibers and not self._handling
+        idle = all(fiber.subject in RESTING for fiber in self._fibers.values())
+        return idle and not self.engine.partitions and not self._handling
 
     # The actors.
-
-    def _one_step(self, fiber: Fiber, answer: Any = None) -> Any:
-        if fiber.subject is STILL:
-            for other in ("saver", "transactor"):
-                while isinstance(self.subject(other), Sent):
-                    self.go_on(other)
-        return fiber.go_on(answer)
 
     def _poll(self) -> bool:
         """A session begins, or a look; True if anything new came."""
         poller = self.poller
         if self._session is not None and poller.broken.is_set():
             self._end_session()
-        if self._session is not None and poller.ownership.outdated:
-            pause(STILL)
         begins = self._session is None
         try:
             if begins:
@@ -252,7 +265,6 @@ class Process:
 
     def _end_session(self) -> None:
         session, self._session = self._session, None
-        pause(STILL)
         self.poller._hold_still()
         session.reading.close()
         session.saving.close()
@@ -262,77 +274,38 @@ class Process:
     def _save(self) -> float | None:
         """A turn of the saver's thread; the seconds that it rests, if it has looked."""
         saver = self.poller.saver
-        saver._note_idle_advances(self.watcher.connection(self).database.clock.now)
+        saver._note_idle_advances(self._database.clock.now)
         return saver._save_once() if saver._progressed.is_set() else None
 
-    def _turn(self) -> bool:
-        """A turn of a runner; False if there was nothing to do."""
-        dispatcher, runs = self._dispatcher, self.engine.runs
-        now = self.watcher.connection(self).database.clock.now
-        lanes = runs.next([], now, trusted=dispatcher._runner.trusted(), waits=False)
-        if isinstance(lanes, Rest):
-            return False
-        runs.end(dispatcher.turn(lanes))
-        return True
+    def _hire(self, run: Callable[[], None]) -> None:
+        self._jobs[f"runner {len(self._jobs)}"] = run
 
-    # Its handlers.
+    def _next(self, ask: Callable[..., list[Lane]], ended: list[Lane], tally: Any) -> list[Lane]:
+        """The next lanes. A runner that does not pause between steps ends its lanes and has done for now, first."""
+        fiber = Fiber.running
+        if ended and fiber is not None and fiber.passes is None:
+            self.engine.runs.end(ended)
+            pause(ENDED)
+            ended = []
+        return ask(ended, tally)
 
-    def _handlers(self) -> Handlers:
-        handlers, shape = Handlers(), self.shape
-        kinds = {"mixed": ("sync", "async", "lists", "effects")}.get(shape.kind, (shape.kind,))
-        for number, kind in enumerate(kinds):
-            name = "*" if number == 0 else f"Type {number}"
-            if "lists" in kind:
-                handlers.on_batch(name, max_size=LIST)(self._handle_async if "async" in kind else self._handle)
-            elif kind == "async":
-                handlers.on(name)(self._handle_async)
-            elif kind == "effects":
-                handlers.on(name, transactional=True)(self._handle_effect)
-            else:
-                handlers.on(name)(self._handle)
-        return handlers
+    def take(self, waiting: Any) -> None:
+        """A runner takes this from the head of a lane, or another takes it for one."""
+        record = waiting if isinstance(waiting, tuple) else waiting.record
+        at = record[PARTITION], record[ID]
+        held = self.engine.partitions.get(at[0])
+        if held is not None:
+            waiting = (row.id for row in held.parked.blocking() if not row.loaded)
+            self._taken[at] = Taken(held.epoch, self._database.replayed.intersection(waiting))
 
-    def _begin(self, given: Any, in_hand: Sequence[DeliveredEvent] = ()) -> Handling:
-        events = given if isinstance(given, list) else [given]
-        if self.dead:
-            raise Killed
-        for at, event in enumerate(events):
-            try:
-                self.watcher.begins(self, event, [*in_hand, *events[:at]])
-            except AssertionError as error:  # which would be taken for the handler's own
-                self.failure = self.failure or error
-                raise
-        return Handling(events)
-
-    def _end(self, handling: Handling, outcomes: list[object] | None, given: Any) -> Any:
-        if self.dead or outcomes is None:
-            raise Killed
-        for event, outcome in zip(handling.events, outcomes, strict=True):
-            self.watcher.ends(self, event, outcome)
-        if isinstance(given, list):
-            return outcomes
-        if isinstance(outcomes[0], BaseException):
-            raise outcomes[0]
-        return None if outcomes[0] is PENDING else outcomes[0]
-
-    def _handle(self, given: Any) -> Any:
-        handling = self._begin(given)
-        return self._end(handling, pause(handling), given)
-
-    async def _handle_async(self, given: Any) -> Any:
-        handling = self._begin(given)
-        future: asyncio.Future[list[object]] = self._loop.create_future()
-        self._handling[future] = handling
-        return self._end(handling, await future, given)
-
-    def _handle_effect(self, event: DeliveredEvent, conn: Any) -> Any:
-        """It is done when its transaction is committed, and until then for what follows in that."""
-        handling = self._begin(event, conn.in_hand)
-        outcomes = pause(handling)
-        if outcomes == [None]:
-            conn.effect(event)
-            outcomes = [PENDING]
-        return self._end(handling, outcomes, event)
+    def check_turn(self, event: DeliveredEvent) -> None:
+        """What a runner has taken begins under the epoch of that moment. What is replayed, and known to be by then,
+        begins before it (DESIGN 7)."""
+        taken, held = self._taken[event.partition, event.id], self.engine.partitions.get(event.partition)
+        assert event.epoch == taken.epoch, f"{event.id} begins under epoch {event.epoch}, not {taken.epoch}"
+        chain = None if held is None else held.parked.chains.get(key_of(event))
+        ahead = [] if chain is None else [row.id for row in chain.before(event.id) if row.id in taken.replayed]
+        assert not ahead, f"{event.id} begins before {ahead} of its key"
 
 
 def _worker(handlers: Handlers, slot: Slot, shape: Shape) -> Worker:
@@ -358,5 +331,8 @@ def _at_once(call: Callable[[], Any]) -> Iterator[Any]:
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """No thread of a process goes on by itself, and none waits."""
+    patch.setattr(lock_check, "HeldLock", FiberLock)  # the one of the engine
+    patch.setattr(partition, "deque", LaneQueue)
+    patch.setattr(LaneQueue, "taken", staticmethod(lambda waiting: Process.acting.take(waiting)))
     patch.setattr(full_poll, "prefetch", _at_once)
     patch.setattr(transactor, "RETRY", 0.0)

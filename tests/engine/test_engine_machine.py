@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from model_clock import ModelClock
-from process import MOST_ATTEMPTS, Process, Shape
+from model_handlers import MOST_ATTEMPTS, Handling, Shape
+from process import Process
 from run_size import examples
-from statements import Sent
 from world import POISON, QUIET, World
 
 from partbox.protocol import cursor as cursor_rules
@@ -168,12 +168,13 @@ class EngineMachine(RuleBasedStateMachine):
                     self.world.step(process, "transactor", random, through=through)
             case "run":
                 runners = [each for each in process.actors if each.startswith("runner")]
-                free = [each for each in runners if process.subject(each) is None]
+                free = [each for each in runners if not isinstance(process.subject(each), Handling)]
                 if free:
-                    self.world.step(process, free[0], random, through=through)
+                    self.world.step(process, random.choice(free), random, through=through)
             case "finish":
                 if handling := process.handling():
-                    self.world.finish(process, *random.choice(handling), random)
+                    between = None if through else random.randrange(8)
+                    self.world.finish(process, *random.choice(handling), random, between=between)
 
     def command(self, random: Random) -> None:
         parked = list(self.world.database.parked.values())
@@ -267,7 +268,7 @@ class EngineMachine(RuleBasedStateMachine):
                 return
             self.clock.now += (0.3, 0.01, 0.06)[round % 3]
             for actor in process.actors:
-                if process in world.processes and isinstance(process.subject(actor), Sent | None):
+                if process in world.processes and not isinstance(process.subject(actor), Handling):
                     world.go_on(process, actor)
             while process in world.processes and (handling := process.handling()):
                 world.finish(process, *handling[0])

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from model_clock import ModelClock
-from process import Handling, Process, Shape
+from model_handlers import Handling, Shape
+from process import Process
 from server_database import ServerWorld
 from statements import Fate, Sent
 from world import World, number
@@ -127,10 +128,10 @@ class Scenario:
     def run(self, name: str) -> None:
         """A runner takes lanes, until it has called a handler or finds none."""
         process = self._process(name)
-        free = next(each for each in process.actors if each.startswith(RUNNERS) and process.subject(each) is None)
-        before = len(process.handling())
-        while self.world.go_on(process, free) and len(process.handling()) == before:
-            pass
+        runners = [each for each in process.actors if each.startswith(RUNNERS)]
+        free, before = next((each for each in runners if process.subject(each) is None), None), process.handling()
+        while free is not None and process.subject(free) is None and process.handling() == before:
+            self.world.go_on(process, free)
 
     def end(self, name: str, id: str, outcome: str, *more: str) -> None:
         process = self._process(name)

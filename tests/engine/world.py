@@ -13,7 +13,8 @@ from uuid import UUID
 
 from database import Database, PartitionRow
 from model_clock import ModelClock
-from process import Handling, Process, Shape
+from model_handlers import Handling, Shape
+from process import Process
 from server_log import Logged
 from statements import Fate, ModelConnection, Sent
 
@@ -86,7 +87,11 @@ class World:
         self.database.bury(process.me)
 
     def expire(self, process: Process) -> None:
-        """It stands still for longer than its lease, and is buried; it goes on, and does not know."""
+        """It stands still for longer than its lease, and is buried; it goes on, and does not know.
+
+        A handler that is about to start does: from a look at the lease to that the margin of the lease suffices.
+        """
+        process.finish_steps()
         process.trust(ends=True)
         self.clock.now += LEASE
         self.harmed |= process.running.keys()
@@ -236,17 +241,26 @@ class World:
     def step(self, process: Process, actor: str, random: Random, *, through: bool) -> None:
         """An actor goes on. A handler ends some way or other, or kills its process."""
         subject = process.subject(actor)
+        between = None if through else random.randrange(8)
         if isinstance(subject, Handling):
-            self.finish(process, actor, subject, random)
+            self.finish(process, actor, subject, random, between=between)
             return
         fate = None
         if isinstance(subject, Sent) and random.random() < self.lost:
             fate = random.choice([Fate.LOST, Fate.LOST, Fate.LATE, Fate.REFUSED])
-        self.go_on(process, actor, fate, through=through)
+        self.go_on(process, actor, fate, through=through, between=between)
 
-    def go_on(self, process: Process, actor: str, fate: Fate | None = None, *, through: bool = True) -> Any:
+    def go_on(
+        self,
+        process: Process,
+        actor: str,
+        fate: Fate | None = None,
+        *,
+        through: bool = True,
+        between: int | None = None,
+    ) -> Any:
         before = process.claims
-        result = process.go_on(actor, fate, through=through)
+        result = process.go_on(actor, fate, through=through, between=between)
         if process.claims > before:
             self.reconnected(process)
         for number, partition in process.engine.partitions.items():
@@ -254,12 +268,15 @@ class World:
                 self.claimed(number, process)
         return result
 
-    def finish(self, process: Process, where: Any, handling: Handling, random: Random | None = None) -> None:
+    def finish(
+        self, process: Process, where: Any, handling: Handling, random: Random | None = None, *,
+        between: int | None = None,
+    ) -> None:  # fmt: skip
         """A handler ends; of poison its process dies."""
         if any(event.event_type == POISON for event in handling.events):
             self.kill(process)
             return
-        process.finish(where, [self._outcome(random) for _ in handling.events])
+        process.finish(where, [self._outcome(random) for _ in handling.events], between=between)
 
     def _outcome(self, random: Random | None) -> object:
         if random is None or random.random() >= self.fails:
@@ -288,12 +305,12 @@ class World:
     def process_once(self, process: Process) -> None:
         """Each of its actors has a turn, and each handler that runs ends well."""
         for actor in process.actors:
-            if process.subject(actor) is None or isinstance(process.subject(actor), Sent):
+            if not isinstance(process.subject(actor), Handling):
                 self.go_on(process, actor)
         while handling := process.handling():
             where, what = handling[0]
             process.finish(where, [None for _ in what.events])
-            if isinstance(where, str) and isinstance(process.subject(where), Sent):
+            if isinstance(where, str) and not isinstance(process.subject(where), Handling):
                 self.go_on(process, where)
 
     def left(self, process: Process) -> list[str]:

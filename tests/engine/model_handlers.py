@@ -1,0 +1,121 @@
+"""The handlers of a process of the model: each ends as the test says, and who watches hears what it does."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from fibers import aside, between, pause
+from statements import ModelConnection
+
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handlers
+
+MOST_ATTEMPTS = 3
+LIST = 3  # events of a list at most
+PENDING = object()
+"""In the place of an outcome: it is done, if its transaction is committed."""
+
+
+class Killed(BaseException):
+    """The process of this fiber is dead."""
+
+
+class Handling(NamedTuple):
+    """A handler runs; it ends with what its fiber, or its future, is told: one outcome for each event."""
+
+    events: list[DeliveredEvent]
+
+
+class Watcher(Protocol):
+    """Who hears what handlers of a process do."""
+
+    def begins(self, process: Any, event: DeliveredEvent, before: Sequence[DeliveredEvent] = ()) -> None: ...
+    def ends(self, process: Any, event: DeliveredEvent, outcome: object) -> None: ...
+    def connection(self, process: Any) -> ModelConnection: ...
+
+
+class Shape(NamedTuple):
+    """The handlers of a process, by the kinds of events that they take, and the settings that bound it."""
+
+    concurrency: int = 2
+    kind: str = "sync"  # sync | async | lists | async lists | effects | mixed
+    page: int = 30
+    window: int = 8
+    window_bytes: int = 1 << 20
+    max_parked: int = 6
+    max_attempts: int = MOST_ATTEMPTS
+
+
+class HandlingProcess:
+    """The part of a process that is its handlers."""
+
+    def __init__(self, watcher: Watcher, shape: Shape, loop: asyncio.AbstractEventLoop) -> None:
+        self.watcher, self.shape = watcher, shape
+        self.dead = False
+        self.failure: BaseException | None = None
+        self._loop = loop
+        self._handling: dict[asyncio.Future[list[object]], Handling] = {}
+
+    def check_turn(self, event: DeliveredEvent) -> None:
+        """Fail if it is not the turn of this event."""
+        raise NotImplementedError
+
+    def handlers(self) -> Handlers:
+        handlers, shape = Handlers(), self.shape
+        kinds = {"mixed": ("sync", "async", "lists", "effects")}.get(shape.kind, (shape.kind,))
+        for number, kind in enumerate(kinds):
+            name = "*" if number == 0 else f"Type {number}"
+            if "lists" in kind:
+                handlers.on_batch(name, max_size=LIST)(self._handle_async if "async" in kind else self._handle)
+            elif kind == "async":
+                handlers.on(name)(self._handle_async)
+            elif kind == "effects":
+                handlers.on(name, transactional=True)(self._handle_effect)
+            else:
+                handlers.on(name)(self._handle)
+        return handlers
+
+    def _begin(self, given: Any, in_hand: Sequence[DeliveredEvent] = ()) -> Handling:
+        events = given if isinstance(given, list) else [given]
+        if self.dead:
+            raise Killed
+        for at, event in enumerate(events):
+            try:
+                with aside():
+                    self.check_turn(event)
+                    self.watcher.begins(self, event, [*in_hand, *events[:at]])
+            except AssertionError as error:  # which would be taken for the handler's own
+                self.failure = self.failure or error
+                raise
+        return Handling(events)
+
+    def _end(self, handling: Handling, outcomes: list[object] | None, given: Any) -> Any:
+        if self.dead or outcomes is None:
+            raise Killed
+        for event, outcome in zip(handling.events, outcomes, strict=True):
+            self.watcher.ends(self, event, outcome)
+        between("its handler has returned")
+        if isinstance(given, list):
+            return outcomes
+        if isinstance(outcomes[0], BaseException):
+            raise outcomes[0]
+        return None if outcomes[0] is PENDING else outcomes[0]
+
+    def _handle(self, given: Any) -> Any:
+        handling = self._begin(given)
+        return self._end(handling, pause(handling), given)
+
+    async def _handle_async(self, given: Any) -> Any:
+        handling = self._begin(given)
+        future: asyncio.Future[list[object]] = self._loop.create_future()
+        self._handling[future] = handling
+        return self._end(handling, await future, given)
+
+    def _handle_effect(self, event: DeliveredEvent, conn: Any) -> Any:
+        """It is done when its transaction is committed, and until then for what follows in that."""
+        handling = self._begin(event, conn.in_hand)
+        outcomes = pause(handling)
+        if outcomes == [None]:
+            conn.effect(event)
+            outcomes = [PENDING]
+        return self._end(handling, outcomes, event)
