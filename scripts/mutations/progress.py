@@ -229,4 +229,12 @@ MUTATIONS = (
             "::test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_nothing",
         ),
     ),
+    Mutation(
+        "a-lane-that-waits-under-its-id-of-before",
+        "Held and loaded again while a transaction runs, the head has the same id and is parked: nobody looks for it.",
+        "partbox/worker/engine/transaction_queue.py",
+        "return event.id == id and event.parked is None",
+        "return event.id == id",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[late_in_a_transactional_lane]",),
+    ),
 )

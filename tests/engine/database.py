@@ -18,6 +18,7 @@ from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
 from partbox.protocol import cursor as cursor_rules
+from partbox.protocol import quick_poll
 from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page, Snapshot, fence
 from partbox.protocol.parking import OPEN
@@ -338,14 +339,15 @@ class Database:
         return Polled(snapshot.text, [floors[ask.base] for ask in asks], text, self._micros(), drawn)
 
     def quick(self, shared: Page, bits: str) -> QuickPolled:
-        """Its ceiling is all that is drawn."""
+        """Its ceiling is all that is drawn, within the range of ids that it is planned for."""
         snapshot, since = self.log.snapshot(), Snapshot.parse(shared.snapshot)
         seen = list(self.log.committed)
         self.gap()
         drawn = self.log.drawn
         self.gap()
         floor, age = _floor(shared, snapshot), self.log.age()
-        rows = sorted((row for row in seen if floor < row.id <= drawn), key=lambda row: row.id)
+        above, end = quick_poll.ids(shared)
+        rows = sorted((row for row in seen if max(floor, above) < row.id < min(drawn + 1, end)), key=lambda row: row.id)
         unseen = [row for row in rows if bits[row.partition] == "1" and not sees(since, row.xid)]
         found = [row.row() for row in unseen[: cursor_rules.CAP + 1]]
         return QuickPolled(snapshot.text, fence(drawn, age, snapshot.xmax), floor, found, self._micros(), 0.0)

@@ -35,7 +35,9 @@ SHIPPED = {
 """The functions of a worker, which the model is about to replace."""
 PUBLISHING = """insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, payload,
                                             available_at)
-                values (%s, %s, %s, 'Key', %s, '{}', clock_timestamp() + %s * interval '1 second') returning id"""
+                values (%s, %s, %s, 'Key', %s, ('{}' || repeat(' ', %s))::json,
+                        clock_timestamp() + %s * interval '1 second')
+                returning id"""
 
 
 class PublishedLog(ServerLog):
@@ -61,7 +63,7 @@ class PublishedLog(ServerLog):
     def publish(self, transaction: Publishing, partition: int, key: str | None, kind: str, **more: Any) -> Logged:
         record = super().publish(transaction, partition, key, kind, **more)
         delay = None if record.available_at is None else record.available_at - self._clock.now
-        values = partition, UUID(bytes=record.event_id), kind, key, delay
+        values = partition, UUID(bytes=record.event_id), kind, key, record.large, delay
         assert self._conn(transaction).execute(PUBLISHING, values).fetchone() == (record.id,)
         return record
 

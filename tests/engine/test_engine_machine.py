@@ -24,6 +24,7 @@ from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import progress as progress_rules
 from partbox.protocol import sweep as sweep_rules
 from partbox.worker.engine import read_budget
+from partbox.worker.saver import saver
 
 Stage = tuple[asyncio.AbstractEventLoop, ModelClock]
 PROFILE = settings(
@@ -295,4 +296,5 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
     monkeypatch.setattr(progress_rules, "MOST_LATE_PAGES", late_pages)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
     monkeypatch.setattr(read_budget, "GUESS", 500)
+    monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
     run_state_machine_as_test(EngineMachine, settings=PROFILE)

@@ -174,6 +174,11 @@ class Scenario:
         mine = [each for each in self.database.log.in_order(0, self.database.log.drawn) if each.partition == partition]
         return [each.id for each in mine if not row.covers(each, snapshot) and each.id not in parked]
 
+    def seen(self, name: str) -> None:
+        """The last word of its reader about the log, which says how long it may sleep."""
+        seen = self._process(name).poller.reader.seen
+        self.said.append("nothing" if seen is None else f"drawn {seen.drawn}, settled {seen.settled}".lower())
+
     # How it goes.
 
     def _process(self, name: str) -> Process:

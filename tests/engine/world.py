@@ -22,9 +22,11 @@ from partbox.events import DeliveredEvent
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol.horizon import Snapshot
 from partbox.protocol.rows import Saving
+from partbox.worker.engine.reconnect import SETTLE
 
 POISON = "Poison"
 LEASE = 10.0
+LARGE = 4_000  # bytes of a record in memory, whose payload is fetched by itself
 QUIET = 300  # rounds after which something is stuck
 
 
@@ -41,12 +43,13 @@ class World:
         self.ran: set[int] = set()
         self.excused: set[int] = set()
         self.out_of_line: set[int] = set()  # may be overtaken: delayed, dead, or replayed
-        self.harmed: set[int] = set()  # an innocent that ran, or had failed, when its process died of something else
+        self.harmed: set[int] = set()  # innocents that had failed, or ran or were charged when their process died
         self.effects: set[int] = set()
         self.said: list[str] = []  # what handlers were given, for who reads along
         self._known: dict[int, Logged] = {}
         self._covered: dict[int, set[int]] = defaultdict(set)  # by partition: at some time by a saved cursor
         self._claimed: dict[int, tuple[UUID | None, int]] = {}  # by partition: its owner, and its session at the claim
+        self._reconnected: dict[UUID, float] = {}  # the beginning of the last session
         self._names = 0
         self.fails, self.lost = 0.1, 0.05  # of handlers, of statements
 
@@ -81,7 +84,7 @@ class World:
         self._forgive(process.me)
         poisoned = [e for _, handling in process.handling() for e in handling.events if e.event_type == POISON]
         if not poisoned:
-            self.harmed |= process.running.keys()
+            self._harm(process)
         process.kill()
         self.processes.remove(process)
         self.database.bury(process.me)
@@ -94,7 +97,7 @@ class World:
         process.finish_steps()
         process.trust(ends=True)
         self.clock.now += LEASE
-        self.harmed |= process.running.keys()
+        self._harm(process)
         self._forgive(process.me)
         self.database.bury(process.me)
 
@@ -198,11 +201,13 @@ class World:
         assert not (perished and innocent), f"{record} is dead, and has killed nobody"
 
     def _check_release(self, row: PartitionRow) -> None:
-        """What was done ahead of the cursor over a lost connection runs again at the next owner: at least once."""
+        """What was done before a lost connection and is not found again in time runs again at the next owner."""
         owner, session = self._claimed.get(row.partition, (None, 0))
         process = next((each for each in self.processes if each.me == owner), None)
         if process is not None and process.claims > session:
-            self.excused |= self._unsaved(row)
+            unsaved, late = self._unsaved(row), self.clock.now > self._reconnected[process.me] + SETTLE
+            parked = {each.number for each in map(self._of, self.database.parked) if each is not None}
+            self.excused |= unsaved if late else unsaved & parked
 
     def claimed(self, partition: int, process: Process) -> None:
         self._claimed[partition] = process.me, process.claims
@@ -229,6 +234,13 @@ class World:
         for row in self.database.partitions.values():
             if row.owner == me:
                 self.excused |= self._unsaved(row)
+
+    def _harm(self, process: Process) -> None:
+        """It dies of nothing that it runs. What is charged may be done by then, which its row does not say."""
+        self.harmed |= process.running.keys()
+        charged = [row for row in self.database.parked.values() if row.started_at is not None]
+        mine = [row.record_id for row in charged if self.database.partitions[row.partition].owner == process.me]
+        self.harmed |= {record.number for record in self.database.log.committed if record.id in mine}
 
     def reconnected(self, process: Process) -> None:
         """The snapshot of a saved cursor may be older than the one saved before it: see Progress."""
@@ -262,11 +274,23 @@ class World:
         before = process.claims
         result = process.go_on(actor, fate, through=through, between=between)
         if process.claims > before:
+            self._reconnected[process.me] = self.clock.now
             self.reconnected(process)
         for number, partition in process.engine.partitions.items():
             if self._claimed.get(number, (None, 0))[0] != process.me and not partition.lost:
                 self.claimed(number, process)
+        if actor == "poller":
+            self._check_room(process)
         return result
+
+    def _check_room(self, process: Process) -> None:
+        """A process holds no more than its settings let it, and one payload: small ones come whatever their number."""
+        shape, partitions = process.shape, process.engine.partitions
+        for number, partition in partitions.items():
+            unsaved = partition.progress.unsaved()
+            assert unsaved <= shape.window, f"{process} holds {unsaved} records of partition {number}"
+        large = sum(size > LARGE for each in partitions.values() for size in each.payload_bytes.sizes.values())
+        assert large <= shape.window_bytes // LARGE + 1, f"{process} holds {large} payloads of {LARGE} bytes"
 
     def finish(
         self, process: Process, where: Any, handling: Handling, random: Random | None = None, *,
@@ -324,6 +348,8 @@ class World:
                 found.append(f"partition {row.partition} is not owned")
             elif row.last_id != drawn and not self.database.log.open:
                 found.append(f"partition {row.partition} holds the log back at {row.last_id} of {drawn}")
+            elif not self.database.log.open and process.engine.partitions[row.partition].remembered:
+                found.append(f"of partition {row.partition} more is remembered than may come again")
         found += [f"{row.record_id} is {row.state}" for row in self.database.parked.values() if row.state != "dead"]
         return found
 

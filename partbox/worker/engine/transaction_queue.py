@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from partbox.events import DeliveredEvent
 from partbox.worker.engine.partition import Lane, Partition
 
 Taken = Mapping[Partition, Container[int]]
@@ -42,8 +43,8 @@ class _Queue:
         return self.new.pop(id)
 
     def take_stale(self) -> list[Lane]:
-        """Take out the lanes whose head is not there any more: parked behind another, or read anew."""
-        new = [id for id, lane in self.new.items() if not lane.queue or lane.queue[0].id != id]
+        """Take out the lanes whose head is not there any more: parked, perhaps back as such, or read anew."""
+        new = [id for id, lane in self.new.items() if not (lane.queue and _is_new(lane.queue[0], id))]
         parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
             del self.parked[lane]
@@ -102,3 +103,7 @@ class TransactionQueue:
     def take_stale(self) -> list[Lane]:
         """Take out the lanes whose events went another way."""
         return [lane for queue in self._queues.values() for lane in queue.take_stale()]
+
+
+def _is_new(event: DeliveredEvent, id: int) -> bool:
+    return event.id == id and event.parked is None
