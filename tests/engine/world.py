@@ -89,6 +89,12 @@ class World:
         self.processes.remove(process)
         self.database.bury(process.me)
 
+    def _harm(self, process: Process) -> None:
+        """Its death is no fault of what runs there, or is charged already and about to."""
+        owned = {row.partition for row in self.database.partitions.values() if row.owner == process.me}
+        charged = (self._of(row.record_id) for row in self.database.of(owned) if row.started_at is not None)
+        self.harmed |= {*process.running, *(record.number for record in charged if record is not None)}
+
     def expire(self, process: Process) -> None:
         """It stands still for longer than its lease, and is buried; it goes on, and does not know.
 
