@@ -216,9 +216,17 @@ MUTATIONS = (
         "what-is-done-forgotten-with-the-connection",
         "What is done and not saved would run again after every lost connection.",
         "partbox/worker/engine/reconnect.py",
-        "self.remembered.update(progress.done(), parked.deleting.items(), parked.done_ahead.items())",
+        "self.remembered.update(progress.done(), parked.deleting.items())",
         "self.remembered.clear()",
         (f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),
+    ),
+    Mutation(
+        "due-before-its-record-is-read",
+        "A parked row is done and gone before its record is read: the next owner reads it, and runs it again.",
+        "partbox/worker/engine/parked_turns.py",
+        "        if not partition.parked.met(row):\n",
+        "        if False:\n",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[due_ahead_of_the_cursor]",),
     ),
     Mutation(
         "poll-on-a-standby",

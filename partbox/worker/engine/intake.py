@@ -267,8 +267,8 @@ class Intake:
         """
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
-        if parked.meet(event.id):  # its row says what becomes of it; or has said so, and may be gone by now (B6)
-            partition.progress.finish([(event.id, parked.done_ahead.pop(event.id, b""))])
+        if parked.meet(event.id):  # its row says what becomes of it (B6)
+            partition.progress.finish([(event.id, b"")])
         elif event.identity in remembered:  # done, or still running, since before a lost connection (A9)
             remembered.discard(event.identity)
             partition.progress.finish([event.identity])

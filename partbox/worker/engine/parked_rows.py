@@ -73,7 +73,6 @@ class ParkedRows:
         self.chains: dict[Key, Chain] = {}
         self.taken: dict[int, ParkedRow] = {}
         self.ahead: set[int] = set()  # ids parked above the saved cursor, whose records have not been read yet
-        self.done_ahead: dict[int, bytes] = {}  # of these: rows that are done, by event id
         self.due_read = False  # every row that blocks nothing and was due has been looked at
         self.pending: dict[int, Pending] = {}
         self.done_ids: list[int] = []
@@ -184,8 +183,6 @@ class ParkedRows:
         self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
-        if event_id and row.id in self.ahead:
-            self.done_ahead[row.id] = event_id
         row.end_turn()
         self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done (B6)
         self._count_open(-(row.state in OPEN))

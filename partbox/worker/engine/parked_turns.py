@@ -246,9 +246,14 @@ class ParkedTurns:
     def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
         """True if the row may go on now: a suspect that would be charged only when it is its turn.
 
-        Dead ones go to the hook, and those whose key is blocked are held: neither runs.
+        Dead ones go to the hook, and those whose key is blocked are held: neither runs. One whose record is still to be
+        read waits for that: done before, its row would be gone when the next owner reads the record (EVIDENCE B6).
         """
-        if not row.suspect or row.state is RowState.DEAD:
+        if row.state is RowState.DEAD:
+            return True
+        if not partition.parked.met(row):
+            return False
+        if not row.suspect:
             return True
         key = keyed(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
         chain = None if key is None else partition.parked.chains.get(key)

@@ -37,7 +37,7 @@ class Resumption:
         if self._reset_at is None or now > self._reset_at + SETTLE:
             self._parked_ids.clear()
         self._reset_at = now
-        self.remembered.update(progress.done(), parked.deleting.items(), parked.done_ahead.items())
+        self.remembered.update(progress.done(), parked.deleting.items())
         self._unsure = set(self.remembered)
         self.done_to = max((id for id, _ in self.remembered), default=0)
         self._read_to = max(self._read_to, read_to)
