@@ -237,4 +237,12 @@ MUTATIONS = (
         "return event.id == id",
         ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[late_in_a_transactional_lane]",),
     ),
+    Mutation(
+        "met-and-not-woken",
+        "Met in a piece of a cut page, a row that was due before stands still: no later page tells that it is met.",
+        "partbox/worker/engine/intake.py",
+        "            self._state.wake(partition, key_of(event))\n        elif event.identity",
+        "        elif event.identity",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[met_in_a_piece]",),
+    ),
 )

@@ -267,8 +267,9 @@ class Intake:
         """
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
-        if parked.meet(event.id):  # its row says what becomes of it (B6)
+        if parked.meet(event.id):  # its row says what becomes of it, and may run from now on (B6)
             partition.progress.finish([(event.id, b"")])
+            self._state.wake(partition, key_of(event))
         elif event.identity in remembered:  # done, or still running, since before a lost connection (A9)
             remembered.discard(event.identity)
             partition.progress.finish([event.identity])
