@@ -1,6 +1,6 @@
 """The bell: who sleeps for how long, who rings, and what a worker or a publisher must not remember."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 RULES = "partbox/protocol/bell.py"
 MODEL = "tests/protocol/test_bell.py"
@@ -32,7 +32,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "self._horizon.shared.floor == look.fence.drawn",
         "True",
-        (f"{WAKING}::test_a_reader_says_that_an_id_is_drawn_and_not_committed",),
+        (scenario("bell"),),
     ),
     Mutation(
         "nobody-sleeps-remembered-from-the-answer",
@@ -227,6 +227,6 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "if not groups.behind:\n            settled",
         "if True:\n            settled",
-        (f"{WAKING}::test_a_reader_with_a_backlog_says_nothing_to_sleep_on",),
+        (scenario("bell"),),
     ),
 )

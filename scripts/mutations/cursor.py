@@ -1,13 +1,11 @@
 """Reading: fences, floors, pages, the idle rule, what survives a lost connection."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, on_a_server, scenario
 
 RECORDS = "sql/queries/records.sql"
 HORIZON = "partbox/protocol/horizon.py"
 CURSOR = "partbox/protocol/cursor.py"
-FENCES = "tests/worker/poller/test_fences.py"
-LATE_RECORDS = "tests/worker/poller/test_late_records.py"
-LOG_POLLS = "tests/worker/poller/test_log_polls.py"
+LOG_POLLS = "tests/engine/on_a_server/test_exact_polls.py"
 LOST_TAIL = "tests/worker/poller/test_lost_tail.py"
 RULES = "tests/protocol/test_horizon.py"
 
@@ -19,8 +17,8 @@ MUTATIONS = (
         "(select {drawn} as g offset 0) as drawn",
         "(select last_value as g from {schema}.record_id_seq offset 0) as drawn",
         (
-            f"{FENCES}::test_nothing_selects_from_the_sequence",
-            f"{FENCES}::test_a_fence_before_the_first_event_does_not_hide_it",
+            "tests/worker/poller/test_fences.py::test_nothing_selects_from_the_sequence",
+            on_a_server("late_commits"),
         ),
     ),
     Mutation(
@@ -29,7 +27,7 @@ MUTATIONS = (
         RECORDS,
         "(select {drawn} as g offset 0) as drawn",
         "(select greatest({drawn}, 1) as g offset 0) as drawn",
-        (f"{FENCES}::test_a_fence_before_the_first_event_does_not_hide_it",),
+        (on_a_server("late_commits"),),
     ),
     Mutation(
         "xmax-as-a-fence",
@@ -61,7 +59,7 @@ MUTATIONS = (
         CURSOR,
         "return max(min(floor, self.last_id), self.cut.read_to if self.cut else 0)",
         "return max(floor, self.cut.read_to if self.cut else 0)",
-        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (scenario("backlog_below_the_floor"),),
     ),
     Mutation(
         "status-without-the-least",
@@ -69,7 +67,7 @@ MUTATIONS = (
         "sql/migrations/0014_baseline.sql",
         "when r.id <= least(c.floor_id, c.last_id)",
         "when r.id <= c.floor_id",
-        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (on_a_server("backlog_below_the_floor"),),
     ),
     Mutation(
         "purge-without-the-least",
@@ -88,7 +86,7 @@ MUTATIONS = (
         RECORDS,
         "order by r.id limit %(cap)s::bigint + 1)",
         "order by r.id limit c.room)",
-        (f"{LATE_RECORDS}::test_all_late_records_come_however_small_the_room",),
+        (on_a_server("late_beyond_the_room"),),
     ),
     Mutation(
         "no-late-records-without-room",
@@ -96,7 +94,7 @@ MUTATIONS = (
         RECORDS,
         "where start.id < c.last_id\n",
         "where c.room > 0 and start.id < c.last_id\n",
-        (f"{LATE_RECORDS}::test_a_full_window_does_not_lose_late_records",),
+        (on_a_server("full_window"),),
     ),
     Mutation(
         "cut-page-not-noticed",
@@ -104,7 +102,7 @@ MUTATIONS = (
         RECORDS,
         "limit %(cap)s::bigint + 1)",
         "limit %(cap)s::bigint)",
-        (f"{LATE_RECORDS}::test_a_cut_page_brings_every_late_record_before_any_new_one",),
+        (on_a_server("cut_page"),),
     ),
     Mutation(
         "new-records-beside-a-cut-page",
@@ -124,7 +122,7 @@ MUTATIONS = (
         "self.to(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, page)",
         "self.to(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, Page(page.snapshot, page.floor))",
         (
-            "tests/worker/poller/test_open_transactions.py::test_after_a_restart_new_records_are_read",
+            scenario("open_transaction"),
             "tests/protocol/test_cursor.py::test_after_the_pieces_only_transactions_that_have_ended_count",
         ),
     ),
@@ -142,7 +140,7 @@ MUTATIONS = (
         CURSOR,
         "if not full and page.floor > self.last_id",
         "if page.floor > self.last_id",
-        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (scenario("backlog_below_the_floor"),),
     ),
     Mutation(
         "no-raise",
@@ -166,7 +164,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "if not more and groups.in_lockstep() and self._horizon.still(",
         "if groups.in_lockstep() and self._horizon.still(",
-        (f"{LOG_POLLS}::test_a_full_page_is_not_taken_for_the_end",),
+        (scenario("backlog"),),
     ),
     Mutation(
         "idle-though-one-has-ended",
@@ -199,10 +197,7 @@ MUTATIONS = (
         "partbox/worker/engine/claims.py",
         "            held[row.partition].begin(row, now)\n",
         "",
-        (
-            f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",
-            f"{LOST_TAIL}::test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered",
-        ),
+        (scenario("rewound_server"),),
     ),
     Mutation(
         "fences-kept-over-a-lost-connection",
@@ -218,7 +213,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "self.remembered.update(progress.done(), parked.deleting.items())",
         "self.remembered.clear()",
-        (f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),
+        (scenario("lost_connection"),),
     ),
     Mutation(
         "due-before-its-record-is-read",

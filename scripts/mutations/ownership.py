@@ -1,6 +1,6 @@
 """Ownership: the fence of a save, claim, bury, plan, lock order, trust."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, on_a_server, scenario
 
 SAVE = "sql/functions/save.sql"
 CLAIM = "sql/functions/claim.sql"
@@ -10,7 +10,7 @@ UNCHARGED = "tests/worker/runners/test_shutdowns_uncharged.py"
 SAVES = "tests/db/delivery/test_saves.py"
 OWNED = "partbox/worker/ownership/ownership.py"
 CLAIMS = "partbox/worker/engine/claims.py"
-TICKS = "tests/worker/poller/test_quick_ticks.py"
+TICKS = "tests/engine/on_a_server/test_tick_statements.py"
 LEASE = "partbox/protocol/lease.py"
 LEASES = "tests/protocol/test_lease.py"
 IDLE = (
@@ -58,7 +58,7 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n      from mine",
         "set epoch = p.epoch\n      from mine",
-        ("tests/worker/saver/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
+        (on_a_server("late_save"),),
     ),
     Mutation(
         "late-claim-not-found",
@@ -66,7 +66,7 @@ MUTATIONS = (
         "partbox/worker/ownership/ownership.py",
         "        if decision.unknown:  # a",
         "        if False:  # a",
-        ("tests/worker/saver/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
+        (scenario("late_claim"),),
     ),
     Mutation(
         "tick-without-the-version",

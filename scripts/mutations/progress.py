@@ -1,6 +1,6 @@
 """Saving: which cursor, what is parked, what is handed over."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 PROGRESS = "partbox/protocol/progress.py"
 RULES = "tests/protocol/test_progress.py"
@@ -36,7 +36,7 @@ MUTATIONS = (
         PROGRESS,
         "                return late.before, late.read_before\n",
         "                return self.page, self.read_new\n",
-        ("tests/worker/poller/test_late_records.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
+        (scenario("floor_of_the_saved_page"),),
     ),
     Mutation(
         "only-the-last-page-s-late-records",
@@ -60,7 +60,7 @@ MUTATIONS = (
         "partbox/worker/engine/saves.py",
         "                partition.parked.park(waiting[id], READY)\n",
         "                pass\n",
-        ("tests/worker/ownership/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
+        (scenario("release_out_of_turn"),),
     ),
     Mutation(
         "release-before-the-drain",
@@ -68,7 +68,7 @@ MUTATIONS = (
         "partbox/worker/engine/saves.py",
         "draining and partition.running == 0 and partition.cursor.cut is None",
         "draining and partition.cursor.cut is None",
-        ("tests/worker/ownership/test_release.py::test_nothing_is_released_while_a_handler_runs",),
+        (scenario("release"),),
     ),
     Mutation(
         "release-before-what-was-done-is-found-again",
@@ -76,10 +76,7 @@ MUTATIONS = (
         "partbox/worker/engine/claims.py",
         "if not partition.stopping and partition.may_drain(now):",
         "if not partition.stopping:",
-        (
-            "tests/worker/ownership/test_release.py"
-            "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",
-        ),
+        (scenario("release_after_a_reconnect"),),
     ),
     Mutation(
         "release-before-what-ran-is-found-again",
@@ -95,10 +92,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "if self._parked_ids and not parked.due_read:",
         "if False:",
-        (
-            "tests/worker/ownership/test_release.py"
-            "::test_what_ran_and_is_found_by_its_due_time_only_is_found_again_before_the_partition_is_let_go",
-        ),
+        (scenario("due_over_a_lost_connection"),),
     ),
     Mutation(
         "what-was-done-is-suspect-again",
@@ -106,10 +100,7 @@ MUTATIONS = (
         "partbox/worker/engine/intake.py",
         "elif event.identity in remembered:",
         "elif False:",
-        (
-            "tests/worker/ownership/test_release.py"
-            "::test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_again",
-        ),
+        (scenario("suspects_over_a_lost_connection"),),
     ),
     Mutation(
         "release-inside-a-cut-page",
@@ -117,7 +108,7 @@ MUTATIONS = (
         "partbox/worker/engine/saves.py",
         "draining and partition.running == 0 and partition.cursor.cut is None",
         "draining and partition.running == 0",
-        ("tests/worker/ownership/test_release.py::test_nothing_is_released_inside_a_cut_page",),
+        (scenario("release_in_a_cut_page"),),
     ),
     Mutation(
         "end-of-a-cut-page-unsaved",
@@ -125,10 +116,7 @@ MUTATIONS = (
         "partbox/worker/engine/intake.py",
         "partition.draining or (reading.last and partition.progress.count_finished())",
         "partition.draining",
-        (
-            "tests/worker/poller/test_open_transactions.py"
-            "::test_a_late_record_that_is_done_before_its_cut_page_is_through_is_saved_when_it_is",
-        ),
+        (scenario("end_of_a_cut_page"),),
     ),
     Mutation(
         "parks-ahead-forgotten",
@@ -137,8 +125,8 @@ MUTATIONS = (
         "ahead = parked.ahead(*where) if loading.needs_ahead else []",
         "ahead: list[tuple[int, int]] = []",
         (
+            scenario("parks_ahead"),
             "tests/worker/runners/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
-            "tests/worker/ownership/test_release.py::test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again",
         ),
     ),
     Mutation(
@@ -147,9 +135,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "        self._unsure = set(self.remembered)\n",
         "",
-        (
-            "tests/worker/poller/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",
-        ),
+        (scenario("remembered"),),
     ),
     Mutation(
         "forgotten-before-it-is-read-again",
@@ -157,7 +143,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "if pair[0] <= passed and pair[0] not in still_parked}",
         "if pair[0] not in still_parked}",
-        ("tests/worker/poller/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",),
+        (scenario("remembered"),),
     ),
     Mutation(
         "parking-again-resets",

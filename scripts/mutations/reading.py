@@ -1,10 +1,11 @@
 """Bytes: what a page leaves out, what may be held, whose turn it is."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 LARGE = "tests/worker/poller/test_large_payloads.py"
+RECORDS = "tests/engine/on_a_server/test_large_records.py"
+NAMED = "tests/engine/on_a_server/test_held_names.py"
 NAMES = "tests/worker/poller/test_large_names.py"
-BACKLOG = "tests/worker/poller/test_backlog.py"
 
 MUTATIONS = (
     Mutation(
@@ -13,7 +14,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "late=not recent",
         "late=True",
-        (f"{BACKLOG}::test_what_saves_make_room_for_is_read_when_it_is_half_a_page",),
+        (scenario("backlog"),),
     ),
     Mutation(
         "a-little-room-never-used",
@@ -21,7 +22,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "late=not recent",
         "late=False",
-        (f"{BACKLOG}::test_after_a_while_it_is_read_however_little_it_is",),
+        (scenario("backlog"),),
     ),
     Mutation(
         "half-a-page-while-nothing-runs",
@@ -29,7 +30,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half",
         "return room >= half",
-        (f"{BACKLOG}::test_where_little_is_left_to_run_it_is_read_however_little_it_is",),
+        (scenario("full_page"),),
     ),
     Mutation(
         "what-is-new-waits-for-saves",
@@ -37,7 +38,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "recent and not more and backlogs == len(groups.together)",
         "recent and not more and bool(backlogs)",
-        (f"{BACKLOG}::test_a_backlog_that_waits_for_saves_does_not_hold_up_what_is_new_in_other_partitions",),
+        (scenario("backlog"),),
     ),
     Mutation(
         "pages-with-large-payloads",
@@ -45,7 +46,7 @@ MUTATIONS = (
         "partbox/worker/poller/payload_fetch.py",
         "min(left, self._step)",
         "2**40",
-        (f"{LARGE}::test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more",),
+        (f"{RECORDS}::test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more",),
     ),
     Mutation(
         "late-ones-that-did-not-come-counted-as-read",
@@ -53,7 +54,7 @@ MUTATIONS = (
         "partbox/worker/engine/intake.py",
         "min(kept, brought.cap)",
         "len(ids)",
-        (f"{LARGE}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
+        (f"{RECORDS}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
     ),
     Mutation(
         "the-first-partition-always-first",
@@ -61,7 +62,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "self._turn = at + 1",
         "self._turn = 0",
-        (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+        (f"{RECORDS}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
     ),
     Mutation(
         "nothing-passes-that-is-larger-than-the-window",
@@ -69,7 +70,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "max(1, int(left / self._mean)) if left > 0",
         "int(left / self._mean) if left > 0",
-        (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+        (f"{RECORDS}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
     ),
     Mutation(
         "bytes-held-by-a-handler-that-hangs",
@@ -93,7 +94,7 @@ MUTATIONS = (
         "partbox/events/record.py",
         "return data + max(",
         "return data + 0 * max(",
-        (f"{NAMES}::test_large_names_are_held_up_to_the_window_and_one_more",),
+        (f"{NAMED}::test_large_names_are_held_up_to_the_window_and_one_more",),
     ),
     Mutation(
         "names-left-out-of-a-delayed-event",
@@ -101,7 +102,7 @@ MUTATIONS = (
         "partbox/worker/engine/intake.py",
         "        if lacks_names(row):\n            return True\n",
         "",
-        (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
+        (f"{NAMED}::test_a_delayed_event_is_parked_under_its_own_names",),
     ),
     Mutation(
         "lanes-under-another-key-than-chains",
@@ -117,7 +118,7 @@ MUTATIONS = (
         "partbox/worker/engine/key.py",
         "return name if len(name) <= MAX_ID else",
         "return name if True else",
-        (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
+        (f"{NAMED}::test_a_delayed_event_is_parked_under_its_own_names",),
     ),
     Mutation(
         "chains-with-large-payloads",

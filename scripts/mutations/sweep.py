@@ -7,8 +7,6 @@ RECORDS = "sql/queries/records.sql"
 MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 RULES = "tests/protocol/test_sweep.py"
 INTAKE = "partbox/worker/engine/intake.py"
-AHEAD = "tests/worker/poller/test_reading_ahead.py"
-ONE_SWEEP = "test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them"
 POLLS = "tests/db/delivery/test_records.py"
 
 MUTATIONS = (
@@ -65,7 +63,9 @@ MUTATIONS = (
         INTAKE,
         "if one.reading.piece or partition.draining:",
         "if False:",
-        (f"{AHEAD}::test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be",),
+        (
+            "tests/engine/test_reading_ahead.py::test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be",
+        ),
     ),
     Mutation(
         "what-was-lost-meanwhile-is-handed-over",
@@ -73,7 +73,9 @@ MUTATIONS = (
         INTAKE,
         "                    if not each.partition.lost:\n",
         "                    if True:\n",
-        (f"{AHEAD}::test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved",),
+        (
+            "tests/engine/test_reading_ahead.py::test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved",
+        ),
     ),
     Mutation(
         "the-next-page-while-something-else-waits",
@@ -81,7 +83,7 @@ MUTATIONS = (
         "partbox/worker/poller/full_poll.py",
         "following = self._following(horizon, request) if goes_on() else None",
         "following = self._following(horizon, request)",
-        (f"{AHEAD}::test_it_reads_one_page_while_something_else_is_to_be_done",),
+        ("tests/engine/test_reading_ahead.py::test_it_reads_one_page_while_something_else_is_to_be_done",),
     ),
     Mutation(
         "a-sweep-that-ended-early-is-whole",
@@ -105,7 +107,7 @@ MUTATIONS = (
         "partbox/worker/poller/poller.py",
         "if self._wakeup.called or now >= self._tick_at",
         "if now >= self._tick_at",
-        (f"{AHEAD}::test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does",),
+        ("tests/engine/test_reading_ahead.py::test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does",),
     ),
     Mutation(
         "room-that-calls",

@@ -194,9 +194,7 @@ MUTATIONS = (
         "partbox/worker/engine/claims.py",
         "            self.settled = False  # if the database",
         "            # if the database",
-        (
-            "tests/worker/saver/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",
-        ),
+        ("tests/engine/test_owned_partitions.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",),
     ),
     Mutation(
         "born-dead",

@@ -17,6 +17,7 @@ from server_log import Logged, Publishing, ServerLog, ended, sees
 from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
+from partbox.events.record import Row, size
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
 from partbox.protocol.cursor import Ask
@@ -25,6 +26,7 @@ from partbox.protocol.parking import OPEN
 from partbox.protocol.rows import Owned, Park, Saving, SeenPartition, Stored
 from partbox.protocol.sweep import Sweep
 
+Pair = tuple[int, int]
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -352,8 +354,20 @@ class Database:
         found = [row.row() for row in unseen[: cursor_rules.CAP + 1]]
         return QuickPolled(snapshot.text, fence(drawn, age, snapshot.xmax), floor, found, self._micros(), 0.0)
 
-    def records(self, wanted: Collection[tuple[int, int]]) -> dict[tuple[int, int], Logged]:
+    def records(self, wanted: Collection[Pair]) -> dict[Pair, Logged]:
         return {(row.partition, row.id): row for row in self.log.committed if (row.partition, row.id) in wanted}
+
+    def bodies(self, wanted: Collection[Pair]) -> list[Row]:
+        return [row.row() for row in sorted(self.records(wanted).values(), key=lambda row: row.id)]
+
+    def payloads(self, wanted: Collection[Pair], most: int) -> dict[Pair, Row | None]:
+        found, got, bytes = self.records(wanted), dict[Pair, Row | None](), 0
+        for pair in wanted:
+            if bytes >= most:
+                break
+            got[pair] = found[pair].row(whole=True) if pair in found else None
+            bytes += size(got[pair] or (None,) * 14)
+        return got
 
     def transaction(self, slot: int) -> Publishing:
         """The publisher's transaction in this slot, which begins now if there is none."""

@@ -26,7 +26,7 @@ SHIPPED = {
     for module, names in {
         cursors: ("tick", "calm", "claim", "take_up", "save"),
         parked: ("blocking", "open_rows", "ahead", "due"),
-        records: ("poll", "quick"),
+        records: ("poll", "quick", "bodies", "payloads"),
         idle_check: ("run",),
         instances: ("leave", "bury", "register"),
     }.items()
@@ -170,6 +170,12 @@ class ServerDatabase(Database):
 
     def quick(self, *values: Any) -> Any:
         return self._ask("quick", *values)
+
+    def bodies(self, wanted: Collection[tuple[int, int]]) -> Any:
+        return self._ask("bodies", wanted)
+
+    def payloads(self, wanted: Collection[tuple[int, int]], most: int) -> Any:
+        return self._ask("payloads", wanted, most)
 
     # What there is.
 

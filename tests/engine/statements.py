@@ -24,7 +24,6 @@ from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
 from partbox.db.operator import subscriptions
-from partbox.events.record import size
 from partbox.protocol.rows import Owned, Park, Saving, Stored
 from partbox.worker.poller import poller
 
@@ -183,22 +182,10 @@ class ModelConnection:
         return self.ask("quick", lambda: self.database.quick(shared, partitions))
 
     def bodies(self, _: str, wanted: Sequence[Pair]) -> list[Row]:
-        def run() -> list[Row]:
-            return [row.row() for row in sorted(self.database.records(wanted).values(), key=lambda row: row.id)]
-
-        return self.ask("bodies", run)
+        return self.ask("bodies", lambda: self.database.bodies(wanted))
 
     def payloads(self, _: str, wanted: Sequence[Pair], most: int) -> dict[Pair, Row | None]:
-        return self.ask("payloads", lambda: self._payloads(wanted, most))
-
-    def _payloads(self, wanted: Sequence[Pair], most: int) -> dict[Pair, Row | None]:
-        found, got, bytes = self.database.records(wanted), dict[Pair, Row | None](), 0
-        for pair in wanted:
-            if bytes >= most:
-                break
-            got[pair] = found[pair].row(whole=True) if pair in found else None
-            bytes += size(got[pair] or (None,) * 14)
-        return got
+        return self.ask("payloads", lambda: self.database.payloads(wanted, most))
 
     def leave(self, _: str, me: UUID) -> None:
         self.ask("leave", lambda: self.database.leave(me))

@@ -111,6 +111,10 @@ class Scenario:
         self.world.clock.now += 0.06
         self._go_on(name, "poller", *how)
 
+    def look_at_once(self, name: str, *how: str) -> None:
+        """No time passes since the last look."""
+        self._go_on(name, "poller", *how)
+
     def tick(self, name: str, *how: str) -> None:
         self._process(name).poller.tick_next()
         self.look(name, *how)
@@ -174,10 +178,16 @@ class Scenario:
         mine = [each for each in self.database.log.in_order(0, self.database.log.drawn) if each.partition == partition]
         return [each.id for each in mine if not row.covers(each, snapshot) and each.id not in parked]
 
-    def seen(self, name: str) -> None:
-        """The last word of its reader about the log, which says how long it may sleep."""
+    def may_sleep(self, name: str) -> None:
+        """What the last look has told the bell."""
         seen = self._process(name).poller.reader.seen
-        self.said.append("nothing" if seen is None else f"drawn {seen.drawn}, settled {seen.settled}".lower())
+        open = "" if seen is None or seen.settled else ", and a transaction is open that has drawn one of them"
+        self.said.append("no" if seen is None else f"all is read of {seen.drawn} ids{open}")
+
+    def remembers(self, name: str, partition: str) -> None:
+        """What is not started again when it is read again."""
+        remembered = self._process(name).engine.partitions[int(partition)].resumption.remembered
+        self.said.append(f"{name} remembers {_ids(sorted(id for id, _ in remembered))}")
 
     # How it goes.
 

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from contexts import context
 from desk import Desk
-from rig import PARTITION, Rig, transaction, write
 from roles import cast_of
 from waiting import eventually
 
@@ -317,51 +316,6 @@ def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], r
         desk.conn.execute("drop sequence partbox.bell")
         desk.publish("k", 1)
         eventually(lambda: desk.numbers() == [1])
-
-
-def test_a_reader_says_that_an_id_is_drawn_and_not_committed(
-    dsn: str, conn: Conn, rig_with: Callable[..., Rig]
-) -> None:
-    rig = rig_with()
-    write(conn, 2)
-    rig.read_all(5)
-    assert rig.reader.seen == Seen(2, True, 0)
-    with transaction(dsn) as late:
-        write(late)
-        write(conn)
-        rig.read_all(3)
-        assert rig.reader.seen == Seen(4, False, 0)
-        late.commit()
-    rig.read_all(3)
-    assert rig.reader.seen == Seen(4, True, 0)
-
-
-def test_a_reader_says_whether_the_flag_is_up(conn: Conn, rings: None, rig_with: Callable[..., Rig]) -> None:
-    rig = rig_with()
-    found = bell.found(conn, "partbox")
-    assert found is not None
-    rig.read_all(5)
-    rig.conn.bell = found.sequence  # type: ignore[attr-defined]
-
-    def says(ahead: int, up: bool) -> bool:
-        conn.execute(f"select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + {ahead})")
-        rig.read()
-        seen = rig.reader.seen
-        assert seen is not None
-        return 0 < seen.up <= ahead / 1000 if up else seen.up == 0
-
-    eventually(lambda: says(1000, True))  # at once, unless the machine takes a second
-    assert says(-5, False)
-    assert says(3_600_000, False)
-
-
-def test_a_reader_with_a_backlog_says_nothing_to_sleep_on(conn: Conn, rig_with: Callable[..., Rig]) -> None:
-    rig = rig_with(partitions=(PARTITION, PARTITION + 1), window=2)
-    rig.read_all(5)
-    assert rig.reader.seen is not None
-    write(conn, 9)
-    rig.read_all(5)
-    assert rig.reader.seen is None
 
 
 def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(
