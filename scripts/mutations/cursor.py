@@ -112,7 +112,7 @@ MUTATIONS = (
         "Ask(self.partition, last_id, max(room, 0), base, self.cut",
         (
             "tests/protocol/test_cursor.py::test_too_many_late_records_come_in_pieces_of_the_first_page",
-            "tests/protocol/test_log_machine.py",
+            scenario("cut_page"),
         ),
     ),
     Mutation(

@@ -133,16 +133,16 @@ MUTATIONS = (
         "remembered-for-ever",
         "What was saved though the answer was lost would be kept after each lost connection, and cost a lock an event.",
         "partbox/worker/engine/reconnect.py",
-        "        self._unsure = set(self.remembered)\n",
-        "",
+        "        self.forget([pair for pair in self.remembered if",
+        "        _ = ([pair for pair in self.remembered if",
         (scenario("remembered"),),
     ),
     Mutation(
         "forgotten-before-it-is-read-again",
         "What was done and not saved comes again: forgotten too early it runs twice.",
         "partbox/worker/engine/reconnect.py",
-        "if pair[0] <= passed and pair[0] not in still_parked}",
-        "if pair[0] not in still_parked}",
+        "if pair[0] <= passed and pair[0] not in still_parked])",
+        "if pair[0] not in still_parked])",
         (scenario("remembered"),),
     ),
     Mutation(
@@ -221,7 +221,7 @@ MUTATIONS = (
         "partbox/worker/engine/transaction_queue.py",
         "return event.id == id and event.parked is None",
         "return event.id == id",
-        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[late_in_a_transactional_lane]",),
+        (scenario("late_in_a_transactional_lane"),),
     ),
     Mutation(
         "met-and-not-woken",
@@ -229,6 +229,6 @@ MUTATIONS = (
         "partbox/worker/engine/intake.py",
         "            self._state.wake(partition, key_of(event))\n        elif event.identity",
         "        elif event.identity",
-        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[met_in_a_piece]",),
+        (scenario("met_in_a_piece"),),
     ),
 )

@@ -2,7 +2,6 @@
 
 from mutations.mutation import Mutation, on_a_server, scenario
 
-MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 PRUNING = "tests/db/delivery/test_segment_pruning.py"
 PREPARED = "tests/db/delivery/test_prepared.py"
 CURSOR = "partbox/protocol/cursor.py"
@@ -30,10 +29,7 @@ MUTATIONS = (
         CURSOR,
         "has_all = together and page.whole and not full",
         "has_all = together and page.whole",
-        (
-            scenario("full_page"),
-            MACHINE,
-        ),
+        (scenario("full_page"),),
     ),
     Mutation(
         "joined-at-the-shared-page",
@@ -41,7 +37,7 @@ MUTATIONS = (
         CURSOR,
         "has_all = together and page.whole and not full",
         "has_all = True",
-        (MACHINE,),
+        (scenario("backlog_below_the_floor"),),
     ),
     Mutation(
         "more-than-the-limit-kept",
@@ -49,10 +45,7 @@ MUTATIONS = (
         "partbox/protocol/quick_poll.py",
         "return records <= cursor.CAP and",
         "return records > 0 and",
-        (
-            scenario("quick_poll_of_too_many"),
-            MACHINE,
-        ),
+        (scenario("quick_poll_of_too_many"),),
     ),
     Mutation(
         "no-room-kept",

@@ -1,10 +1,10 @@
 """The sweep: which records it brings, and when there may be more."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 SWEEP = "partbox/protocol/sweep.py"
 RECORDS = "sql/queries/records.sql"
-MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
+MACHINE = "tests/engine/test_engine_machine.py"
 RULES = "tests/protocol/test_sweep.py"
 INTAKE = "partbox/worker/engine/intake.py"
 POLLS = "tests/db/delivery/test_records.py"
@@ -26,7 +26,7 @@ MUTATIONS = (
         "return Sweep(start + 1, hi, hi - start + 1,",
         (
             f"{RULES}::test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them",
-            MACHINE,
+            scenario("cut_page"),
         ),
     ),
     Mutation(
@@ -38,7 +38,7 @@ MUTATIONS = (
         (
             "tests/protocol/test_cursor.py::test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on"
             "_and_who_is_behind_from_its_last_id",
-            MACHINE,
+            scenario("full_page"),
         ),
     ),
     Mutation(
@@ -99,7 +99,10 @@ MUTATIONS = (
         SWEEP,
         "return records >= self.most or self.end < hi",
         "return self.end < hi",
-        (f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling", MACHINE),
+        (
+            f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling",
+            scenario("floor_of_the_saved_page"),
+        ),
     ),
     Mutation(
         "reads-on-though-called",

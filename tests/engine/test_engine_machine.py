@@ -28,7 +28,7 @@ from partbox.worker.saver import saver
 
 Stage = tuple[asyncio.AbstractEventLoop, ModelClock]
 PROFILE = settings(
-    max_examples=60 if examples(100) == 100 else 7, stateful_step_count=6, deadline=None, print_blob=True,
+    max_examples=examples(160), stateful_step_count=6, deadline=None, print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining traces every line, which is slow
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
@@ -293,6 +293,7 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
     monkeypatch.setattr(cursor_rules, "CAP", cap)
     monkeypatch.setattr(cursor_rules, "STRETCH", stretch)
     monkeypatch.setattr(sweep_rules, "LEAST", 1)
+    monkeypatch.setattr(sweep_rules, "STRETCH", 0.02)
     monkeypatch.setattr(progress_rules, "MOST_LATE_PAGES", late_pages)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
     monkeypatch.setattr(read_budget, "GUESS", 500)
