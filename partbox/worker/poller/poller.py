@@ -188,12 +188,12 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self._take_up(session)
         if self._slot[STOPPING]:
             self._leave(conn)
+        due = set[int]()
         if self._is_tick_due():
-            due = self._tick(conn)
+            due.update(self._tick(conn))
             self._engine.turns.pass_on()
             self._report(conn)
-        else:
-            due = self._engine.turns.take_keyless()
+        due.update(self._engine.turns.take_keyless())
         self._run_due(conn, due)
         self.parked.run_blocked(conn, self.ownership.me)
         return self.reader.read(conn, self._goes_on)
