@@ -81,8 +81,8 @@ MUTATIONS = (
         "the-next-page-while-something-else-waits",
         "Ticks, due records and the end of the process would wait for a backlog to be read.",
         "partbox/worker/poller/full_poll.py",
-        "following = self._following(horizon, request) if goes_on() else None",
-        "following = self._following(horizon, request)",
+        "following = self._following(horizon, request) if fits and goes_on() else None",
+        "following = self._following(horizon, request) if fits else None",
         ("tests/engine/test_reading_ahead.py::test_it_reads_one_page_while_something_else_is_to_be_done",),
     ),
     Mutation(

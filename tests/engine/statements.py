@@ -31,6 +31,7 @@ T = TypeVar("T")
 Pair = tuple[int, int]
 MAY_BE_LATE = ("save", "claim", "take_up")
 TAKES = 0.001  # seconds, of a statement
+IN_VAIN = 4
 
 
 class Fate(Enum):
@@ -57,6 +58,8 @@ class ModelConnection:
         self.adapters = SimpleNamespace(register_loader=lambda *_: None)
         self._incarnation = database.incarnation
         self._committed = committed
+        self._page: Any = None  # asked for by the last full poll, and what came
+        self._in_vain = 0  # so often it came again
         self._effects: list[list[Any]] = []
         self._last: list[Callable[[], object]] = []  # what the transaction in hand does when it commits
 
@@ -176,7 +179,12 @@ class ModelConnection:
         return self.ask("look", lambda: self.database.look(list(listed)))
 
     def poll(self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, cap: int, sweep: Any = None) -> Polled:
-        return self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, cap=cap, sweep=sweep))
+        polled = self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, cap=cap, sweep=sweep))
+        page = [(ask.partition, ask.last_id, ask.room, ask.after) for ask in asks], polled.rows
+        self._in_vain = self._in_vain + 1 if polled.rows and page == self._page else 0
+        assert self._in_vain < IN_VAIN, f"the log is asked in vain, for {page}"
+        self._page = page
+        return polled
 
     def quick(self, _: str, shared: Any, partitions: str) -> QuickPolled:
         return self.ask("quick", lambda: self.database.quick(shared, partitions))

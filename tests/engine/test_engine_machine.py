@@ -89,11 +89,6 @@ class EngineMachine(RuleBasedStateMachine):
     @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), shape=SHAPES, theme=st.sampled_from(THEMES))
     def start(self, first_xid: int, shape: Shape, theme: Theme) -> None:
         self.world = World(self.loop, self.clock, partitions=len(PARTITIONS), first_xid=first_xid)
-        if shape.kind in (
-            "effects",
-            "mixed",
-        ):  # late records that a transaction waits to pass may hold all bytes: a stall
-            shape = shape._replace(window_bytes=1 << 20)
         self.shape, self.theme = shape, theme
         self.world.fails, self.world.lost = theme.fails, theme.lost
         self.world.assign(list(PARTITIONS), self.world.join(shape))

@@ -55,13 +55,14 @@ class InMemory(NamedTuple):
 
 
 class Credits:
-    """Asked by the poller's thread only."""
+    """Asked by the poller's thread only. `transactional`: some handlers are, so late records wait in no lane."""
 
-    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget) -> None:
+    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget, *, transactional: bool) -> None:
         self._state = state
         self._lock = state.lock
         self._runs = runs
         self._budget = budget
+        self._transactional = transactional
 
     @property
     def starved(self) -> bool:
@@ -71,14 +72,18 @@ class Credits:
     @verb  # partitions come and go with ownership; a phase changes with a save
     def groups(self, shared: Page | None) -> PollGroups:
         """The partitions that may be read now; those that are behind leave the page that the others share."""
-        groups = PollGroups([each for each in self._state.partitions.values() if self._readable(each)])
+        held = self._state.partitions.values()
+        cut = any(each.cursor.cut is not None for each in held)
+        if cut:
+            self._budget.left(held)
+        groups = PollGroups([each for each in held if self._readable(each)], cut=cut)
         if groups.caught_up and shared is not None:
             groups.stay(shared)
         return groups
 
     def note_backlog(self, groups: PollGroups) -> None:
         """Remember whether there is more to read than there is room for: then a save wakes the poller."""
-        self._state.backlog = bool(groups.behind) or self._budget.starved
+        self._state.backlog = bool(groups.behind) or groups.cut or self._budget.starved
 
     @verb  # runners and saves free room while it is counted
     def ask(self, partitions: list[Partition]) -> Credit:
@@ -118,7 +123,7 @@ class Credits:
 
         So none holds more than half of what the others leave.
         """
-        return {each.number for each in credit.partitions if each.payload_bytes.total > max(credit.bytes, 0)}
+        return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
     def take_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
         """True if there is room for all rows of a quick page: they are counted then. Late ones need none.
@@ -174,12 +179,14 @@ class Credits:
     def _readable(self, partition: Partition) -> bool:
         """True if it may be polled: its parked rows are known, and it is neither lost nor draining.
 
-        A cut page is read on while its partition drains, for a release saves no cursor inside one (DESIGN 5); and else
-        as soon as there are bytes for its next piece.
+        A cut page is read on while its partition drains, for a release saves no cursor inside one (DESIGN 5). Late
+        records are parked then, and with transactional handlers too, whose effects wait for the whole page: the bytes
+        that they hold would never be let go. Else there must be bytes for the next piece.
         """
         phase = partition.phase
         if phase is Phase.LOST or not partition.may_begin():
             return False
         if partition.cursor.cut is None:
             return phase is not Phase.DRAINING
-        return phase is Phase.DRAINING or not self._budget.starved
+        parks = phase is Phase.DRAINING or self._transactional
+        return parks or not (self._budget.starved or self._budget.awaits_bytes(partition))

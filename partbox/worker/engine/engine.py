@@ -42,7 +42,7 @@ class Engine(EngineState):
         self.outcomes = outcomes = Outcomes(self)  # for runners: what became of events
         self.runs = runs = Runs(self, outcomes, concurrency, ready, lone=lone)  # for runners: who runs which lane
         self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
-        self.credits = Credits(self, runs, budget)  # for whoever reads the log
+        self.credits = Credits(self, runs, budget, transactional=transactional)  # for whoever reads the log
         self.intake = Intake(self, runs, subscription, codecs, transactional=transactional)  # what was read
         self.turns = ParkedTurns(self, runs, budget, subscription, codecs)  # for whoever fetches parked records
         self.saves = Saves(self)  # for the saver

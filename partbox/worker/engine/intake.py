@@ -53,6 +53,10 @@ class Brought(NamedTuple):
     delayed: bool
     cut: Container[int] = ()
 
+    def fits(self) -> bool:
+        """True if anything of it can be taken: it does not begin with what is left out, of each partition."""
+        return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
+
 
 class Share(NamedTuple):
     """The rows of one partition in a page, with their ids."""
@@ -132,14 +136,16 @@ class Intake:
                 if not partition.lost:
                     self._follow(partition, page, Share([], []), None)
 
-    def needs(self, row: Row, clock: int) -> bool:
+    def needs(self, partition: Partition, row: Row, clock: int) -> bool:
         """True if a record's omitted parts are needed now.
 
-        Its names always are, for it may be parked under them; its payload only if its time has come by this clock, and
-        the subscription wants its type.
+        Its names always are, for it may be parked under them; its payload only if it may run: if its time has come by
+        this clock, the subscription wants its type, and it is not to be parked for its partition drains, or as late.
         """
         if lacks_names(row):
             return True
+        if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):
+            return False
         return not _waits(row[AVAILABLE_AT], clock) and (self.wanted is None or row[EVENT_TYPE] in self.wanted)
 
     def _move(
@@ -158,7 +164,7 @@ class Intake:
             ask = ask._replace(room=len(new))  # so the cursor says that there is more
         if end is not None:
             partition.narrow = 2 * max(0, whole) + 1
-        elif partition.narrow is not None:
+        elif partition.narrow is not None and (new or not partition.payload_bytes.total):
             partition.widen()
         reading = partition.cursor.take(ask, page, floor, ids[:late], new, together=together, cap=cap)
         if reading.piece:

@@ -15,13 +15,14 @@ from partbox.worker.engine.partition import Partition
 class PollGroups:
     """The partitions that may be read now: `fresh` ones alone, the others `together`, of which some are `behind`.
 
-    `caught_up`, by number, have all that the shared page sees. Made anew after a full poll, and when a partition comes,
-    goes or drains.
+    `caught_up`, by number, have all that the shared page sees. `cut`: a page is cut, perhaps of one that awaits bytes.
+    Made anew after a full poll, when a partition comes, goes or drains, and at each look while a page is cut.
     """
 
-    __slots__ = ("behind", "bits", "caught_up", "fresh", "together")
+    __slots__ = ("behind", "bits", "caught_up", "cut", "fresh", "together")
 
-    def __init__(self, readable: Sequence[Partition]) -> None:
+    def __init__(self, readable: Sequence[Partition], *, cut: bool = False) -> None:
+        self.cut = cut
         self.fresh = [each for each in readable if each.cursor.mode in ALONE]
         self.together = [each for each in readable if each.cursor.mode not in ALONE]
         self.caught_up = {each.number: each for each in self.together if each.cursor.mode is ReadMode.CAUGHT_UP}

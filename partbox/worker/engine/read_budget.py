@@ -103,6 +103,14 @@ class ReadBudget:
         """True if the partition is read as far ahead of its saved cursor as its window allows. Lock held."""
         return partition.progress.unsaved() >= self._window_of(partition)
 
+    def greedy(self, partition: Partition, left: int) -> bool:
+        """True if it holds more bytes of large payloads than the `left` for all: it gets no more of them. Lock held."""
+        return partition.payload_bytes.total > max(left, 0)
+
+    def awaits_bytes(self, partition: Partition) -> bool:
+        """True if the payload of its next record did not fit, and would not in the bytes that are left. Lock held."""
+        return partition.narrow == 1 and self.greedy(partition, self._left)
+
     def bound(self, partitions: list[Partition]) -> int:
         """The most records of these partitions that may be read and not passed by their saved cursors."""
         return sum(map(self._window_of, partitions))
@@ -146,7 +154,7 @@ class ReadBudget:
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
         ahead = window - progress.unsaved()
         if partition.narrow is not None:
-            share = min(share, partition.narrow)
+            share = 0 if self.awaits_bytes(partition) else min(share, partition.narrow)
         return max(0, min(share, ahead, brake))
 
     def _shared_out(self, rooms: list[int], most: int) -> list[int]:

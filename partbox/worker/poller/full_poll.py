@@ -20,7 +20,7 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.db.delivery.records import Polled
-from partbox.events.record import PARTITION, PLACE, delayed, lacks_names, left_out
+from partbox.events.record import PARTITION, PLACE, delayed, left_out
 from partbox.protocol.cursor import CAP, Ask, Cursor
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.sweep import Sweep, brief, sweep
@@ -128,9 +128,10 @@ class FullReader:
         """Poll, and poll on while that brings much and nothing else is to be done; true if anything came."""
         (polled, asked_at), came = self._fetch(conn, request), False
         while True:
-            came = bool(polled.rows) or came
             brought, moved = self._move(conn, horizon, request, polled, asked_at)
-            following = self._following(horizon, request) if goes_on() else None
+            fits = brought.fits()
+            came = (fits and bool(polled.rows)) or came
+            following = self._following(horizon, request) if fits and goes_on() else None
             if following is None:
                 self._intake.hand_over(moved, brought)
                 return came
@@ -206,15 +207,11 @@ class FullReader:
             self._observers.read(Records(rows), time.monotonic() - asked_at, late_ids)
 
     def _brought(self, conn: Connection[Any], credit: Credit, rows: list[Row], clock: int) -> Brought:
-        """Fetch the payloads that the page left out, as far as there is room now; not those that nobody will see."""
+        """Fetch the payloads that the page left out, as far as there is room now; not those that are not needed."""
         large = left_out(rows)
         if large:
-            unseen = {partition.number for partition in credit.partitions if partition.draining}
-            large = [
-                row
-                for row in large
-                if (row[PARTITION] not in unseen or lacks_names(row)) and self._intake.needs(row, clock)
-            ]
+            asked = {partition.number: partition for partition in credit.partitions}
+            large = [row for row in large if self._intake.needs(asked[row[PARTITION]], row, clock)]
         if not large:
             return Brought(rows, {}, {}, credit.cap, clock, delayed(rows))
         greedy = self._credits.greedy(credit)

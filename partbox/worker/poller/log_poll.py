@@ -14,7 +14,7 @@ from psycopg import Connection
 from partbox.db.delivery import idle_check, records
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import QuickPolled
-from partbox.events.record import delayed, left_out
+from partbox.events.record import PARTITION, delayed, left_out
 from partbox.protocol import quick_poll as quick
 from partbox.protocol.bell import Seen
 from partbox.protocol.horizon import Horizon, Page, Snapshot
@@ -77,7 +77,8 @@ class LogReader:
         look, self._ticked = self._ticked, None
         if self._credits.starved:
             self._full.unstick(self._credits.recount())
-        groups = self._groups = self._groups or self._credits.groups(self._horizon.shared)
+        groups = self._groups or self._credits.groups(self._horizon.shared)
+        self._groups = None if groups.cut else groups
         self._credits.note_backlog(groups)
         # A quick poll is of use to some, and nobody has just come.
         if groups.caught_up and not groups.fresh and self._full.calm and not self._is_turn_of_those_behind(groups):
@@ -132,7 +133,7 @@ class LogReader:
         rows, cap, clock = polled.rows, len(polled.rows), polled.clock
         if not self._credits.take_page(groups.caught_up, rows):
             return None
-        large = [row for row in left_out(rows) if self._intake.needs(row, clock)]
+        large = [row for row in left_out(rows) if self._intake.needs(groups.caught_up[row[PARTITION]], row, clock)]
         if not large:
             return Brought(rows, {}, {}, cap, clock, delayed(rows))
         brought = self._payloads.of_page(conn, rows, large, (), self._credits.beside_page(cap), cap, clock)
