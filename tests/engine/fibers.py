@@ -24,12 +24,14 @@ class Fiber:
     """One call. `subject` is what it has paused for; None once it has `ended`, with the `result` or an `error`.
 
     `passes`: so many chances to pause between two steps are passed by, and the next is taken; None: all are passed by.
+    `looks`: a look at the clock is a chance for it.
     """
 
     running: "Fiber | None" = None  # None: the test does
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], *, looks: bool = False) -> None:
         self._call = call
+        self.looks = looks
         self._stack = greenlet(self._run)
         self.passes: int | None = None
         self.subject: Any = None

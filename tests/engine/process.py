@@ -141,8 +141,10 @@ class Process(HandlingProcess):
         that ends. `between`: so many chances to pause between two steps are passed by, and the next is taken."""
         Process.acting = self
         fiber = self._fibers.get(actor)
+        if fiber is not None and fiber.subject is WAITS and not self._calls.count:
+            return None
         if fiber is None:
-            fiber = self._fibers[actor] = Fiber(self._jobs[actor])
+            fiber = self._fibers[actor] = Fiber(self._jobs[actor], looks=actor not in ("poller", "saver"))
         fiber.passes = between
         subject = fiber.go_on(answer)
         while through and isinstance(subject, Sent):
