@@ -55,6 +55,14 @@ MUTATIONS = (
         (f"{GATHERING}::test_of_a_partition_that_is_read_anew_meanwhile_nothing_joins_a_list",),
     ),
     Mutation(
+        "read-anew-amid-a-list",
+        "The connection is lost between two events of a list: the first comes again, and joins its own list.",
+        "partbox/worker/runners/batches.py",
+        "(alone or lane.incarnation != taken[0][2])",
+        "alone",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[list_read_anew]",),
+    ),
+    Mutation(
         "failed-ones-in-the-list-of-others",
         "An event that has failed makes the list of others fail.",
         "partbox/worker/engine/outcomes.py",

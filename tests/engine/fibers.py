@@ -23,7 +23,8 @@ class Between(NamedTuple):
 class Fiber:
     """One call. `subject` is what it has paused for; None once it has `ended`, with the `result` or an `error`.
 
-    `passes`: so many chances to pause between two steps are passed by, and the next is taken; None: all are passed by.
+    `passes`: so many chances to pause between two steps are passed by, and the next is taken, or all but that of this
+    name; None: all are passed by.
     `looks`: a look at the clock is a chance for it.
     """
 
@@ -33,7 +34,7 @@ class Fiber:
         self._call = call
         self.looks = looks
         self._stack = greenlet(self._run)
-        self.passes: int | None = None
+        self.passes: int | str | None = None
         self.subject: Any = None
         self.ended = False
         self.result: Any = None
@@ -70,9 +71,9 @@ def pause(subject: Any) -> Any:
 def between(name: str) -> None:
     """A chance to let others go on."""
     fiber = Fiber.running
-    if fiber is None or fiber.passes is None:
+    if fiber is None or fiber.passes is None or (isinstance(fiber.passes, str) and fiber.passes != name):
         return
-    if fiber.passes:
+    if isinstance(fiber.passes, int) and fiber.passes:
         fiber.passes -= 1
         return
     fiber.passes = None
@@ -123,17 +124,17 @@ class LaneQueue(deque[Any]):
     taken: Callable[[Any], None] = staticmethod(lambda waiting: None)
 
     def popleft(self) -> Any:
-        between("is about to take the first")
+        between("takes")
         waiting = super().popleft()
         with aside():
             self.taken(waiting)
-        between("has taken the first")
+        between("has taken")
         return waiting
 
     def pop(self) -> Any:  # type: ignore[override]  # always the last
-        between("is about to take the last")
+        between("takes the last")
         return super().pop()
 
     def clear(self) -> None:
-        between("is about to forget all")
+        between("forgets all")
         super().clear()

@@ -94,7 +94,7 @@ class HandlingProcess:
             raise Killed
         for event, outcome in zip(handling.events, outcomes, strict=True):
             self.watcher.ends(self, event, outcome)
-        between("its handler has returned")
+        between("has returned")
         if isinstance(given, list):
             return outcomes
         if isinstance(outcomes[0], BaseException):

@@ -31,7 +31,7 @@ from statements import Fate, Sent
 from partbox.codecs import Codecs
 from partbox.db.delivery import proof
 from partbox.events import DeliveredEvent
-from partbox.events.record import ID, PARTITION
+from partbox.events.record import PARTITION
 from partbox.handlers import Handlers
 from partbox.protocol.retry import Fixed
 from partbox.settings import load
@@ -52,8 +52,9 @@ STEPS = 100  # of a loop, until nothing is ready in it
 
 
 class Taken(NamedTuple):
-    """What was known when a runner took an event: the epoch of its partition, and the replayed rows that waited."""
+    """What was known when a runner took a record: the epoch of its partition, and the replayed rows that waited."""
 
+    record: Any
     epoch: int
     replayed: Collection[int]
 
@@ -96,7 +97,7 @@ class Process(HandlingProcess):
         self.claims = 0  # sessions begun: with each all is read anew
         self.running: dict[int, UUID] = {}  # by the number of an event, under which identity its handler began
         self._fibers: dict[str, Fiber] = {}
-        self._taken: dict[tuple[int, int], Taken] = {}
+        self._taken: dict[int, Taken] = {}  # by the identity of the record, which comes anew when it is read anew
         self._session: Any = None
         self.slot = Slot.local()
         self.slot.instance = me
@@ -136,9 +137,9 @@ class Process(HandlingProcess):
             return None
         return fiber.subject
 
-    def go_on(self, actor: str, answer: Any = None, *, through: bool = False, between: int | None = None) -> Any:
+    def go_on(self, actor: str, answer: Any = None, *, through: bool = False, between: int | str | None = None) -> Any:
         """Let an actor go on to its next pause, or begin its next job; `through` all statements. The result of a job
-        that ends. `between`: so many chances to pause between two steps are passed by, and the next is taken."""
+        that ends. `between`: as in `Fiber.passes`."""
         Process.acting = self
         fiber = self._fibers.get(actor)
         if fiber is not None and fiber.subject is WAITS and not self._calls.count:
@@ -167,7 +168,7 @@ class Process(HandlingProcess):
         sync = [(name, fiber.subject) for name, fiber in self._fibers.items() if isinstance(fiber.subject, Handling)]
         return [*sync, *self._handling.items()]
 
-    def finish(self, where: Any, outcomes: list[object], *, between: int | None = None) -> None:
+    def finish(self, where: Any, outcomes: list[object], *, between: int | str | None = None) -> None:
         """A handler ends, with an outcome for each of its events."""
         if isinstance(where, str):
             self.go_on(where, outcomes, between=between)
@@ -294,16 +295,15 @@ class Process(HandlingProcess):
     def take(self, waiting: Any) -> None:
         """A runner takes this from the head of a lane, or another takes it for one."""
         record = waiting if isinstance(waiting, tuple) else waiting.record
-        at = record[PARTITION], record[ID]
-        held = self.engine.partitions.get(at[0])
+        held = self.engine.partitions.get(record[PARTITION])
         if held is not None:
             waiting = (row.id for row in held.parked.blocking() if not row.loaded)
-            self._taken[at] = Taken(held.epoch, self._database.replayed.intersection(waiting))
+            self._taken[id(record)] = Taken(record, held.epoch, self._database.replayed.intersection(waiting))
 
     def check_turn(self, event: DeliveredEvent) -> None:
         """What a runner has taken begins under the epoch of that moment. What is replayed, and known to be by then,
         begins before it (DESIGN 7)."""
-        taken, held = self._taken[event.partition, event.id], self.engine.partitions.get(event.partition)
+        taken, held = self._taken[id(event.record)], self.engine.partitions.get(event.partition)
         assert event.epoch == taken.epoch, f"{event.id} begins under epoch {event.epoch}, not {taken.epoch}"
         chain = None if held is None else held.parked.chains.get(key_of(event))
         ahead = [] if chain is None else [row.id for row in chain.before(event.id) if row.id in taken.replayed]

@@ -54,6 +54,7 @@ class Theme(NamedTuple):
     through: float = 0.8  # of jobs go through all their statements at once
     keys: float = 0.75  # of events have one
     delayed: float = 0.03  # of events
+    burst: int = 1  # events at most that are published together, of one key
 
     @property
     def weights(self) -> dict[str, float]:
@@ -69,6 +70,7 @@ THEMES = [
     Theme({"kill": 2, "join": 4, "plan": 4}, poison=0.05, keys=0.6),
     Theme({"expire": 1, "rename": 3, "crash": 1, "lose": 1, "plan": 2, "join": 2}),
     Theme({}, fails=0.0, lost=0.0),
+    Theme({"plan": 1, "lose": 1, "command": 5}, fails=0.25, lost=0.0, through=0.3, keys=1.0, burst=4),
 ]
 SHAPES = st.builds(
     Shape,
@@ -132,7 +134,8 @@ class EngineMachine(RuleBasedStateMachine):
                 kind = POISON if random.random() < self.theme.poison else kind
                 large = random.choice([0, 0, 0, 0, 0, 4_000])
                 at = world.clock.now + 0.5 if random.random() < self.theme.delayed else None
-                world.publish(slot, partition, key, kind, large=large, available_at=at)
+                for _ in range(random.randint(1, self.theme.burst)):
+                    world.publish(slot, partition, key, kind, large=large, available_at=at)
             case "xid":
                 world.database.log.draw_xid(transaction)
             case "savepoint":

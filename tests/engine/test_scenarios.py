@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fibers import Between
 from model_clock import ModelClock
 from model_handlers import Handling, Shape
-from process import Process
+from process import RESTING, Process
 from server_database import ServerWorld
 from statements import Fate, Sent
 from world import World, number
@@ -129,13 +130,20 @@ class Scenario:
     def transact(self, name: str, *how: str) -> None:
         self._go_on(name, "transactor", *how)
 
-    def run(self, name: str) -> None:
-        """A runner takes lanes, until it has called a handler or finds none."""
-        process = self._process(name)
+    def run(self, name: str, *until: str) -> None:
+        """A runner takes lanes, until it has called a handler or finds none; or `until` a step between (`fibers`)."""
+        process, between = self._process(name), " ".join(until[1:]) or None
         runners = [each for each in process.actors if each.startswith(RUNNERS)]
         free, before = next((each for each in runners if process.subject(each) is None), None), process.handling()
         while free is not None and process.subject(free) is None and process.handling() == before:
-            self.world.go_on(process, free)
+            self.world.go_on(process, free, between=between)
+
+    def walk(self, name: str, *until: str) -> None:
+        """The runner goes on that has paused between two steps."""
+        process, between = self._process(name), " ".join(until[1:]) or None
+        paused = (each for each in process.actors if isinstance(process.subject(each), Between))
+        runner = next(each for each in paused if process.subject(each) not in RESTING)
+        self.world.go_on(process, runner, between=between)
 
     def end(self, name: str, id: str, outcome: str, *more: str) -> None:
         process = self._process(name)

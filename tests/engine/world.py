@@ -276,7 +276,7 @@ class World:
         fate: Fate | None = None,
         *,
         through: bool = True,
-        between: int | None = None,
+        between: int | str | None = None,
     ) -> Any:
         before = process.claims
         result = process.go_on(actor, fate, through=through, between=between)
@@ -301,7 +301,7 @@ class World:
 
     def finish(
         self, process: Process, where: Any, handling: Handling, random: Random | None = None, *,
-        between: int | None = None,
+        between: int | str | None = None,
     ) -> None:  # fmt: skip
         """A handler ends; of poison its process dies."""
         if any(event.event_type == POISON for event in handling.events):

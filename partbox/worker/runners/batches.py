@@ -72,7 +72,8 @@ class Batches:
         while len(taken) < most and (step := self._runner.step(lane, walk)) is not None:
             found, event = step
             alone = runs_alone(event)
-            if found is not endpoint or (alone and taken):
+            # Read anew since the first was taken, the lane has that one again (A9): it is not in one list twice.
+            if found is not endpoint or (taken and (alone or lane.incarnation != taken[0][2])):
                 self._outcomes.put_back(lane, event)
                 break
             taken.append((lane, event, lane.incarnation))
