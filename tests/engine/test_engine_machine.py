@@ -50,7 +50,7 @@ class Theme(NamedTuple):
     rare: Mapping[str, float]
     fails: float = 0.1  # of handlers
     poison: float = 0.0  # of events
-    lost: float = 0.03  # of statements
+    lost: float = 0.01  # of statements, before they get there or after
     through: float = 0.8  # of jobs go through all their statements at once
     keys: float = 0.75  # of events have one
     delayed: float = 0.03  # of events
@@ -63,9 +63,9 @@ class Theme(NamedTuple):
 
 THEMES = [
     Theme(RARE),
-    Theme(RARE, fails=0.25, poison=0.05, lost=0.08, through=0.5),
+    Theme(RARE, fails=0.25, poison=0.05, lost=0.03, through=0.5),
     Theme({"lose": 3, "kill": 1, "join": 2, "plan": 1, "arrive": 1}, fails=0.05),
-    Theme({"plan": 5, "join": 1, "stop": 1, "leave": 6}, fails=0.05, lost=0.01),
+    Theme({"plan": 5, "join": 1, "stop": 1, "leave": 6}, fails=0.05, lost=0.003),
     Theme({"plan": 1, "lose": 3, "command": 4}, fails=0.35, keys=0.95),
     Theme({"kill": 2, "join": 4, "plan": 4}, poison=0.05, keys=0.6),
     Theme({"expire": 1, "rename": 3, "crash": 1, "lose": 1, "plan": 2, "join": 2}),

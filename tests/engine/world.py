@@ -264,10 +264,15 @@ class World:
         if isinstance(subject, Handling):
             self.finish(process, actor, subject, random, between=between)
             return
-        fate = None
-        if isinstance(subject, Sent) and random.random() < self.lost:
-            fate = random.choice([Fate.LOST, Fate.LOST, Fate.LATE, Fate.REFUSED])
-        self.go_on(process, actor, fate, through=through, between=between)
+        self.go_on(process, actor, self._fate(subject, random), through=False, between=between)
+        while through and isinstance(subject := process.subject(actor), Sent):
+            self.go_on(process, actor, self._fate(subject, random), through=False)
+
+    def _fate(self, subject: object, random: Random) -> Fate | None:
+        """What becomes of a statement, or of its answer; most get through."""
+        if not isinstance(subject, Sent) or random.random() >= self.lost:
+            return None
+        return random.choice([Fate.LOST, Fate.LOST, Fate.LATE, Fate.REFUSED])
 
     def go_on(
         self,
