@@ -327,4 +327,20 @@ MUTATIONS = (
         "if self._slot.version != self._engine.version:",
         ("tests/worker/ownership/test_release.py::test_no_handler_starts_without_trust",),
     ),
+    Mutation(
+        "turns-never-taken-back",
+        "An accused event that had its turn at a tick, which finds it due, would hold up all other suspects.",
+        "partbox/worker/poller/poller.py",
+        "        due.update(self._engine.turns.take_keyless())\n",
+        "",
+        (scenario("turns_at_ticks"),),
+    ),
+    Mutation(
+        "a-late-take-up-takes",
+        "One that arrives after the next session's would raise epochs under the hands of its own process.",
+        "sql/queries/cursors.sql",
+        "        on p.partition = seen.partition and p.epoch = seen.epoch\n",
+        "        on p.partition = seen.partition\n",
+        (on_a_server("late_take_up"),),
+    ),
 )

@@ -9,6 +9,38 @@ NAMES = "tests/worker/poller/test_large_names.py"
 
 MUTATIONS = (
     Mutation(
+        "bytes-awaited-by-what-holds-them",
+        "What waits for the saved cursor to pass a cut page holds the bytes without which that page is not read on.",
+        "partbox/worker/engine/credits.py",
+        "parks = phase is Phase.DRAINING or self._transactional",
+        "parks = phase is Phase.DRAINING",
+        (scenario("late_payloads_of_transactions"),),
+    ),
+    Mutation(
+        "payloads-of-what-is-parked-as-late",
+        "A page would be cut for payloads that nobody runs before the whole page is read.",
+        "partbox/worker/engine/intake.py",
+        "if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):",
+        "if partition.draining:",
+        (scenario("late_payloads_of_transactions"),),
+    ),
+    Mutation(
+        "asked-for-what-does-not-fit",
+        "A partition that holds more bytes than are left would be asked for its next large payload at each look.",
+        "partbox/worker/engine/read_budget.py",
+        "share = 0 if self.awaits_bytes(partition) else min(share, partition.narrow)",
+        "share = min(share, partition.narrow)",
+        (scenario("bytes_awaited"),),
+    ),
+    Mutation(
+        "a-cut-page-that-waits-forgotten",
+        "The partitions are grouped for long: one that waits for bytes would be left out when there are some.",
+        "partbox/worker/poller/log_poll.py",
+        "self._groups = None if groups.cut else groups",
+        "self._groups = groups",
+        (scenario("bytes_awaited"),),
+    ),
+    Mutation(
         "a-backlog-polled-piece-by-piece",
         "Each save makes a little room, and each poll looks into every partition: most bring next to nothing.",
         "partbox/worker/poller/log_poll.py",
