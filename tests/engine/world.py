@@ -52,6 +52,7 @@ class World:
         self._claimed: dict[int, tuple[UUID | None, int]] = {}  # by partition: its owner, and its session at the claim
         self._reconnected: dict[UUID, float] = {}  # the beginning of the last session
         self._names = 0
+        self._has_crashed = False  # what is lost with its tail does not come again, and is remembered
         self.fails, self.lost = 0.1, 0.05  # of handlers, of statements
 
     # Publishers.
@@ -121,7 +122,7 @@ class World:
 
     def crash(self) -> None:
         """The server crashes, and loses what was not flushed."""
-        before = self._saved()
+        before, self._has_crashed = self._saved(), True
         self.database.crash()
         self.excused |= before - self._saved()
 
@@ -363,7 +364,10 @@ class World:
                 found.append(f"partition {row.partition} is not owned")
             elif row.last_id != drawn and not self.database.log.open:
                 found.append(f"partition {row.partition} {HOLDS} at {row.last_id} of {drawn}")
-            elif not self.database.log.open and process.engine.partitions[row.partition].remembered:
+            elif (
+                not (self._has_crashed or self.database.log.open)
+                and process.engine.partitions[row.partition].remembered
+            ):
                 found.append(f"of partition {row.partition} more is remembered than may come again")
         found += [f"{row.record_id} is {row.state}" for row in self.database.parked.values() if row.state != "dead"]
         return found

@@ -26,6 +26,7 @@ class Resumption:
     """
 
     remembered: set[Pair] = field(default_factory=set)
+    _unsure: set[Pair] = field(default_factory=set)  # of these: those that do not come again if their save committed
     done_to: int = 0  # what of the remembered is read up to here need not be handed over to be found done
     _reset_at: float | None = None
     _read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
@@ -37,6 +38,7 @@ class Resumption:
             self._parked_ids.clear()
         self._reset_at = now
         self.remembered.update(progress.done(), parked.deleting.items())
+        self._unsure = set(self.remembered)
         self.done_to = max((id for id, _ in self.remembered), default=0)
         self._read_to = max(self._read_to, read_to)
         self._parked_ids.update(parked.in_memory())
@@ -52,15 +54,18 @@ class Resumption:
         return not any(row.id in self._parked_ids and not row.loaded for row in parked.blocking())
 
     def saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
-        """A cursor is saved. Of what it has passed, and is not parked, nothing comes again.
+        """A cursor is saved. Of what it has passed, and is not parked, nothing comes again: it was saved before.
 
-        It had been saved after all, or the server has lost it with its tail.
+        Not so of what ran when the connection was lost: read again it may be parked, and be done all the same. If the
+        server has lost it with its tail, it is remembered until the next lost connection.
         """
-        if not self.remembered or not parked.known or not parked.due_read:
+        if not self._unsure or not parked.known or not parked.due_read:
             return
         passed = min(page.floor, last_id)
         still_parked = parked.taken.keys() | {row.id for row in parked.blocking()}
-        self.forget([pair for pair in self.remembered if pair[0] <= passed and pair[0] not in still_parked])
+        saved = {pair for pair in self._unsure if pair[0] <= passed and pair[0] not in still_parked}
+        self._unsure -= saved
+        self.forget(saved)
 
     def forget(self, pairs: Iterable[Pair]) -> None:
         """Forget pairs that were found again."""
