@@ -55,6 +55,14 @@ MUTATIONS = (
         (f"{GATHERING}::test_of_a_partition_that_is_read_anew_meanwhile_nothing_joins_a_list",),
     ),
     Mutation(
+        "dead-letter-of-an-old-reading",
+        "A dead event waits for the hook while the connection is lost: it is found again, and the hook has it twice.",
+        "partbox/worker/runners/dead_letters.py",
+        "    if event.epoch != lane.partition.epoch:",
+        "    if False:",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[dead_letter]",),
+    ),
+    Mutation(
         "read-anew-amid-a-list",
         "The connection is lost between two events of a list: the first comes again, and joins its own list.",
         "partbox/worker/runners/batches.py",

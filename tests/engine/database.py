@@ -68,6 +68,7 @@ class Database:
     """One server. `saved` is called after each save, with the partitions of which it says something."""
 
     replayed: frozenset[int] = frozenset()  # ids of rows that were dead
+    wanted: frozenset[str] | None = None  # event types; None: all
 
     def __init__(self, clock: ModelClock, partitions: Iterable[int], first_xid: int) -> None:
         self.clock = clock

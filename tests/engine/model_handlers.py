@@ -1,7 +1,8 @@
 """The handlers of a process of the model: each ends as the test says, and who watches hears what it does."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from fibers import aside, between, pause
@@ -21,9 +22,11 @@ class Killed(BaseException):
 
 
 class Handling(NamedTuple):
-    """A handler runs; it ends with what its fiber, or its future, is told: one outcome for each event."""
+    """A handler runs; it ends with what its fiber, or its future, is told: one outcome for each event. `letter`: it is
+    the hook for dead events."""
 
     events: list[DeliveredEvent]
+    letter: bool = False
 
 
 class Watcher(Protocol):
@@ -31,6 +34,8 @@ class Watcher(Protocol):
 
     def begins(self, process: Any, event: DeliveredEvent, before: Sequence[DeliveredEvent] = ()) -> None: ...
     def ends(self, process: Any, event: DeliveredEvent, outcome: object) -> None: ...
+    def letter_begins(self, process: Any, event: DeliveredEvent) -> None: ...
+    def letter_ends(self, event: DeliveredEvent, outcome: object) -> None: ...
     def connection(self, process: Any) -> ModelConnection: ...
 
 
@@ -44,6 +49,7 @@ class Shape(NamedTuple):
     window_bytes: int = 1 << 20
     max_parked: int = 6
     max_attempts: int = MOST_ATTEMPTS
+    letters: bool = False  # there is a hook for dead events
 
 
 class HandlingProcess:
@@ -73,6 +79,8 @@ class HandlingProcess:
                 handlers.on(name, transactional=True)(self._handle_effect)
             else:
                 handlers.on(name)(self._handle)
+        if shape.letters:
+            handlers.on_dead_letter(self._handle_letter)
         return handlers
 
     def _begin(self, given: Any, in_hand: Sequence[DeliveredEvent] = ()) -> Handling:
@@ -80,14 +88,19 @@ class HandlingProcess:
         if self.dead:
             raise Killed
         for at, event in enumerate(events):
-            try:
-                with aside():
-                    self.check_turn(event)
-                    self.watcher.begins(self, event, [*in_hand, *events[:at]])
-            except AssertionError as error:  # which would be taken for the handler's own
-                self.failure = self.failure or error
-                raise
+            with self._watched():
+                self.check_turn(event)
+                self.watcher.begins(self, event, [*in_hand, *events[:at]])
         return Handling(events)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            with aside():
+                yield
+        except AssertionError as error:  # which would be taken for the handler's own
+            self.failure = self.failure or error
+            raise
 
     def _end(self, handling: Handling, outcomes: list[object] | None, given: Any) -> Any:
         if self.dead or outcomes is None:
@@ -119,3 +132,17 @@ class HandlingProcess:
             conn.effect(event)
             outcomes = [PENDING]
         return self._end(handling, outcomes, event)
+
+    def _handle_letter(self, event: DeliveredEvent, _: str) -> None:
+        """The hook for dead events."""
+        if self.dead:
+            raise Killed
+        with self._watched():
+            self.watcher.letter_begins(self, event)
+        outcomes = pause(Handling([event], letter=True))
+        if self.dead or outcomes is None:
+            raise Killed
+        self.watcher.letter_ends(event, outcomes[0])
+        between("has returned")
+        if outcomes[0] is not None:
+            raise ValueError("no")

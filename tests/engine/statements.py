@@ -198,8 +198,9 @@ class ModelConnection:
     def leave(self, _: str, me: UUID) -> None:
         self.ask("leave", lambda: self.database.leave(me))
 
-    def filters(self, _: str, __: str) -> None:
-        """Every type is wanted."""
+    def filters(self, _: str, __: str) -> frozenset[str] | None:
+        self._check()
+        return self.database.wanted
 
     def intact(self, _: str, __: str | None = None) -> None:
         self._check()

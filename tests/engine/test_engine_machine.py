@@ -72,6 +72,7 @@ THEMES = [
     Theme({}, fails=0.0, lost=0.0),
     Theme({"plan": 1, "lose": 1, "command": 5}, fails=0.25, lost=0.0, through=0.3, keys=1.0, burst=4),
 ]
+WANTED = [None, None, frozenset({"Event", "Type 1", POISON})]
 SHAPES = st.builds(
     Shape,
     concurrency=st.sampled_from([1, 2, 3]),
@@ -81,6 +82,7 @@ SHAPES = st.builds(
     window_bytes=st.sampled_from([9_000, 1 << 20]),
     max_parked=st.sampled_from([2, 6]),
     max_attempts=st.just(MOST_ATTEMPTS),
+    letters=st.booleans(),
 )
 
 
@@ -88,9 +90,12 @@ class EngineMachine(RuleBasedStateMachine):
     clock: ModelClock
     loop: asyncio.AbstractEventLoop
 
-    @initialize(first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), shape=SHAPES, theme=st.sampled_from(THEMES))
-    def start(self, first_xid: int, shape: Shape, theme: Theme) -> None:
-        self.world = World(self.loop, self.clock, partitions=len(PARTITIONS), first_xid=first_xid)
+    @initialize(
+        first_xid=st.sampled_from([5, 2**32 - 4, 2**32 + 700]), shape=SHAPES, theme=st.sampled_from(THEMES),
+        wanted=st.sampled_from(WANTED),
+    )  # fmt: skip
+    def start(self, first_xid: int, shape: Shape, theme: Theme, wanted: frozenset[str] | None) -> None:
+        self.world = World(self.loop, self.clock, partitions=len(PARTITIONS), first_xid=first_xid, wanted=wanted)
         self.shape, self.theme = shape, theme
         self.world.fails, self.world.lost = theme.fails, theme.lost
         self.world.assign(list(PARTITIONS), self.world.join(shape))

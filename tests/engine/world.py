@@ -35,17 +35,20 @@ class World:
     """Events are told apart by their numbers, which are never used again; ids and xids may be, after a crash."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: ModelClock, *, partitions: int = 2, first_xid: int = 5
-    ) -> None:
+        self, loop: asyncio.AbstractEventLoop, clock: ModelClock, *, partitions: int = 2, first_xid: int = 5,
+        wanted: frozenset[str] | None = None,
+    ) -> None:  # fmt: skip
         self.loop, self.clock = loop, clock
         self.database = Database(clock, range(partitions), first_xid)
         self.database.saved = self._check_saved
+        self.database.wanted = wanted
         self.processes: list[Process] = []
         self.ran: set[int] = set()
         self.excused: set[int] = set()
         self.out_of_line: set[int] = set()  # may be overtaken: delayed, dead, or replayed
         self.harmed: set[int] = set()  # innocents that had failed, or ran or were charged when their process died
         self.effects: set[int] = set()
+        self.told: set[int] = set()  # that the hook for dead events has had
         self.said: list[str] = []  # what handlers were given, for who reads along
         self._known: dict[int, Logged] = {}
         self._covered: dict[int, set[int]] = defaultdict(set)  # by partition: at some time by a saved cursor
@@ -84,7 +87,8 @@ class World:
     def kill(self, process: Process) -> None:
         """It dies; its supervisor knows, and buries it."""
         self._forgive(process.me)
-        poisoned = [e for _, handling in process.handling() for e in handling.events if e.event_type == POISON]
+        running = (event for _, what in process.handling() if not what.letter for event in what.events)
+        poisoned = any(event.event_type == POISON for event in running)
         if not poisoned:
             self._harm(process)
         process.kill()
@@ -151,6 +155,7 @@ class World:
     def begins(self, process: Process, event: DeliveredEvent, before: Sequence[DeliveredEvent] = ()) -> None:
         record, mine = self._known[number(event)], process.running
         self.said.append(f"{process} begins {event.id}" + (f", attempt {event.attempt}" if event.attempt > 1 else ""))
+        assert not self._is_unwanted(record), f"{record} begins, which is of a type that the subscription does not want"
         assert process.trusted, f"{record} begins after the lease of {process}"
         assert record.number not in mine, f"{record} begins in {process} while it runs there"
         again = record.number in self.ran and record.number not in self.excused
@@ -177,8 +182,23 @@ class World:
         elif isinstance(outcome, Exception):
             self.harmed.add(record.number)
 
+    def letter_begins(self, process: Process, event: DeliveredEvent) -> None:
+        """What the hook for dead events gets is owed to it, but for what a crash or a replay has changed meanwhile."""
+        self.said.append(f"{process} tells of dead {event.id}")
+        row = self.database.parked.get(event.id)
+        owed = row is not None and row.state == "dead" and row.due_at is not None
+        changed = self.database.incarnation > 1 or event.id in self.database.replayed
+        assert owed or changed, f"{event.id} is told of as dead, and is not owed to the hook"
+
+    def letter_ends(self, event: DeliveredEvent, outcome: object) -> None:
+        if outcome is None:
+            self.told.add(number(event))
+
+    def _is_unwanted(self, record: Logged) -> bool:
+        return self.database.wanted is not None and record.type not in self.database.wanted
+
     def _is_over(self, record: Logged) -> bool:
-        if record.number in self.ran or record.number in self.out_of_line:
+        if self._is_unwanted(record) or record.number in self.ran or record.number in self.out_of_line:
             return True
         row = self.database.parked.get(record.id)
         # It has killed so many processes that it does not run again, though that is not saved yet.
@@ -193,7 +213,7 @@ class World:
             row = rows.get(record.partition)
             if row is not None and row.covers(record, snapshots[record.partition]):
                 self._covered[record.partition].add(record.number)
-                finished = record.number in self.ran or record.id in self.database.parked
+                finished = record.number in self.ran or record.id in self.database.parked or self._is_unwanted(record)
                 assert finished, f"{record} is saved as consumed, and it is neither done nor parked"
         for parked in self.database.parked.values():
             if parked.state == "dead" and (known := self._of(parked.record_id)) is not None:
@@ -310,7 +330,7 @@ class World:
         between: int | str | None = None,
     ) -> None:  # fmt: skip
         """A handler ends; of poison its process dies."""
-        if any(event.event_type == POISON for event in handling.events):
+        if not handling.letter and any(event.event_type == POISON for event in handling.events):
             self.kill(process)
             return
         process.finish(where, [self._outcome(random) for _ in handling.events], between=between)
@@ -318,7 +338,7 @@ class World:
     def _outcome(self, random: Random | None) -> object:
         if random is None or random.random() >= self.fails:
             return None
-        return random.choice([ValueError("no"), ValueError("no"), RetryAfter(0.5), Dead("over")])
+        return random.choice([ValueError("no"), ValueError("no"), RetryAfter(0.5), Dead("over"), Dead("over")])
 
     # The end.
 
@@ -358,6 +378,7 @@ class World:
         found, drawn = list[str](), self.database.log.drawn
         over = {row.record_id for row in self.database.parked.values() if row.state == "dead"}
         over |= {record.id for record in self.database.log.committed if record.number in self.ran}
+        over |= {record.id for record in self.database.log.committed if self._is_unwanted(record)}
         found += [f"{record} is lost" for record in self.database.log.committed if record.id not in over]
         for row in self.database.partitions.values():
             if row.owner != process.me:
@@ -369,7 +390,13 @@ class World:
                 and process.engine.partitions[row.partition].remembered
             ):
                 found.append(f"of partition {row.partition} more is remembered than may come again")
-        found += [f"{row.record_id} is {row.state}" for row in self.database.parked.values() if row.state != "dead"]
+        for row in self.database.parked.values():
+            known = self._of(row.record_id)
+            untold = row.due_at is not None or (known is not None and known.number not in self.told)
+            if row.state != "dead":
+                found.append(f"{row.record_id} is {row.state}")
+            elif process.shape.letters and untold:
+                found.append(f"the hook has not had {row.record_id}, which is dead")
         return found
 
 

@@ -28,6 +28,8 @@ def walk(lane: DeadLetterLane, engine: Engine, hook: Hook | None) -> None:
     if lane.partition.stopping or not lane.queue:  # it stays due, for the next owner or the next reading
         return
     event = lane.queue.popleft()
+    if event.epoch != lane.partition.epoch:  # read anew since: its row is found again, and may be another event's (A9)
+        return
     failed: BaseException | None = None
     try:
         if hook is not None:
