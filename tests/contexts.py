@@ -1,4 +1,4 @@
-"""What the parts of a worker share, for tests that make one of them by itself."""
+"""What the parts of a worker share, for tests that make one of them by itself; and the rows that they hand around."""
 
 from typing import Any
 
@@ -29,3 +29,8 @@ def context(
     transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in endpoints.all())
     engine = Engine(concurrency, bounds, queue, lone=lone, transactional=transactional)
     return Context(loaded, lambda: dsn, endpoints, engine, concurrency=concurrency)
+
+
+def row(id: int, key: str = "k", event_type: str = "Counted") -> tuple[Any, ...]:
+    """A record of partition 5, as a poll brings it."""
+    return (5, id, id.to_bytes(16), event_type, "Key", key, None, b"{}", None, None, None, None, bytes(8), bytes(8))

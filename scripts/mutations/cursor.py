@@ -18,7 +18,7 @@ MUTATIONS = (
         "(select last_value as g from {schema}.record_id_seq offset 0) as drawn",
         (
             "tests/worker/poller/test_fences.py::test_nothing_selects_from_the_sequence",
-            on_a_server("late_commits"),
+            on_a_server("late_by_a_quick_poll"),
         ),
     ),
     Mutation(
@@ -27,7 +27,7 @@ MUTATIONS = (
         RECORDS,
         "(select {drawn} as g offset 0) as drawn",
         "(select greatest({drawn}, 1) as g offset 0) as drawn",
-        (on_a_server("late_commits"),),
+        (on_a_server("late_by_a_quick_poll"),),
     ),
     Mutation(
         "xmax-as-a-fence",
@@ -213,7 +213,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "self.remembered.update(progress.done(), parked.deleting.items())",
         "self.remembered.clear()",
-        (scenario("lost_connection"),),
+        (scenario("remembered"),),
     ),
     Mutation(
         "due-before-its-record-is-read",

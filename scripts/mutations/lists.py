@@ -1,9 +1,8 @@
 """Lists for batch handlers: who comes in one, and how they are noted together."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 TESTS = "tests/worker/runners/test_lists.py"
-GATHERING = "tests/worker/runners/test_gathering.py"
 
 MUTATIONS = (
     Mutation(
@@ -12,7 +11,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if event.parked is not None or partition.incarnation != incarnation:",
         "if partition.incarnation != incarnation:",
-        (f"{GATHERING}::test_of_a_list_that_ran_for_long_no_row_is_left_when_it_is_done",),
+        (scenario("list_that_runs_for_long"),),
     ),
     Mutation(
         "list-of-any-handler",
@@ -28,7 +27,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if event.parked is not None or partition.incarnation != incarnation:",
         "if event.parked is not None:",
-        (f"{GATHERING}::test_what_was_done_in_a_list_while_the_connection_was_lost_is_not_handed_over_again",),
+        (scenario("list_over_a_lost_connection"),),
     ),
     Mutation(
         "joining-in-a-partition-that-stops",
@@ -36,7 +35,9 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "partition.stopping or partition.resumption.remembered or",
         "partition.resumption.remembered or",
-        (f"{GATHERING}::test_of_a_partition_that_stops_meanwhile_nothing_joins_a_list",),
+        (
+            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+        ),
     ),
     Mutation(
         "joining-what-was-done-already",
@@ -44,7 +45,9 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "partition.stopping or partition.resumption.remembered or",
         "partition.stopping or",
-        (f"{GATHERING}::test_what_was_done_before_a_lost_connection_does_not_join_a_list",),
+        (
+            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+        ),
     ),
     Mutation(
         "joining-in-a-partition-that-is-read-anew",
@@ -52,7 +55,9 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "partition.stopping or partition.resumption.remembered or read_anew",
         "partition.stopping or partition.resumption.remembered",
-        (f"{GATHERING}::test_of_a_partition_that_is_read_anew_meanwhile_nothing_joins_a_list",),
+        (
+            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+        ),
     ),
     Mutation(
         "dead-letter-of-an-old-reading",
@@ -76,7 +81,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "        if event.parked is not None and runs_alone(event):\n            break\n",
         "",
-        (f"{GATHERING}::test_an_event_that_failed_before_joins_no_list",),
+        (scenario("list_of_its_own"),),
     ),
     Mutation(
         "followers-forgotten",
@@ -84,6 +89,6 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "        if len(members) > 1:\n",
         "        if False:\n",
-        (f"{GATHERING}::test_what_follows_in_a_list_that_runs_for_long_is_held_behind_its_first",),
+        (scenario("list_that_runs_for_long"),),
     ),
 )

@@ -19,7 +19,7 @@ MUTATIONS = (
         "            pass\n",
         (
             f"{RULES}::test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved",
-            "tests/worker/engine/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
+            "tests/engine/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
         ),
     ),
     Mutation(
@@ -60,7 +60,7 @@ MUTATIONS = (
         "partbox/worker/engine/saves.py",
         "                partition.parked.park(waiting[id], READY)\n",
         "                pass\n",
-        (scenario("release_out_of_turn"),),
+        (scenario("release_in_a_cut_page"),),
     ),
     Mutation(
         "release-before-the-drain",

@@ -1,10 +1,8 @@
 """What the threads of one process share: the queues of lanes, the lock, a fork, a loop."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 RUNS = "tests/worker/engine/test_runs.py"
-QUEUES = "tests/worker/runners/test_shared_queues.py"
-CANCELLED = "tests/worker/runners/test_cancelled_handlers.py"
 FORKS = (
     "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
 )
@@ -16,7 +14,7 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
-        (f"{QUEUES}::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
+        ("tests/worker/engine/test_lanes.py::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
     ),
     Mutation(
         "sorted-from-the-left",
@@ -24,7 +22,7 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
-        (f"{QUEUES}::test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones",),
+        ("tests/worker/engine/test_lanes.py::test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones",),
     ),
     Mutation(
         "put-back-unseen",
@@ -32,7 +30,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if chains and lane.overtakes(event):",
         "if False:",
-        (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
+        (scenario("put_back_behind_a_replay"),),
     ),
     Mutation(
         "chain-without-a-second-look",
@@ -40,7 +38,7 @@ MUTATIONS = (
         "partbox/worker/engine/parked_turns.py",
         "in_line = chain.in_line(rows)",
         "in_line = list(rows)",
-        (f"{QUEUES}::test_what_fails_while_its_followers_are_fetched_goes_before_them",),
+        (scenario("fails_while_followers_are_fetched"),),
     ),
     Mutation(
         "line-beside-lanes",
@@ -48,7 +46,7 @@ MUTATIONS = (
         "partbox/worker/engine/intake.py",
         "and partition.lined_up and",
         "and",
-        (f"{QUEUES}::test_after_a_line_was_sorted_what_is_new_goes_behind_it",),
+        (scenario("put_back_into_a_sorted_line"),),
     ),
     Mutation(
         "line-holds-all",
@@ -56,7 +54,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.behind(event).hold_rest()",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.hold_rest()",
-        (f"{QUEUES}::test_of_a_line_only_the_key_of_a_failed_event_waits_for_it",),
+        (scenario("line"),),
     ),
     Mutation(
         "line-put-back",
@@ -64,7 +62,9 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if chains or not partition.lined_up:",
         "if chains:",
-        (f"{QUEUES}::test_an_event_that_is_put_back_runs_before_what_was_sorted_into_its_lane_meanwhile",),
+        (
+            "tests/worker/engine/test_lanes.py::test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanwhile",
+        ),
     ),
     Mutation(
         "put-back-into-the-line",
@@ -72,7 +72,9 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if chains or not partition.lined_up:",
         "if not partition.lined_up:",
-        (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
+        (
+            "tests/worker/engine/test_lanes.py::test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back",
+        ),
     ),
     Mutation(
         "line-of-an-old-claim",
@@ -80,7 +82,7 @@ MUTATIONS = (
         "partbox/worker/runners/lane_runner.py",
         "                outcomes.take_over(lane)\n                claim = lane.claim",
         "                outcomes.take_over(lane)",
-        (f"{QUEUES}::test_what_is_read_again_while_a_line_is_walked_has_the_new_epoch",),
+        (scenario("line"),),
     ),
     Mutation(
         "sorted-and-forgotten",
@@ -88,7 +90,7 @@ MUTATIONS = (
         "partbox/worker/engine/runs.py",
         "elif isinstance(lane, SharedLane):",
         "elif False:",
-        (f"{QUEUES}::test_whatever_others_do_between_two_events_each_runs_once_and_in_order",),
+        (scenario("line"),),
     ),
     Mutation(
         "idle-and-uncounted",
@@ -120,7 +122,7 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "if lane.queue or lane.active}",
         "}",
-        (f"{QUEUES}::test_after_a_failure_the_line_goes_on",),
+        ("tests/worker/engine/test_lanes.py::test_after_what_was_sorted_is_held_there_is_a_line_again",),
     ),
     Mutation(
         "parked-beside-itself",
@@ -128,7 +130,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "if partition.incarnation != lane.incarnation:  # read anew since: it comes again behind itself",
         "if False:",
-        (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
+        (scenario("runs_through_a_lost_connection"),),
     ),
     Mutation(
         "tick-without-the-lock",
@@ -147,7 +149,9 @@ MUTATIONS = (
         "partbox/worker/runners/event_loop.py",
         "if task is None or (",
         "if isinstance(error, asyncio.CancelledError) or task is None or (",
-        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+        (
+            "tests/worker/runners/test_cancelled_handlers.py::test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs",
+        ),
     ),
     Mutation(
         "cancelling-handed-on",
@@ -155,7 +159,9 @@ MUTATIONS = (
         "partbox/worker/runners/event_loop.py",
         "            await _uncancel(task)\n",
         "            pass\n",
-        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+        (
+            "tests/worker/runners/test_cancelled_handlers.py::test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs",
+        ),
     ),
     Mutation(
         "child-that-walks-on",

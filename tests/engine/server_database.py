@@ -18,6 +18,7 @@ from world import World
 from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, parked, records
+from partbox.db.operator import dead
 from partbox.protocol.rows import Park, Saving
 
 SCHEMA, SUBSCRIPTION = "partbox", "default"
@@ -127,6 +128,9 @@ class ServerDatabase(Database):
 
     def bury(self, victim: UUID) -> None:
         SHIPPED["bury"](self.admin, SCHEMA, [victim], known_dead=True)
+
+    def replay(self, ids: Collection[int]) -> None:
+        dead.replay(self.admin, SCHEMA, SUBSCRIPTION, [*ids])
 
     # The statements of a worker.
 

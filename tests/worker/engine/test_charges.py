@@ -2,13 +2,10 @@
 
 from types import SimpleNamespace
 
-from hand_moved import HandMoved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.handlers import Handlers
-from partbox.protocol.parking import ParkedRow, RowStage, RowState, Suspicion
-from partbox.protocol.rows import Stored
+from partbox.protocol.parking import ParkedRow, RowState, Suspicion
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.poison import UNSAVED, Charges
 
@@ -161,24 +158,3 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
         if charges.take_keyless():
             ask_keyless()
     assert done | {each.id for each in (*running, *unsaved)} == {each.id for each in rows}
-
-
-# A partition drains with a charged event in a lane: the save takes the charge back, though the event stays in memory.
-# A command that changes parked rows then holds the lane, and meets a row that is in nobody's hands any more.
-def test_a_charge_that_a_draining_partition_took_back_stands_no_reload_in_the_way():
-    rig = HandMoved(Handlers())
-    with rig.engine.lock:
-        rig.partition.parked.load([Stored(5, 1, "Key", "k", "ready", 1, None, True, None)], 1, 0.0)
-        rig.engine.wake(rig.partition, KEY)
-    rig.bring(rig.awake())
-    (event,) = rig.lane.queue
-    assert event.parked.suspicion is Suspicion.CHARGED_ALONE
-    with rig.engine.lock:
-        rig.partition.running = 1  # another event's handler, so it is not released yet
-        rig.partition.drain()
-        rig.engine.touch(rig.partition)
-    rig.save()
-    assert (event.parked.stage, event.parked.suspicion) == (RowStage.WAITING, Suspicion.NONE)
-    rig.reload(1)
-    assert not rig.lane.queue
-    assert [row.stage for row in rig.partition.parked.chains[KEY]] == [RowStage.WAITING]

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hand_moved import row
+from contexts import row
 
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent
