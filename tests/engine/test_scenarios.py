@@ -116,14 +116,9 @@ class Scenario:
         """No time passes since the last look."""
         self._go_on(name, "poller", *how)
 
-    def tick(self, name: str, *how: str, at: str | None = None) -> None:
-        process = self._process(name)
-        process.poller.tick_next()
-        if at is None:
-            self.look(name, *how)
-        else:
-            process.go_on("poller", between=0)
-            self._come_to(process, "poller", at)
+    def tick(self, name: str, *how: str) -> None:
+        self._process(name).poller.tick_next()
+        self.look(name, *how)
 
     def save(self, name: str, *how: str) -> None:
         self.world.clock.now += 0.25
@@ -150,34 +145,12 @@ class Scenario:
         runner = next(each for each in paused if process.subject(each) not in RESTING)
         self.world.go_on(process, runner, between=between)
 
-    def end(self, name: str, id: str, outcome: str, *more: str, at: str | None = None) -> None:
-        """A handler ends; then its runner goes on, or comes `at` some place between two steps."""
-        process = self._process(name)
+    def end(self, name: str, id: str, *outcomes: str) -> None:
+        """A handler ends, with an outcome for each of its events; its runner goes on, or `until` a step between."""
+        process, words = self._process(name), list(outcomes)
+        at = words.index("until") if "until" in words else len(words)
         where = next(where for where, what in process.handling() if any(each.id == int(id) for each in what.events))
-        process.finish(where, [OUTCOMES[each]() for each in (outcome, *more)], between=None if at is None else 0)
-        if at is not None:
-            self._come_to(process, where, at)
-
-    def begin_run(self, name: str, at: str) -> None:
-        """A runner takes lanes, and comes at some place between two steps."""
-        process = self._process(name)
-        runners = [each for each in process.actors if each.startswith(RUNNERS)]
-        free = next(each for each in runners if process.subject(each) is None)
-        process.go_on(free, between=0)
-        self._come_to(process, free, at)
-
-    def on(self, name: str) -> None:
-        """Whoever is between two steps goes on."""
-        self._process(name).finish_steps()
-
-    def _come_to(self, process: Process, actor: str, at: str) -> None:
-        what, _, time = at.partition(":")
-        for _ in range(int(time or 1) - 1, -1, -1):
-            while process.subject(actor) != Between(what.replace("_", " ")):
-                assert isinstance(process.subject(actor), Between | Sent), f"it has come to {process.subject(actor)}"
-                process.go_on(actor, between=0)
-            if _:
-                process.go_on(actor, between=0)
+        process.finish(where, [OUTCOMES[each]() for each in words[:at]], between=" ".join(words[at + 1 :]) or None)
 
     def kill(self, name: str) -> None:
         self.world.kill(self._process(name))
