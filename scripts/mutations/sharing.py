@@ -85,6 +85,14 @@ MUTATIONS = (
         (scenario("line"),),
     ),
     Mutation(
+        "line-of-an-old-claim-after-a-failure",
+        "What ended oddly has taken the lane over: the runner does not see that it was read anew.",
+        "partbox/worker/runners/lane_runner.py",
+        "                claim = lane.claim  # the lane was taken over with it",
+        "                # the lane was taken over with it",
+        (scenario("read_anew_in_a_line"),),
+    ),
+    Mutation(
         "sorted-and-forgotten",
         "A line is sorted into lanes while it runs: nobody says that these have something to do.",
         "partbox/worker/engine/runs.py",

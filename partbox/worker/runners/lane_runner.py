@@ -81,6 +81,7 @@ class LaneRunner:
                     other = endpoint
                     break
                 if self._settlement.refused(lane, endpoint, event):
+                    claim = lane.claim
                     continue
             try:
                 result = endpoint.call(event)
@@ -92,6 +93,7 @@ class LaneRunner:
                     quick.append(endpoint)
             else:
                 self._settlement.end(lane, endpoint, event, result, tally)
+                claim = lane.claim  # the lane was taken over with it, if its partition was read anew meanwhile
             got, by = event, endpoint
         lane.current = None
         if tally is not None and got is not None and by is not None:
