@@ -1,5 +1,6 @@
 """Whoever touches what the lock guards without holding it fails its test; and a place that once did."""
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,8 +16,16 @@ from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.protocol.horizon import Fence
 from partbox.protocol.rows import Owned, SeenPartition
+from partbox.worker.engine.claims import Claims
+from partbox.worker.engine.credits import Credits
 from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.intake import Intake
+from partbox.worker.engine.outcomes import Outcomes
+from partbox.worker.engine.parked_turns import ParkedTurns
 from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.saves import Saves
+from partbox.worker.engine.transactions import Transactions
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.reports.load import LoadReport
 
@@ -45,7 +54,6 @@ FORGOTTEN: dict[str, Callable[[Engine, Partition], Any]] = {
     "to stop": lambda _, partition: partition.drain(),
     "to forget": lambda _, partition: partition.reset(0.0),
     "to ask for a lane": lambda _, partition: partition.lane(("Key", "k")),
-    "to look at what runs": lambda engine, partition: engine.runs.unstick({partition}, 0.0),
 }
 
 
@@ -91,6 +99,25 @@ def test_every_field_of_a_partition_that_is_not_named_is_guarded(engine: Engine)
     assert fields - named == {
         name for name in fields if isinstance(vars(KnownPartition).get(name), lock_check._Guarded)
     }
+
+
+UNLOCKED = {
+    "Claims.count", "Credits.starved", "Saves.suspects_wait", "Transactions.waiting",  # one value, perhaps out of date
+    "Credits.note_backlog", "Credits.beside", "Credits.came", "Credits.cancelled", "Intake.needs",  # the poller's own
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("facade", [Claims, Credits, Intake, Outcomes, ParkedTurns, Runs, Saves, Transactions])
+def test_every_verb_takes_the_lock_or_says_that_it_is_held(facade: type) -> None:
+    verbs = {name: vars(facade)[name] for name in vars(facade) if not name.startswith("_")}
+    verbs = {name: getattr(each, "fget", each) for name, each in verbs.items() if callable(getattr(each, "fget", each))}
+    without = {f"{facade.__name__}.{name}" for name, each in verbs.items() if not _is_locked(each)}
+    assert without == {name for name in UNLOCKED if name.startswith(f"{facade.__name__}.")}
+
+
+def _is_locked(verb: Callable[..., Any]) -> bool:
+    takes = hasattr(verb, "__wrapped__") or "with self._lock" in inspect.getsource(verb)
+    return takes or "Lock held." in (verb.__doc__ or "")
 
 
 def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monkeypatch: pytest.MonkeyPatch) -> None:
