@@ -148,11 +148,6 @@ def partbox_server(server: Server, template: str) -> TestServer:
     return TestServer(server.dsn, template)
 
 
-@pytest.fixture(scope="session")
-def partbox_sessions() -> None:
-    """Nobody else is in a test's database: some tests look at who is."""
-
-
 @pytest.fixture
 def dsn(partbox_dsn: str) -> str:
     """The DSN of a database as migrations left it, for this test alone."""

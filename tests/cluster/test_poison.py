@@ -17,6 +17,7 @@ def ward(cluster):
     return Ward(cluster)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rounds", "processes"), [(1, 2), pytest.param(10, 3, marks=pytest.mark.soak)])
 def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds, processes):
     """Many events of 50 aggregates, one that kills its process and one that never returns among them."""

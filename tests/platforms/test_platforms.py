@@ -121,6 +121,7 @@ def test_on_a_mac_worker_processes_deliver(shop: Path, dsn: str) -> None:
     assert [line for line in done.stdout.splitlines() if line.startswith("got")] == ["got 0", "got 1", "got 2"]
 
 
+@pytest.mark.thorough
 def test_on_a_mac_the_demo_kills_processes_and_loses_nothing() -> None:
     done = run_on("darwin", PARTBOX, "demo", "--seconds", "3", "--json")
     assert done.returncode == 0, done.stderr

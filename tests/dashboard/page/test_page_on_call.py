@@ -95,6 +95,7 @@ def test_what_doctor_found_stands_on_top_in_rows_with_evidence_and_a_remedy_to_c
     assert flood.locator("details").get_attribute("open") is None
 
 
+@pytest.mark.thorough
 def test_the_headline_says_how_long_the_oldest_event_waits_though_it_is_parked(live, plant, conn, tab):
     plant.park("7", "retrying", blocks=True, due=60)
     conn.execute("update partbox.record set created_at = now() - interval '7 minutes'")
@@ -137,6 +138,7 @@ def test_what_an_open_circuit_holds_is_one_row_and_is_retried_together(live, pla
     assert seen.page.locator("#blocked tr[data-record]").count() == 12
 
 
+@pytest.mark.thorough
 def test_a_traceback_is_text_in_a_block_that_scrolls_within_itself(live, dead, tab):
     seen = tab(live.with_token)
     for size in (DESK, PHONES[0]):
