@@ -107,7 +107,7 @@ def test_what_linux_alone_has_is_named_only_where_there_is_a_twin() -> None:
     assert found == set(TWINS)
 
 
-@pytest.mark.parametrize("platform", ["darwin", "win32"])
+@pytest.mark.parametrize("platform", ["darwin", pytest.param("win32", marks=pytest.mark.thorough)])
 def test_every_system_shows_what_the_commands_are(platform: str) -> None:
     done = run_on(platform, PARTBOX, "--help")
     assert (done.returncode, done.stderr) == (0, "")

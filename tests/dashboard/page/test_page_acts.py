@@ -104,6 +104,7 @@ def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_ot
     assert plant.states() == left | dict.fromkeys(discarded, "discarded")
 
 
+@pytest.mark.thorough
 def test_a_filter_that_is_not_answered_yet_has_no_buttons_and_late_answers_are_dropped(live, plant, tab):
     for name in "ab":
         plant.park(name)
@@ -265,6 +266,7 @@ def test_what_a_problem_offers_can_be_chosen_before_its_list_has_come(live, plan
     eventually(lambda: plant.states()[dead] == "ready")
 
 
+@pytest.mark.thorough
 def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and_resumed_from_there(
     live, plant, conn, tab
 ):

@@ -125,6 +125,7 @@ def test_dead_records_that_are_alike_are_one_row_and_go_together_after_a_questio
     assert plant.states() == dict.fromkeys(alike, "ready") | {other: "dead"}
 
 
+@pytest.mark.thorough
 def test_what_an_open_circuit_holds_is_one_row_and_is_retried_together(live, plant, blocked, tab):
     seen = tab(live.with_token)
     group = seen.waits_for("#blocked tr.group", "12 aggregates wait for events of 2 types")
@@ -153,6 +154,7 @@ def test_a_traceback_is_text_in_a_block_that_scrolls_within_itself(live, dead, t
         seen.waits_until_gone("#ask")
 
 
+@pytest.mark.thorough
 def test_two_nodes_of_one_name_are_two_and_a_handler_that_hangs_is_named(live, conn, joins, tab):
     first, second = UUID(int=1), UUID(int=2)
     slow = joins("web-1", 4_711, supervisor=first)
