@@ -167,7 +167,7 @@ MUTATIONS = (
         "partbox/worker/engine/state.py",
         "return self.backlog or bool(self._wakeups)",
         "return bool(self._wakeups)",
-        ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        (scenario("who_wakes_the_reader"),),
     ),
     Mutation(
         "wake-of-a-saved-key-missed",
@@ -175,7 +175,7 @@ MUTATIONS = (
         "partbox/worker/engine/saves.py",
         "        elif self._state.await_saves():\n",
         "        elif self._state.backlog:\n",
-        ("tests/worker/saver/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
+        (scenario("who_wakes_the_reader"),),
     ),
     Mutation(
         "park-that-calls-nobody",
@@ -183,7 +183,7 @@ MUTATIONS = (
         "partbox/worker/engine/saves.py",
         "if any(save.release or save.rows for save in saves):\n",
         "if False:\n",
-        ("tests/worker/saver/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
+        (scenario("who_wakes_the_reader"),),
     ),
     Mutation(
         "discarded-forgotten-by-an-owner",

@@ -118,6 +118,6 @@ MUTATIONS = (
         "partbox/worker/engine/saves.py",
         "        elif self._state.await_saves():\n            self._state.wakes.look()",
         "        elif self._state.await_saves():\n            self._state.wakes.call()",
-        ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        (scenario("who_wakes_the_reader"),),
     ),
 )

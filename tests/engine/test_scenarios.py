@@ -194,6 +194,12 @@ class Scenario:
         open = "" if seen is None or seen.settled else ", and a transaction is open that has drawn one of them"
         self.said.append("no" if seen is None else f"all is read of {seen.drawn} ids{open}")
 
+    def woken(self, name: str) -> None:
+        """Whether its reader would look at once by now: it is called, or there is room to read on."""
+        wakeup = self._process(name).poller.context.wakeup
+        how = "is called" if wakeup.called else "looks for what it has room for" if wakeup.is_set() else "sleeps"
+        self.said.append(f"the reader of {name} {how}")
+
     def remembers(self, name: str, partition: str) -> None:
         """What is not started again when it is read again."""
         remembered = self._process(name).engine.partitions[int(partition)].resumption.remembered

@@ -22,13 +22,13 @@ from partbox.events import DeliveredEvent
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol.horizon import Snapshot
 from partbox.protocol.rows import Saving
+from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.reconnect import SETTLE
 
 POISON = "Poison"
 LEASE = 10.0
 LARGE = 4_000  # bytes of a record in memory, whose payload is fetched by itself
 QUIET = 300  # rounds after which something is stuck
-HOLDS = "holds the log back"
 
 
 class World:
@@ -263,13 +263,6 @@ class World:
             if row.owner == me:
                 self.excused |= self._unsaved(row)
 
-    def _harm(self, process: Process) -> None:
-        """It dies of nothing that it runs. What is charged may be done by then, which its row does not say."""
-        self.harmed |= process.running.keys()
-        charged = [row for row in self.database.parked.values() if row.started_at is not None]
-        mine = [row.record_id for row in charged if self.database.partitions[row.partition].owner == process.me]
-        self.harmed |= {record.number for record in self.database.log.committed if record.id in mine}
-
     def reconnected(self, process: Process) -> None:
         """The snapshot of a saved cursor may be older than the one saved before it: see Progress."""
         for row in self.database.partitions.values():
@@ -349,11 +342,8 @@ class World:
             for pause in (0.3, 0.01, 0.06):  # looks with a tick, and without
                 self.clock.now += pause
                 self.process_once(process)
-                left = self.left(process)
-                if not left:
+                if not self.left(process):
                     return
-                if all(HOLDS in each for each in left):  # an idle cursor is saved once a minute
-                    self.clock.now += 20.0
         raise AssertionError(f"does not come to rest: {self.left(process)}")
 
     def _beat(self) -> None:
@@ -384,11 +374,8 @@ class World:
             if row.owner != process.me:
                 found.append(f"partition {row.partition} is not owned")
             elif row.last_id != drawn and not self.database.log.open:
-                found.append(f"partition {row.partition} {HOLDS} at {row.last_id} of {drawn}")
-            elif (
-                not (self._has_crashed or self.database.log.open)
-                and process.engine.partitions[row.partition].remembered
-            ):
+                found.append(f"partition {row.partition} holds the log back at {row.last_id} of {drawn}")
+            elif self._remembers_too_much(process.engine.partitions[row.partition]):
                 found.append(f"of partition {row.partition} more is remembered than may come again")
         for row in self.database.parked.values():
             known = self._of(row.record_id)
@@ -398,6 +385,9 @@ class World:
             elif process.shape.letters and untold:
                 found.append(f"the hook has not had {row.record_id}, which is dead")
         return found
+
+    def _remembers_too_much(self, partition: Partition) -> bool:
+        return bool(partition.remembered) and not (self._has_crashed or self.database.log.open)
 
 
 def number(event: DeliveredEvent) -> int:

@@ -113,12 +113,3 @@ def test_a_save_that_nobody_waits_for_wakes_nobody(saving: Saving) -> None:
     saving.done(FEW)
     assert saving.saves()
     assert not saving.wakeup.is_set()
-
-
-def test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake(
-    saving: Saving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(saving.engine, "_wakeups", [(0.0, 0, saving.partition, 1, ("Key", "k"))])
-    saving.done(1)
-    assert saving.saves()
-    assert saving.wakeup.is_set()
