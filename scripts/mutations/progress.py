@@ -143,7 +143,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "if pair[0] <= passed and pair[0] not in still_parked}",
         "if pair[0] not in still_parked}",
-        (scenario("remembered"),),
+        ("tests/worker/engine/test_remembered.py::test_what_another_transaction_may_still_add_to_is_kept",),
     ),
     Mutation(
         "parking-again-resets",

@@ -53,7 +53,7 @@ MUTATIONS = (
         "partbox/worker/engine/credits.py",
         "return fits and self",
         "return self",
-        (scenario("full_window"),),
+        (scenario("full_page"),),
     ),
     Mutation(
         "a-floor-claimed-after-the-page",
