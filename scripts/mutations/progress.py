@@ -231,4 +231,20 @@ MUTATIONS = (
         "        elif event.identity",
         (scenario("met_in_a_piece"),),
     ),
+    Mutation(
+        "saves-without-a-rest",
+        "Beside an open transaction each save takes longer than the one before, until all the time goes into saving.",
+        "partbox/worker/saver/saver.py",
+        "max(SHORTEST, DUTY * usual)",
+        "SHORTEST",
+        (scenario("save_cadence"),),
+    ),
+    Mutation(
+        "delayed-events-brake",
+        "Events that wait for their time would count as an outage: a million of them stop their partition.",
+        "partbox/protocol/parking.py",
+        "OPEN: Final = (",
+        "OPEN: Final = (RowState.SCHEDULED, ",
+        (scenario("max_parked"),),
+    ),
 )
