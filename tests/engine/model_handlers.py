@@ -90,6 +90,8 @@ class HandlingProcess:
         for at, event in enumerate(events):
             with self._watched():
                 self.check_turn(event)
+                mine = self.shape.kind != "mixed" or isinstance(given, list) == (event.event_type == "Type 2")
+                assert mine, f"{event.id} is given to another handler"
                 self.watcher.begins(self, event, [*in_hand, *events[:at]])
         return Handling(events)
 
