@@ -130,6 +130,14 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "the-dead-retried",
+        "A command on another row would have an event run again that is dead, before that is saved.",
+        "partbox/worker/engine/parked_rows.py",
+        "        kept |= {id for id, pending in self.pending.items() if not pending.park.letter}\n",
+        "",
+        (scenario("reload_beside_the_dead"),),
+    ),
+    Mutation(
         "remembered-for-ever",
         "What was saved though the answer was lost would be kept after each lost connection, and cost a lock an event.",
         "partbox/worker/engine/reconnect.py",

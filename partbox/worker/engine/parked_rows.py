@@ -238,9 +238,12 @@ class ParkedRows:
         return keys
 
     def load(self, rows: list[Stored], open_rows: int, now: float) -> list[Key]:
-        """Take over the blocking rows as stored; those in memory already, or being deleted, stay as they are."""
+        """Take over the blocking rows as stored; those in memory that are changed or being deleted stay as they are."""
         known = {row.id: row for row in self.blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
+        # One that blocks nothing any more, and is not saved yet, does as it is stored. A letter is of a dead row, which
+        # may have been replayed by now.
+        kept |= {id for id, pending in self.pending.items() if not pending.park.letter}
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
             if not chain.rows:
