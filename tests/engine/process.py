@@ -13,6 +13,7 @@ another thread holds it, sorts it or forgets it, in the middle of a critical sec
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from math import inf
@@ -323,12 +324,14 @@ def _worker(handlers: Handlers, slot: Slot, shape: Shape) -> Worker:
 
 
 @contextmanager
-def _at_once(call: Callable[[], Any]) -> Iterator[Any]:
-    """The next page arrives before the last is handed over."""
-    done: asyncio.Future[Any]
-    result = call()
-    done = SimpleNamespace(result=lambda _: result)  # type: ignore[assignment]
-    yield done
+def _at_once(call: Callable[[], Any]) -> Iterator[Future[Any]]:
+    """The next page arrives, or fails to, before the last is handed over; that it failed is told after that."""
+    future: Future[Any] = Future()
+    try:
+        future.set_result(call())
+    except Error as error:
+        future.set_exception(error)
+    yield future
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
