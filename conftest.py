@@ -1,5 +1,6 @@
 """A real PostgreSQL for every test: one server and one database per test process, as migrations left it each time."""
 
+import gc
 import logging
 import os
 import shutil
@@ -41,6 +42,8 @@ pytest_plugins = ["full_notification_queue", "pytester", "run_size", "slowest_te
 
 PATIENCE = 120.0
 """Seconds that what a test started may take to end after it."""
+SELDOM = 5_000, 20, 100
+"""Thresholds of Python's collector: with its own it takes a sixth of the CPU of a test process."""
 MEMORY = Path("/dev/shm")
 ROOM = 8 * 2**30
 """Free bytes of memory from which on it holds the files of a run."""
@@ -87,6 +90,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("--server-only") and server_versions.none_in(collection_path) else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays: Python's collector is to look at it neither now nor ever again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(*SELDOM)
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     soak, server_only = config.getoption("--soak"), config.getoption("--server-only")
@@ -131,11 +146,6 @@ def template() -> str:
 def partbox_server(server: Server, template: str) -> TestServer:
     """The server of the databases of the kit, from which `partbox_dsn` comes."""
     return TestServer(server.dsn, template)
-
-
-@pytest.fixture(scope="session")
-def partbox_sessions() -> None:
-    """Nobody else is in a test's database: some tests look at who is."""
 
 
 @pytest.fixture

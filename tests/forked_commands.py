@@ -15,10 +15,12 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,12 +78,12 @@ class Command:
 
 
 class Forks:
-    """The process that forks. It forks from its only thread."""
+    """The process that forks. It forks from its only thread, when it has imported `modules` beside the commands."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            program = f"from forked_commands import serve; serve({theirs.fileno()})"
+            program = f"from forked_commands import serve; serve({theirs.fileno()}, *{modules!r})"
             path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
@@ -101,9 +103,7 @@ class Forks:
                 os.close(fd)
         return Command(self, pid, list(command), os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
 
-    def start_into(
-        self, log: Path, *command: str, cwd: Path, env: dict[str, str], spare: int = spare_processes.SPARE
-    ) -> Command:
+    def start_into(self, log: Path, *command: str, cwd: Path, env: dict[str, str], spare: int | None = None) -> Command:
         """Start it, its output and its errors in a file, which is there as soon as this returns."""
         with open(os.devnull) as nothing, log.open("wb") as file:
             pid = self._fork(command, [nothing.fileno(), file.fileno(), file.fileno()], cwd, env, spare)
@@ -156,11 +156,13 @@ def forks() -> Forks:
     return shared()
 
 
-def serve(number: int) -> None:
+def serve(number: int, *modules: str) -> None:
     """Fork commands, and tell how they ended, until nobody asks any more."""
     from partbox.cli import command
 
     command()  # those that are forked need not import it
+    for module in modules:
+        import_module(module)
     gc.freeze()
     running: set[int] = set()
     with socket.socket(fileno=number) as asking:
@@ -173,7 +175,7 @@ def serve(number: int) -> None:
             elif not (answer := os.fork()):
                 asking.close()
                 _become(asked, files)
-                _run(spare_processes.make(asked["spare"]))
+                _run_to_its_end(spare_processes.make(asked["spare"]))
             else:
                 running.add(answer)
             for file in files:
@@ -199,6 +201,27 @@ def _become(asked: dict[str, Any], files: list[int]) -> None:
     sys.argv = asked["argv"]
     sys.stdin, sys.stdout = os.fdopen(0, encoding="utf-8"), os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+
+
+def _run_to_its_end(code: str | None) -> None:
+    """Run it, and end as an interpreter does, but for taking all of it apart: of a fork that costs 40 ms of CPU.
+
+    A program of a test's own, and what ends otherwise than by `sys.exit`, ends as Python ends it.
+    """
+    program = code is None and sys.argv[0] != "partbox"
+    try:
+        _run(code)
+    except SystemExit as end:
+        if program or not (end.code is None or isinstance(end.code, int)):
+            raise
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        except (AttributeError, OSError, ValueError):  # there is none, or nobody who reads it: Python knows what to say
+            raise end from None
+        os._exit((end.code or 0) & 0xFF)
 
 
 def _run(code: str | None) -> None:

@@ -1,33 +1,29 @@
 """Makes the lock of the engine checked: whoever touches what it guards without holding it fails the test.
 
-`Engine`, `Partition`, `Lane` and what dispatcher and transactor share are as they are in production, but for this:
-their containers and fields ask who touches them. A field of `Partition` that is not named here is guarded; so is a new
-one. What may be read without the lock is named in `READ_FREELY`, with the reason why that is right.
+That only the engine touches it is import-linter's to say, and that its verbs take the lock `test_lock_discipline.py`'s.
+Neither shows whether a step that says "Lock held." is ever taken without: so the partitions of an engine, and the
+fields of each, ask who touches them. A field of `Partition` that is not named here is guarded; so is a new one. What
+may be read without the lock is named in `READ_FREELY`, with the reason why that is right.
 """
 
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from partbox.protocol.rows import Owned
-from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.poison import Charges
-from partbox.worker.runners.dispatcher import Dispatcher
-from partbox.worker.runners.settlement import Settlement
-from partbox.worker.runners.transactor import Transactor
+from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.state import EngineState
 
 READ_FREELY = {
     "phase",  # what is done in an earlier one is found so under the lock
     "stopping",  # a runner looks before each event; what it starts a moment too late is waited for
-    "life",  # the same; what it starts of an earlier life is remembered when it is done
+    "incarnation",  # the same; what it starts of an earlier incarnation is remembered when it is done
     "resumption",  # the same: mostly it remembers nothing
-    "ghost",  # the poller's own to change
-    "running",  # that of a ghost only falls
+    "predecessor",  # the poller's own to change
+    "running",  # that of a predecessor only falls
 }
 CONSTANT = {"number", "epoch", "window"}
 OF_THE_POLLER = {"cursor"}
@@ -48,17 +44,17 @@ class HeldLock(type(threading.RLock())):  # type: ignore[misc]
 
     def __enter__(self) -> bool:
         if self._is_owned():
-            _violated("the lock is taken by a thread that holds it: in production it would wait for ever")
+            violated("the lock is taken by a thread that holds it: in production it would wait for ever")
         taken = bool(self.acquire())
         self.users.add(threading.get_ident())
         return taken
 
     def check(self, what: str) -> None:
         if not self._is_owned() and (self.strict or len(self.users) > 1):
-            _violated(f"{what} is touched without the lock")
+            violated(f"{what} is touched without the lock")
 
 
-def _violated(what: str) -> None:
+def violated(what: str) -> None:
     stack = [frame for frame in traceback.extract_stack() if not frame.filename.endswith("lock_check.py")]
     frames = [frame for frame in stack if "/partbox/" in frame.filename]
     if stack[-1] not in frames:  # a test that looks, or prepares
@@ -81,7 +77,6 @@ def _checked(kind: type, name: str) -> Callable[..., Any]:
 READING = ("__iter__", "__contains__", "copy")
 DICTS = ("__getitem__", "get", "keys", "values", "items", "__setitem__", "__delitem__", "pop", "clear", "setdefault")
 SETS = ("add", "discard", "remove", "update", "clear", "pop", "difference_update")
-DEQUES = ("append", "appendleft", "extend", "pop", "clear", "remove", "rotate", "insert")
 
 
 def _guarded(kind: type, *names: str) -> type:
@@ -91,8 +86,6 @@ def _guarded(kind: type, *names: str) -> type:
 GuardedDict = _guarded(dict, *READING, *DICTS)
 GuardedSet = _guarded(set, *READING, *SETS)
 ChangedSet = _guarded(set, *SETS)  # for those that may be read without the lock
-GuardedDeque = _guarded(deque, *DEQUES, "popleft", "__iter__")
-LaneQueue = _guarded(deque, *DEQUES, "__iter__")  # a runner takes from the left without it
 
 
 def _wrapped(kind: type, value: Any, lock: HeldLock, what: str) -> Any:
@@ -128,25 +121,6 @@ class _Guarded(_Written):
             raise AttributeError(self.name) from None
 
 
-class _LaneField:
-    """A field of a lane, which has slots, that is written with the lock held only."""
-
-    def __init__(self, name: str, slot: Any, convert: Callable[[Any, HeldLock], Any] | None = None) -> None:
-        self.name = name
-        self.slot = slot
-        self.convert = convert
-
-    def __get__(self, lane: Any, kind: type) -> Any:
-        return self if lane is None else self.slot.__get__(lane, kind)
-
-    def __set__(self, lane: Any, value: Any) -> None:
-        lock = lane.partition.__dict__.get("_lock")
-        if lock is not None:
-            lock.check(f"Lane.{self.name}")
-            value = self.convert(value, lock) if self.convert else value
-        self.slot.__set__(lane, value)
-
-
 class _Partitions(GuardedDict):  # type: ignore[misc, valid-type]
     """The partitions that the engine know. With this the fields of one are guarded, not while it is made."""
 
@@ -170,66 +144,15 @@ KnownPartition = type("KnownPartition", (Partition,), _fields())
 
 
 def _install(patch: pytest.MonkeyPatch) -> None:
-    for name in ("active", "running", "life", "unstuck", "settled"):
-        patch.setattr(Lane, name, _LaneField(name, vars(Lane)[name]))
-    queue = _LaneField("queue", Lane.queue, _lane_queue)
-    patch.setattr(Lane, "queue", queue)
-    for name in ("touch", "clean", "drop", "wake", "awake", "unload", "take_turns", "next_wakeup"):
-        patch.setattr(Engine, name, _locked(getattr(Engine, name), lambda self: self.lock, f"Engine.{name}"))
-    for name in ("admit", "turns", "take_keyless"):
-        patch.setattr(
-            Charges, name, _locked(getattr(Charges, name), lambda self: getattr(self, "lock", None), f"Charges.{name}")
-        )
-    for kind, after in (
-        (Engine, _engine),
-        (Dispatcher, _dispatcher),
-        (Settlement, _settlement),
-        (Transactor, _queues),
-    ):
-        patch.setattr(kind, "__init__", _then(kind.__init__, after))
+    init = EngineState.__init__
 
-
-def _lane_queue(queue: Any, lock: HeldLock) -> Any:
-    return _wrapped(LaneQueue, queue, lock, "Lane.queue") if type(queue) is deque else queue
-
-
-def _locked(method: Callable[..., Any], lock: Callable[[Any], HeldLock | None], what: str) -> Callable[..., Any]:
-    def locked(self: Any, *arguments: Any) -> Any:
-        if (held := lock(self)) is not None:
-            held.check(what)
-        return method(self, *arguments)
-
-    return locked
-
-
-def _then(init: Callable[..., None], after: Callable[[Any], None]) -> Callable[..., None]:
     def made(self: Any, *arguments: Any, **more: Any) -> None:
         init(self, *arguments, **more)
-        after(self)
+        self.lock = HeldLock()
+        self.partitions = _wrapped(_Partitions, {}, self.lock, "Engine.partitions")
+        self.dirty = _wrapped(GuardedSet, (), self.lock, "Engine.dirty")
 
-    return made
-
-
-def _engine(self: Any) -> None:
-    self.lock = self.charges.lock = HeldLock()
-    self.partitions = _wrapped(_Partitions, {}, self.lock, "Engine.partitions")
-    self.dirty = _wrapped(GuardedSet, (), self.lock, "Engine.dirty")
-
-
-def _dispatcher(self: Any) -> None:
-    self._ready.fresh = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.fresh")
-    self._ready.due = _wrapped(GuardedDeque, (), self._lock, "ReadyQueue.due")
-    for name in ("_running", "_joined", "_serial"):
-        setattr(self, name, _wrapped(GuardedSet, (), self._lock, f"Dispatcher.{name}"))
-
-
-def _settlement(self: Any) -> None:
-    self.followers = _wrapped(GuardedDict, {}, self._engine.lock, "Settlement.followers")
-
-
-def _queues(self: Any) -> None:
-    waiting = self._around.waiting
-    waiting._queues = _wrapped(GuardedDict, {}, self._lock, "Waiting._queues")
+    patch.setattr(EngineState, "__init__", made)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ publish = _named("publish")
 publish_told = _named("publish_told")
 """Insert one event; a row if it was written."""
 publish_ringing = _named("publish_ringing")
-"""Insert one event, and ring; a row if it was written: whether anybody sleeps."""
+"""Insert one event, and ring if the flag is up; a row if it was written: whether it rang."""
 publish_unheard = _named("publish_unheard")
 """Insert one event, and ring if wanted; fails if it was not written."""
 refuse_unwritten = _named("refuse_unwritten")
@@ -28,9 +28,9 @@ refuse_unwritten = _named("refuse_unwritten")
 publish_several = _named("publish_several")
 """Insert several events; fails unless all were written."""
 publish_several_ringing = _named("publish_several_ringing")
-"""Insert several events, and ring; whether anybody sleeps. Fails unless all were written."""
+"""Insert several events, and ring if the flag is up; whether it rang. Fails unless all were written."""
 ring = _named("ring")
-"""Ring for partitions; whether anybody sleeps."""
+"""Ring for partitions if the flag is up; whether it rang."""
 publish_once = _named("publish_once")
 """Insert one event with an idempotency key; whether that was unused. Fails if it was and the event not written."""
 publish_once_ringing = _named("publish_once_ringing")

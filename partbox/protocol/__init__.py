@@ -54,8 +54,8 @@ in this save or an earlier one (`parking`). Of pages P1…Pm, read at N1…Nm wi
 
 Late records above L* may be unfinished: for the saved cursor they are new.
 
-**The bell** (`bell`). An idle worker says in a sequence until when it sleeps, and who publishes meanwhile wakes it. It
-bears on latency alone: what is read, and what may be saved, does not depend on it.
+**The bell** (`bell`). An idle worker raises a flag before it sleeps, and who publishes and finds it up rings. It
+bears on latency alone (⛨): what is read, and what may be saved, does not depend on it.
 
 **One life.** All this holds for one life of the server: ids and xids may be reused after a crash that lost a tail.
 When a connection is lost, fences, bounds and pages are forgotten, and reading goes on from the saved cursor.

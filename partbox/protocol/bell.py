@@ -1,8 +1,15 @@
 """The bell: an idle worker falls asleep, and a publisher wakes it.
 
-    awake    nobody knows that it listens: it looks again and again
-    armed    the flag is up; who asked before may not have committed yet, so it stays awake for `HEARD`
-    napping  it has looked since, has all there was, and sleeps until a ring, or for a nap at most
+The flag is *raised* and *lowered*; a publisher that finds it up *rings*, by a notification. A worker is in one of:
+
+    AWAKE      nobody knows that it listens: it looks again and again
+    RAISED     the flag is up; who asked before may not have committed yet, so it stays awake for `HEARD`
+    NAPPING    it has looked since, has all there was, and sleeps until a ring, or for a nap at most
+
+    AWAKE ──> RAISED       the flag is raised, by it or by another, and was down before
+    AWAKE ──> NAPPING      the flag has been up for `HEARD`
+    RAISED ──> NAPPING     it has looked once more, `HEARD` after the flag was raised
+    any ──> AWAKE          a look: not all was read, the log moves on, or the flag is down
 
 The flag is a *time*, in a sequence: until when somebody sleeps. Who publishes asks for it after its ids are drawn, and
 rings while it lies ahead: 1 to 3,000 ms, for a clock that is set back would leave it up for ever. Each of these rules
@@ -10,7 +17,7 @@ has its reason in a run that failed without it:
 
 - It is raised when the log stood still for `STILL`, unless another has raised it for long enough. While it stays up,
   whatever comes is rung for, so a worker that has read what came sleeps on at once.
-- It is never set back on waking: it may be another's by then, who would sleep unheard.
+- It is never lowered on waking: it may be another's by then, who would sleep unheard.
 - A worker for which the log moves on, with less than `APART` from one id to the next, for `STILL`, lowers it and calls
   `back`, upon which every sleeper looks: else one idle worker would cost busy publishers two thirds of their rate.
 - A transaction may ask before the flag is up and commit after the last look. Its ids are drawn, so the floor of the
@@ -18,15 +25,15 @@ has its reason in a run that failed without it:
 - A publisher that heard "nobody sleeps" does not ask again for `QUIET`, from when it *sent* that statement: less than
   `HEARD`. It never remembers having rung: a savepoint takes a ring back.
 
-Nothing depends on a ring: one that is lost costs the rest of a nap. Nothing fails by one either: nobody arms or rings
-while the server's queue of notifications is filling up (`queue_has_room` in `sql/queries/bell.sql`).
+Nothing depends on a ring: one that is lost costs the rest of a nap. Nothing fails by one either: nobody raises the flag
+or rings while the server's queue of notifications is filling up (`queue_has_room` in `sql/queries/bell.sql`).
 """
 
 from enum import Enum
 from hashlib import md5
 from typing import NamedTuple
 
-STILL = 0.005  # seconds in which the id sequence stood still: then the flag is armed; or moved on: then it is lowered
+STILL = 0.005  # seconds in which the id sequence stood still: then the flag is raised; or moved on: then it is lowered
 APART = 0.002  # seconds from one id to the next at least, or they come too fast for a ring each
 HEARD = 0.040  # seconds to stay awake once it is up
 ALERT = 0.003  # seconds from one look to the next, while it stays awake for that
@@ -54,7 +61,7 @@ def channel(schema: str) -> str:
 
 
 def why_off(wanted: str, *, pooled: bool, sequence: bool = True, prepared: int = 0) -> str | None:
-    """The reason why workers do not arm; None if they do.
+    """The reason why workers do not raise the flag; None if they do.
 
     `wanted` is the setting. `pooled`: there is a pooler, and no `listen_dsn` to go past it. `sequence`: there is one,
     and the worker's role may set it. `prepared`: how many transactions the server lets be prepared.
@@ -87,7 +94,7 @@ class Act(Enum):
     """The change to the flag that a look calls for."""
 
     NOTHING = "nothing"
-    ARM = "arm"
+    RAISE = "raise"
     LOWER = "lower, and call back"
 
 
@@ -95,7 +102,7 @@ class State(Enum):
     """The states of a worker, as above."""
 
     AWAKE = "awake"
-    ARMED = "armed"
+    RAISED = "raised"
     NAPPING = "napping"
 
 
@@ -140,8 +147,8 @@ class Doze:
             return Act.NOTHING
         until = max(now + seen.up - LAG, self._until if self._up else 0.0)
         if now + nap >= until:
-            return Act.ARM
-        self._raised(now, until)
+            return Act.RAISE
+        self._up_until(now, until)
         return Act.NOTHING
 
     def _is_busy(self, now: float, drawn: int) -> bool:
@@ -153,23 +160,23 @@ class Doze:
         self._drawn, self._changed_at = drawn, now
         return now - self._busy_from >= STILL
 
-    def armed(self, now: float, *, was_up: bool) -> None:
-        """The flag is up from `now` at least, the time before it was sent, for as long as the last look asked for.
+    def raised(self, now: float, *, was_up: bool) -> None:
+        """Note that the flag was raised, for as long as the last look asked for; `now`: just before that was sent.
 
         `was_up`: it was up before.
         """
         self._up = self._up and was_up and now < self._until
-        self._raised(now, now + raised_for(self._nap))
+        self._up_until(now, now + raised_for(self._nap))
 
-    def _raised(self, now: float, until: float) -> None:
-        """It is up until then, by whomever. If it was up before, there was no gap, and who asked has heard it."""
+    def _up_until(self, now: float, until: float) -> None:
+        """Record that the flag is up until then. If it was up before, every publisher that has asked has seen it."""
         if not self._up:
             self._up, self._up_from = True, now
         self._until = until
-        self.state = State.NAPPING if now >= self._up_from + HEARD else State.ARMED
+        self.state = State.NAPPING if now >= self._up_from + HEARD else State.RAISED
 
     def lowered(self) -> None:
-        """The flag is down: by me, or by who called `back`."""
+        """Note that the flag was lowered, by this worker or by one that called `back`."""
         self._up = False
         self.state = State.AWAKE
 
@@ -177,13 +184,13 @@ class Doze:
         """Seconds until the next look at most; None while it is awake."""
         if self.state is State.AWAKE:
             return None
-        if self.state is State.ARMED:
+        if self.state is State.RAISED:
             return min(ALERT, self._up_from + HEARD - now)
         return self._nap if self._settled else SHORT
 
 
 class Asking:
-    """The memory of one process that nobody sleeps in one database; see `QUIET`."""
+    """The memory of one process that the flag of one database was down; see `QUIET`."""
 
     __slots__ = ("_until",)
 
@@ -195,6 +202,6 @@ class Asking:
         return now >= self._until
 
     def heard(self, sent: float, rang: bool) -> None:
-        """The answer to a statement that was sent then."""
+        """Note the answer to a statement that was sent then; `rang`: the flag was up."""
         if not rang:
             self._until = max(self._until, sent + QUIET)

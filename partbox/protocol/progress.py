@@ -112,7 +112,7 @@ class Progress:
             self.page = page
 
     def finish(self, pairs: list[Pair]) -> None:
-        """These (id, event id) are finished."""
+        """Note these (id, event id) as finished."""
         count, unread = len(pairs), self._unread
         if count and unread[:count] == list(map(_id, pairs)):  # no record has the id of a raise
             del unread[:count]
@@ -121,13 +121,13 @@ class Progress:
             self._finished.update(pairs)
 
     def unfinish(self, record_id: int) -> None:
-        """It is not finished after all: the transaction that finished it was rolled back. To be read anew then."""
+        """Take back that it is finished: its transaction was rolled back, and it is to be read anew."""
         self._finished.pop(record_id, None)
         if (at := self._place(record_id)) is not None:
             del self._passed[at]
 
     def refinish(self, record_id: int, event_id: bytes) -> None:
-        """It is finished in another way, if it is finished: parked before, and done now."""
+        """Replace the way in which it is finished, if it is: it was parked before, and is done now."""
         if record_id in self._finished:
             self._finished[record_id] = event_id
         elif (at := self._place(record_id)) is not None:
@@ -223,7 +223,7 @@ class Progress:
             del unread[0]
 
     def _pass_these(self, pairs: list[Pair]) -> None:
-        """These new ones are finished, and all before them."""
+        """Note that these new ones are finished, and all before them."""
         self.last_id = pairs[-1][0]
         self.passed += len(pairs)
         self._passed += pairs

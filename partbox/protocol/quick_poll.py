@@ -18,9 +18,9 @@ from partbox.protocol.horizon import Page
 
 
 def ids(shared: Page) -> tuple[int, int]:
-    """All ids that the next quick poll may search lie above the first of these, and below the second.
+    """Exclusive (low, high) bounds of the ids that the next quick poll can scan.
 
-    Both are whole stretches, so that they are others, and the poll is planned anew, but once in a million ids.
+    They are rounded to a million, so that the statement is planned anew once per million ids.
     """
     end = cursor.stretch_of(shared.settled) + 2 * cursor.STRETCH  # a page counts that reaches one above `settled`
     return cursor.stretch_of(shared.floor), end

@@ -52,7 +52,7 @@ class EventTrigger(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """So many ids were drawn in the last `seconds`."""
+    """A number of ids, drawn in the last `seconds`."""
 
     ids: int
     seconds: float

@@ -1,14 +1,14 @@
 """The verdict on an event that is not done: another attempt and when, later without an attempt, or dead."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
+from partbox.protocol.parking import RowState
 from partbox.protocol.retry import RetryPolicy, delay_of
 from partbox.text.printing import text_of
 
-State = Literal["retrying", "deferred", "scheduled", "held", "dead", "ready"]
 UNCHARGED = (PayloadError, UnroutableError)
 LONGEST = 36_500 * 86_400.0  # seconds; the limit of publishing, too
 LAST_RESORT = 60.0  # seconds until the next attempt, where a retry policy fails itself
@@ -23,7 +23,7 @@ class Verdict:
     so `error` takes the place of none that it had before.
     """
 
-    state: State
+    state: RowState
     attempts: int
     delay: float | None
     blocks: bool
@@ -71,10 +71,10 @@ def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Adv
                 seconds = min(delay_of(delay), LONGEST)
             except BaseException as wrong:  # one that was changed after it was made
                 return _failed(policy, attempts, wrong, limit)
-            return Verdict("deferred", attempts, seconds, policy.on_failure == "block", None)
+            return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None)
         case Deferral(delay=delay, reason=reason, is_wait=is_wait):
             blocks, text = policy.on_failure == "block", storable(reason, limit)
-            return Verdict("deferred", attempts, delay, blocks, text, is_wait=is_wait)
+            return Verdict(RowState.DEFERRED, attempts, delay, blocks, text, is_wait=is_wait)
         case Dead(reason=reason):
             return _dead(policy, attempts + 1, None if reason is None else storable(text_of(reason), limit))
         case BaseException():
@@ -104,7 +104,7 @@ def _again(policy: Policy, attempts: int, delay: float, text: str, fault: BaseEx
     """Another attempt, if any is left; `delay` is one of `delay_of`."""
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
         return _dead(policy, attempts, text)
-    return Verdict("retrying", attempts, min(delay, LONGEST), policy.on_failure == "block", text, fault)
+    return Verdict(RowState.RETRYING, attempts, min(delay, LONGEST), policy.on_failure == "block", text, fault)
 
 
 def _after(policy: Policy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
@@ -119,7 +119,7 @@ def _after(policy: Policy, attempts: int, error: BaseException, delay: object, l
 
 
 def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
-    return Verdict("dead", attempts, None, policy.on_dead == "block", reason)
+    return Verdict(RowState.DEAD, attempts, None, policy.on_dead == "block", reason)
 
 
 def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> Verdict:

@@ -55,7 +55,7 @@ class Library:
     def database(self) -> Hashable | None:
         """Return what tells the database of this connection from others; None: not known.
 
-        A publish asks whether a worker sleeps, unless this process has just heard from that database that none does.
+        A publish asks for the bell's flag, unless this process has just heard from that database that it is down.
         Called after `require_transaction`.
         """
         return None

@@ -1,7 +1,7 @@
-"""Wakes workers: asks whether one sleeps, and remembers that none does, see `partbox.protocol.bell`; those that are
-embedded in the application it wakes itself when it has committed events for them.
+"""The publisher's side of the bell (`partbox.protocol.bell`): which publish asks for the flag, and rings if it is up.
 
-For each database that this process publishes into, as far as connections tell which: `Library.database`.
+That the flag was down is remembered for each database that this process publishes into, as far as connections tell
+which (`Library.database`). Workers that are embedded in the application need no ring: `EmbeddedWorkers` calls them.
 """
 
 import threading
@@ -28,14 +28,14 @@ def place_of(conn: AnyConnection) -> Hashable:
 
 
 class Bell:
-    """The memory of one outbox, by database. Other processes get an empty one. `rings` False: no publish asks."""
+    """The memory of one outbox, by database; empty in another process. `rings` False: no publish asks, or rings."""
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
         self._known: dict[Hashable, Asking] = {}
 
     def asking(self, database: Hashable | None) -> "Inquirer | None":
-        """Takes the answer of a statement that is sent now; None: it is not to ask. `database` None: it always asks."""
+        """Return what hears the answer of a statement sent now; None: it is not to ask. `database` None: always ask."""
         if not self._rings:
             return None
         if database is None:
@@ -53,7 +53,7 @@ class Bell:
 
 
 class Inquirer:
-    """A statement that asks, by when it was sent."""
+    """One statement that asks whether the flag is up, and rings if it is; kept with the time when it was sent."""
 
     __slots__ = ("_known", "_sent")
 
@@ -62,8 +62,7 @@ class Inquirer:
         self._sent = sent
 
     def heard(self, rows: Any) -> None:
-        """The rows of its answer, the last column of the first of which is whether anybody sleeps; None: not waited
-        for."""
+        """Note the answer: the last column of its first row says whether it rang. None: nobody waited for it."""
         if rows:
             self._known.heard(self._sent, bool(rows[0][-1]))
 
@@ -75,7 +74,7 @@ class Wakeable(Protocol):
 
 
 class EmbeddedWorkers:
-    """Embedded workers, held weakly. Not sent to other processes, which have none."""
+    """Embedded workers, held weakly: they are called in this process, without a ring. Another process has none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The end of a transaction, for hooks and for workers to be woken.
+"""The end of a transaction, which hooks and embedded workers are called by.
 
 psycopg and asyncpg do not report how a transaction ended; `outbox.transaction(conn)` does. By then it must know which
 batches were undone by a rollback to a savepoint, whether made by psycopg, SQLAlchemy or plain SQL. So every batch adds
@@ -124,11 +124,14 @@ def warn_unknown(batches: int, error: BaseException | None) -> None:
 
 
 _open: dict[int, tuple[Any, TransactionEnd]] = {}
-"""By the id of the connection, which is held here so that no other gets its id: not all allow weak references."""
+"""The open transactions, by `id` of their connections, and these: while one is held no other gets its `id`.
+
+A `WeakKeyDictionary` does not serve: some connections allow no weak references.
+"""
 
 
 def _bare(conn: Any) -> Any:
-    """The one object of a connection that all proxies of it share: libpq's connection, or what the innermost wraps."""
+    """Return what all proxies of a connection share: libpq's connection if there is one, else the innermost object."""
     wrapped = getattr(conn, "__wrapped__", None)
     return getattr(conn, "pgconn", None) or (conn if wrapped is None else _bare(wrapped))
 
@@ -151,6 +154,7 @@ def reported(conn: Any) -> Iterator[TransactionEnd]:
 
 @asynccontextmanager
 async def reported_async(conn: Any) -> AsyncIterator[TransactionEnd]:
+    """`reported`, for an asynchronous block; a call may return an awaitable."""
     bare, end, error = _bare(conn), TransactionEnd(), None
     _open[id(bare)] = bare, end
     try:

@@ -24,7 +24,7 @@ VOID = (
     "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
 )
 
-_MARKS = Query(statements.published_marks(), {})  # of no schema
+_MARKS = Query(statements.published_marks(), {})  # it names no schema
 
 
 class Scope:
@@ -118,7 +118,7 @@ async def _opened_async(conn: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _adapted(conn: Any) -> AsyncIterator[None]:
-    """The same on a connection of another library that does not report the end of a transaction itself."""
+    """Open a transaction by the adapter of another library, and report its end, which the library does not."""
     adapter = integrations.async_of(conn, transaction.SCOPES)
     block = adapter.transaction()
     if block is None:

@@ -22,7 +22,7 @@ _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with ids, times and arrays as text."""
+    """Return the parameters with ids, times and arrays as text."""
     return {name: _array(value) if isinstance(value, list) else _plain(value) for name, value in parameters.items()}
 
 

@@ -23,9 +23,11 @@ from partbox.outbox import Outbox
 from partbox.testing import statements
 from partbox.testing.outcomes import Drained, OutcomeNotes, Settled
 from partbox.testing.sessions import NAME, Sessions
-from partbox.testing.stepping import Await, Stepped
+from partbox.testing.stepping import Await, ById, OneByOne, step
+from partbox.worker.runners.dispatcher import Drive
 from partbox.worker.session import Session
 from partbox.worker.slot import STOPPING, Slot
+from partbox.worker.worker import Worker
 
 LEASE = 3_600.0  # seconds: who debugs a handler takes his time
 MOST = 10_000
@@ -110,7 +112,8 @@ class Drain:
         self._subscription = subscription
         self._slot = Slot.local()
         self._notes = notes = OutcomeNotes()
-        self._worker = worker = Stepped(
+        self._queue = ById(notes.ran)
+        self._worker = worker = Worker(
             outbox.settings,
             outbox.handlers,
             outbox.codecs,
@@ -120,9 +123,8 @@ class Drain:
             dsn=_none,
             isolates=False,
             observers=Observers([*outbox.handlers.observers, notes]),
+            drive=Drive(self._queue, OneByOne(await_it), turn=-inf),  # over at once: one event each
         )
-        self._stepper = worker.dispatcher
-        self._stepper.prepare(await_it, notes.ran)
         self._poller = worker.poller
         self._transactor = worker.poller.transactor
         if self._transactor is not None:
@@ -146,7 +148,7 @@ class Drain:
         self._slot.instance = self._me = joined[pid]
         self._slot.trust_until(inf, inf)
         try:
-            self._worker.start()
+            self._worker.announce()
             if self._assign():
                 self._poller.begin(self._session, checked=self._checked)
                 while self._round() and self._assign():
@@ -195,11 +197,11 @@ class Drain:
         """The event of the lowest id, or the move of its lane to the transactional ones."""
         waiting = None if self._transactor is None else self._transactor.first()
         if waiting is None:
-            return self._stepper.step()
-        other = self._stepper.first()
-        if other is not None and other < waiting:
-            return self._stepper.step()
-        return self._transact() or self._stepper.step()
+            return step(self._worker)
+        self._queue.before = waiting
+        stepped = step(self._worker)
+        self._queue.before = inf
+        return stepped or self._transact() or step(self._worker)
 
     def _transact(self) -> bool:
         """True if a transactional handler got its event."""
@@ -212,7 +214,7 @@ class Drain:
         return ended and len(self._notes.outcomes) > before
 
     def _save(self) -> bool:
-        if not self._worker.engine.dirty:
+        if not self._worker.engine.saves.unsaved().partitions:
             return False
         self._poller.saver.save(self._session.saving, self._me)
         return True
@@ -221,7 +223,7 @@ class Drain:
         self._slot[STOPPING] = 1.0
         self._poller.ownership.drain_all()
         self._save()
-        while self._worker.engine.partitions:  # a page that was cut is read to its end
+        while self._worker.engine.claims.count():  # a page that was cut is read to its end
             self._poller.look(self._session)
             self._save()
 

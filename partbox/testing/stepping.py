@@ -1,7 +1,8 @@
-"""The delivery code of a worker without its threads: a worker that is stepped by hand, and `hand`, without the log.
+"""The delivery code of a worker without its threads: what steps a worker by hand, and `hand`, without the log.
 
-`step` hands over one event, that of the lowest id which waits, in the caller's thread; an async handler runs in the
-event loop of `await_it`. What ran once does not run again: a retry that is due at once waits for another drain.
+`step` hands over one event in the caller's thread. A worker does so whose `Drive` has `ById`, `OneByOne` and a turn
+that is over at once: that of the lowest id which waits; an async handler runs in the event loop of `await_it`. What ran
+once does not run again: a retry that is due at once waits for another drain.
 """
 
 import time
@@ -16,91 +17,71 @@ from partbox.observe import Observers
 from partbox.outbox import Outbox
 from partbox.testing.outcomes import Drained, OutcomeNotes
 from partbox.worker.engine.partition import DeadLetterLane, Lane
-from partbox.worker.reports.delivery_counts import Tally
+from partbox.worker.engine.ready_queue import ReadyQueue
+from partbox.worker.engine.runs import Rest
 from partbox.worker.reports.outcomes import Reports
-from partbox.worker.runners.dispatcher import Dispatcher
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.lane_runner import Walk
 from partbox.worker.worker import Worker
 
 Await = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a coroutine to its end."""
 
 
-class _OneByOne(EventLoop):
-    """Runs each coroutine to its end before it returns."""
+class OneByOne:
+    """In the place of an event loop: runs each coroutine to its end before it returns."""
 
-    await_it: Await
+    def __init__(self, await_it: Await) -> None:
+        self._await_it = await_it
 
     def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.await_it(walk())
+        self._await_it(walk())
 
     def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
         return False
 
+    def disown(self) -> None:
+        """Nothing to do: there is no loop of its own."""
 
-class Stepper(Dispatcher):
-    """A dispatcher without runners. `events` of its lanes have run when `step` says so."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.lone = False  # the next is that of the lowest id, whatever its partition
-        self._loop: _OneByOne = _OneByOne()
-        self._ran: set[int] = set()
+class ById:
+    """The ready lanes, of which the one with the lowest id at its head is next; what is in `ran` does not run again.
 
-    def prepare(self, await_it: Await, ran: set[int]) -> None:
-        """Run async handlers by `await_it`; events whose ids are in `ran`, which grows, do not run again."""
-        self._loop.await_it, self._ran = await_it, ran
+    `before`: `take` has only what is below this id.
+    """
 
-    def first(self) -> int | None:
-        """The lowest id that waits and has not run yet, if any does."""
-        with self._lock:
-            lane = self._first()
-            return None if lane is None else _head(lane)
+    def __init__(self, ran: set[int]) -> None:
+        self._ran = ran
+        self._lanes = ReadyQueue(1)
+        self.before: float = inf
 
-    def step(self) -> bool:
-        """Hand over the event of the lowest id that waits and has not run yet; False if there is none."""
-        ready = self._ready
-        with self._lock:
-            lane = self._first()
-            if lane is not None:
-                (ready.fresh if lane in ready.fresh else ready.due).remove(lane)
-            lanes = self._begin([lane]) if lane is not None else []
-        if not lanes:
-            return False
-        tally = self._settlement.reports.tally()
-        ended = self._walk_all(lanes, self._new_walk(lanes[0].started, tally))
-        if tally is not None and tally.end():
-            self._settlement.reports.delivered(tally)
-        with self._lock:
-            self._end(ended)
-        return True
+    def __bool__(self) -> bool:
+        return self._first() is not None
 
-    def _summon(self, runners: int) -> None:
-        """No runners: `step` is called."""
+    def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
+        self._lanes.add(lanes, due=due)
 
-    def _new_walk(self, began: float, tally: Tally | None) -> Walk:
-        walk = super()._new_walk(began, tally)
-        walk.ends = -inf  # after one event
-        return walk
+    def take(self) -> list[Lane]:
+        lane = self._first()
+        if lane is None:
+            return []
+        (self._lanes.fresh if lane in self._lanes.fresh else self._lanes.due).remove(lane)
+        return [lane]
 
-    def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
+    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
         self._sort()
-        return super()._more(endpoint, most)
-
-    def _waits_for(self, endpoint: Endpoint, lane: Lane) -> bool:
-        return self._may_run(lane) and super()._waits_for(endpoint, lane)
+        return self._lanes.take_those(lambda lane: self._may_run(lane) and fit(lane), most)
 
     def _first(self) -> Lane | None:
         self._sort()
-        heads = [next(filter(self._may_run, queue), None) for queue in (self._ready.fresh, self._ready.due)]
-        return min((lane for lane in heads if lane is not None), key=_head, default=None)
+        heads = [next(filter(self._may_run, queue), None) for queue in (self._lanes.fresh, self._lanes.due)]
+        lane = min((lane for lane in heads if lane is not None), key=_head, default=None)
+        return None if lane is None or _head(lane) >= self.before else lane
 
     def _sort(self) -> None:
         """By the ids of what they have at their heads; those that have nothing any more go first, and end."""
-        ready = self._ready
-        ready.fresh, ready.due = (deque(sorted(queue, key=_head)) for queue in (ready.fresh, ready.due))
+        lanes = self._lanes
+        lanes.fresh, lanes.due = (deque(sorted(queue, key=_head)) for queue in (lanes.fresh, lanes.due))
 
     def _may_run(self, lane: Lane) -> bool:
         """Unless what it has at its head ran before. What blocks nothing does not stand in the way of others then."""
@@ -113,15 +94,14 @@ class Stepper(Dispatcher):
         return True
 
 
-class Stepped(Worker):
-    """A worker that does nothing by itself."""
-
-    dispatchers = Stepper
-    dispatcher: Stepper
-
-    def start(self) -> None:
-        """Tell the observers that it begins, no more."""
-        self._context.observers.started(self._about)
+def step(worker: Worker) -> bool:
+    """Hand over the event that is next in a worker that was made with a `Drive`; False if there is none."""
+    runs, dispatcher = worker.engine.runs, worker.dispatcher
+    lanes = runs.next([], time.monotonic(), trusted=True, waits=False)
+    if isinstance(lanes, Rest):
+        return False
+    runs.end(dispatcher.turn(lanes))
+    return True
 
 
 def _head(lane: Lane) -> int:

@@ -13,8 +13,7 @@ from partbox.settings import Settings
 from partbox.text.printing import first_few
 from partbox.text.wording import counted
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.key import Key
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.partition import Tenure
 from partbox.worker.poller.wakeup import Wakeup
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.slot import Slot
@@ -31,23 +30,11 @@ class Signals:
     It is called in the thread that tells.
     """
 
-    claimed: Callable[[int], object] = _unheard
-    """A partition is mine, with this saved floor. By the poller."""
-
-    reloaded: Callable[[Partition, Sequence[Key]], object] = _unheard
-    """A command has changed parked rows of these keys, which are in memory as they are now. Lock held."""
-
-    lost: Callable[[Sequence[Partition]], object] = _unheard
+    lost: Callable[[Sequence[Tenure]], object] = _unheard
     """Partitions are not mine any more: a save of them was refused. By whoever saves, without the lock."""
-
-    saved: Callable[[], object] = _unheard
-    """A save is over, which may have been in the way of a transaction. By whoever saves, without the lock."""
 
     broken: Callable[[], object] = _unheard
     """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
-
-    transactional: Callable[[Lane], object] = _unheard
-    """The next event of a lane is for the thread of transactional handlers. Lock held."""
 
     failed: Callable[[BaseException], object] = _unheard
     """A thread has ended that must not: the worker is of no use any more. By that thread."""

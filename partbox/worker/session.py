@@ -1,4 +1,4 @@
-"""The connections of one life of a worker: how they are made, and what is logged when they are lost."""
+"""The connections of one session of a worker: how they are made, and what is logged when they are lost."""
 
 import logging
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.slot import POLL_TICK
 
 log = logging.getLogger("partbox.worker")
@@ -31,7 +31,7 @@ class Session(NamedTuple):
 
     @property
     def all(self) -> list[WatchedConnection]:
-        """Each once."""
+        """The connections, each once."""
         return list(dict.fromkeys(conn for conn in self if conn is not None))
 
     def live(self, schema: str) -> None:
@@ -43,7 +43,7 @@ class Session(NamedTuple):
 
 
 class SessionFactory:
-    """Makes those of one process; the poller's thread, but for `hurry`."""
+    """Makes the connections of one process. The poller's thread, but for `hurry`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

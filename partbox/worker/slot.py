@@ -49,7 +49,7 @@ class Slot:
             self[field] = 0.0
 
     def trusted(self) -> bool:
-        """May a handler start now?"""
+        """True if a handler may start now: never past the lease, by either clock (⛨ DESIGN 5)."""
         if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:
             return False
         return self[DEADLINE] > boottime() and self[WALL_DEADLINE] > time.time()

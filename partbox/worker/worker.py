@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from functools import partial
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
@@ -15,11 +15,10 @@ from partbox.settings import Settings
 from partbox.text.wording import counted
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Partition
-from partbox.worker.engine.transaction_queue import Waiting
-from partbox.worker.forks import tell_forked
+from partbox.worker.engine.read_budget import ReadBounds
+from partbox.worker.engine.ready_queue import BUNDLE, ReadyQueue
+from partbox.worker.fork_safety import tell_forked
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.intake import Intake
 from partbox.worker.poller.log_poll import LogReader
 from partbox.worker.poller.pacing import Pacer
 from partbox.worker.poller.parked_fetch import ParkedReader
@@ -31,8 +30,9 @@ from partbox.worker.reports.sink_traffic import SinkNotes, TrafficObserver
 from partbox.worker.reports.slow_handlers import LongRuns
 from partbox.worker.reports.unroutable import Unroutable
 from partbox.worker.runners.blame import Blame
-from partbox.worker.runners.dispatcher import Dispatcher
+from partbox.worker.runners.dispatcher import Dispatcher, Drive
 from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.timeouts import Timeouts
@@ -48,8 +48,6 @@ log = logging.getLogger("partbox.worker")
 class Worker:
     """Delivers the events of the partitions that its instance owns. Who the instance is says the slot."""
 
-    dispatchers: ClassVar[type[Dispatcher]] = Dispatcher
-
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
         self,
         settings: Settings,
@@ -62,73 +60,73 @@ class Worker:
         dsn: Callable[[], str],
         isolates: bool,
         observers: Observers | None = None,
+        drive: Drive | None = None,
     ) -> None:
         self.failure: BaseException | None = None  # that ended the worker, if it ended by itself
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
-        self.engine = Engine(concurrency)
+        drive, letters = drive or _drive(routes, concurrency), handlers.dead_letter is not None
+        engine = _engine(settings, routes, drive)
+        self.engine = engine(concurrency, subscription=subscription, codecs=codecs, letters=letters)
         self._context = Context(
             settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
         )
-        names = dict.fromkeys(each.handler.name for each in routes.registered())
-        self._about = Started(subscription, tuple(names), concurrency)
+        names = tuple(dict.fromkeys(each.handler.name for each in routes.registered()))
+        self._about = Started(subscription, names, concurrency)
         self._settlement = Settlement(self.engine, Reports(observers, routes))
         self._runner = LaneRunner(self.engine, routes, slot, self._settlement)
-        self.dispatcher = self.dispatchers(self._context, self._runner, self._settlement)
+        self.dispatcher = Dispatcher(self._context, self._runner, self._settlement, drive)
         self.timeouts = Timeouts(self.engine, routes, self._settlement, self.dispatcher, isolates=isolates)
         self._sessions = SessionFactory(self._context)
-        self.poller = self._poller(codecs, traffic)
+        self.poller = self._poller(traffic)
         self._listen()
         slot[TIMEOUT] = _longest(routes, settings)
         tell_forked(self.dispatcher.disown)
 
-    def _poller(self, codecs: Codecs, traffic: TrafficObserver) -> Poller:
+    def _poller(self, traffic: TrafficObserver) -> Poller:
         context = self._context
         payloads = Payloads(context)
-        intake = Intake(context, self.dispatcher, codecs, self._settlement.reports)
-        reader = LogReader(context, self.dispatcher, intake, payloads)
+        reader = LogReader(context, payloads)
         return Poller(
             context,
             self._sessions,
-            ownership=Ownership(context),
-            intake=intake,
+            ownership=Ownership(context, reader.claimed),
             reader=reader,
-            parked=ParkedReader(context, intake, payloads, reader.room),
+            parked=ParkedReader(context, payloads, self._settlement.reports),
             timeouts=self.timeouts,
-            load=LoadReport(context, self.dispatcher, reader.room),
-            notes=(LongRuns(context, self.dispatcher), SinkNotes(context, traffic)),
+            load=LoadReport(context),
+            notes=(LongRuns(context), SinkNotes(context, traffic)),
             pace=Pacer(context),
             saver=Saver(context),
             transactor=self._transactor(),
         )
 
     def _transactor(self) -> Transactor | None:
-        if not any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in self._context.routes.all()):
+        if Kind.TRANSACTIONAL not in _kinds(self._context.routes):
             return None
-        parts = (self._context, self._runner, self._settlement, self.dispatcher)
-        return Transactor(Surroundings(*parts, Waiting(), Blame()))
+        return Transactor(Surroundings(self._context, self._runner, self._settlement.reports, Blame()))
 
     def _listen(self) -> None:
-        signals, poller, transactor = self._context.signals, self.poller, self.poller.transactor
+        signals, poller = self._context.signals, self.poller
         signals.failed = self._fail
-        signals.claimed = poller.reader.claimed
-        signals.reloaded = poller.intake.hold_behind
         signals.lost = poller.ownership.refused
         signals.broken = poller.break_off
-        if transactor is not None:
-            signals.saved = transactor.wake
-            signals.transactional = transactor.wait
 
     def start(self) -> None:
         context = self._context
         context.slot[IDLE_LIMIT] = idle_limit(context.settings.lease)
-        context.observers.started(self._about)
+        self.announce()
+        self.dispatcher.start()
         self.poller.start()
         handlers, at_once = len(self._about.handlers), context.concurrency
         said = context.subscription, counted(handlers, "handler"), at_once
         text = "delivering in subscription %r: %s, up to %d at once"
         context.log("worker_started", text, *said, handlers=handlers, concurrency=at_once)
+
+    def announce(self) -> None:
+        """Tell the observers that it begins."""
+        self._context.observers.started(self._about)
 
     def wake(self) -> None:
         """Look for new records at once."""
@@ -140,9 +138,10 @@ class Worker:
         self.poller.wake()
         self._sessions.hurry(timeout)
         until = time.monotonic() + timeout
-        while self._owned() and self.failure is None and time.monotonic() < until:
+        owned = self.engine.claims.numbers
+        while owned() and self.failure is None and time.monotonic() < until:
             time.sleep(0.005)
-        return not self._owned()
+        return not owned()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Drain for at most `timeout` seconds (the setting), then end; False when handlers had to be abandoned.
@@ -151,7 +150,7 @@ class Worker:
         which is said for each.
         """
         drained = self.drain(self._context.settings.drain_timeout if timeout is None else timeout)
-        for lane in self.dispatcher.running():
+        for lane in self.engine.runs.running():
             text = "stopped while the handler of %s was running: it may be delivered again"
             log_event(log, "abandoned", text, lane.current, about=lane.current)
         return self._end(drained)
@@ -161,12 +160,16 @@ class Worker:
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         until = time.monotonic() + self._context.settings.drain_timeout
-        while time.monotonic() < until and not (self._owned() <= self.timeouts.stuck and self.timeouts.settled()):
+        owned = self.engine.claims.numbers
+        while time.monotonic() < until:
+            stuck = {partition.number for partition in list(self.timeouts.stuck)}
+            if owned() <= stuck and self.timeouts.settled():
+                break
             time.sleep(0.005)
         self._end(False)
 
     def _end(self, drained: bool) -> bool:
-        self.dispatcher.stop()
+        self.engine.runs.stop()
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
         released = self.poller.end() and drained and ended
         text = "delivery in subscription %r has ended, %s"
@@ -180,10 +183,6 @@ class Worker:
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
         self.failure = error
 
-    def _owned(self) -> set[Partition]:
-        with self.engine.lock:  # the saver and the poller drop partitions
-            return {partition for partition in self.engine.partitions.values() if not partition.lost}
-
 
 def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observers: Observers) -> Routes[Endpoint]:
     missed = None
@@ -196,6 +195,24 @@ def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observ
         if each.handler.observed_by is not None:
             each.handler.observed_by(each.handler.name, observers)
     return routes
+
+
+def _kinds(routes: Routes[Endpoint]) -> set[Kind]:
+    return {endpoint.kind for endpoint in routes.all()}
+
+
+def _drive(routes: Routes[Endpoint], concurrency: int) -> Drive:
+    """Runner threads: one alone takes many lanes at a time, unless a list may take what it has not begun."""
+    alone, kinds = concurrency == 1, _kinds(routes)
+    queue = ReadyQueue(BUNDLE if alone and Kind.LISTS not in kinds else 1)
+    return Drive(queue, EventLoop(), lone=alone and kinds == {Kind.SYNC})
+
+
+def _engine(settings: Settings, routes: Routes[Endpoint], drive: Drive) -> Callable[..., Engine]:
+    """Return what makes the engine for these handlers, from the rest of its arguments."""
+    bounds = ReadBounds(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+    serial = Kind.TRANSACTIONAL in _kinds(routes)
+    return partial(Engine, bounds=bounds, queue=drive.queue, lone=drive.lone, transactional=serial)
 
 
 def _longest(routes: Routes[Endpoint], settings: Settings) -> float:

@@ -1,6 +1,6 @@
 """The bell: who sleeps for how long, who rings, and what a worker or a publisher must not remember."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 RULES = "partbox/protocol/bell.py"
 MODEL = "tests/protocol/test_bell.py"
@@ -32,7 +32,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "self._horizon.shared.floor == look.fence.drawn",
         "True",
-        (f"{WAKING}::test_a_reader_says_that_an_id_is_drawn_and_not_committed",),
+        (scenario("bell"),),
     ),
     Mutation(
         "nobody-sleeps-remembered-from-the-answer",
@@ -73,12 +73,12 @@ MUTATIONS = (
         (f"{WAKING}::test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up",),
     ),
     Mutation(
-        "an-arm-that-takes-back-anothers",
-        "Who arms for less than another has said leaves that one asleep without a flag.",
+        "raised-for-less-than-by-another",
+        "Who raises the flag for less than another has leaves that one asleep without a flag.",
         "sql/queries/bell.sql",
         "greatest(now + %(ahead)s::bigint, case when up between 1 and 3000 then now + up end)",
         "now + %(ahead)s::bigint",
-        (f"{WAKING}::test_to_arm_takes_back_nothing_that_others_have_said",),
+        (f"{WAKING}::test_to_raise_the_flag_takes_back_nothing_that_others_have_said",),
     ),
     Mutation(
         "a-flag-that-is-up-for-less-than-the-nap",
@@ -127,14 +127,14 @@ MUTATIONS = (
         (f"{RINGS}::test_it_asks_once_the_ids_are_drawn",),
     ),
     Mutation(
-        "armed-where-transactions-are-prepared",
+        "raised-where-transactions-are-prepared",
         "A ring makes PREPARE TRANSACTION fail.",
         RULES,
         'if prepared and wanted != "on":',
         'if prepared and wanted == "never":',
         (
             f"{MODEL}::test_it_is_off_where_a_ring_cannot_come_or_would_break_something",
-            f"{WAKING}::test_where_it_is_off_nobody_listens_and_arms",
+            f"{WAKING}::test_where_it_is_off_nobody_listens_or_raises_the_flag",
         ),
     ),
     Mutation(
@@ -175,7 +175,7 @@ MUTATIONS = (
         RULES,
         "self._up = self._up and was_up and now < self._until",
         "pass",
-        (f"{MODEL}::test_a_flag_that_was_down_in_between_is_armed_as_the_first",),
+        (f"{MODEL}::test_a_flag_that_was_down_in_between_is_raised_as_the_first",),
     ),
     Mutation(
         "asleep-under-a-flag-that-ends-before",
@@ -217,7 +217,9 @@ MUTATIONS = (
         "partbox/worker/poller/pacing.py",
         "        self._crowded_until = now + CROWDED\n",
         "        self._crowded_until = 0.0\n",
-        ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_arms_again",),
+        (
+            "tests/worker/poller/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_raises_the_flag_again",
+        ),
     ),
     Mutation(
         "asleep-with-a-backlog",
@@ -225,6 +227,6 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "if not groups.behind:\n            settled",
         "if True:\n            settled",
-        (f"{WAKING}::test_a_reader_with_a_backlog_says_nothing_to_sleep_on",),
+        (scenario("bell"),),
     ),
 )

@@ -1,13 +1,11 @@
 """Reading: fences, floors, pages, the idle rule, what survives a lost connection."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, on_a_server, scenario
 
 RECORDS = "sql/queries/records.sql"
 HORIZON = "partbox/protocol/horizon.py"
 CURSOR = "partbox/protocol/cursor.py"
-FENCES = "tests/worker/poller/test_fences.py"
-LATE_RECORDS = "tests/worker/poller/test_late_records.py"
-LOG_POLLS = "tests/worker/poller/test_log_polls.py"
+LOG_POLLS = "tests/engine/on_a_server/test_exact_polls.py"
 LOST_TAIL = "tests/worker/poller/test_lost_tail.py"
 RULES = "tests/protocol/test_horizon.py"
 
@@ -19,8 +17,8 @@ MUTATIONS = (
         "(select {drawn} as g offset 0) as drawn",
         "(select last_value as g from {schema}.record_id_seq offset 0) as drawn",
         (
-            f"{FENCES}::test_nothing_selects_from_the_sequence",
-            f"{FENCES}::test_a_fence_before_the_first_event_does_not_hide_it",
+            "tests/worker/poller/test_fences.py::test_nothing_selects_from_the_sequence",
+            on_a_server("late_by_a_quick_poll"),
         ),
     ),
     Mutation(
@@ -29,7 +27,7 @@ MUTATIONS = (
         RECORDS,
         "(select {drawn} as g offset 0) as drawn",
         "(select greatest({drawn}, 1) as g offset 0) as drawn",
-        (f"{FENCES}::test_a_fence_before_the_first_event_does_not_hide_it",),
+        (on_a_server("late_by_a_quick_poll"),),
     ),
     Mutation(
         "xmax-as-a-fence",
@@ -59,9 +57,9 @@ MUTATIONS = (
         "floor-without-the-least",
         "What is below the floor will not appear any more, but need not have been read: a backlog is lost.",
         CURSOR,
-        "return max(min(floor, self.last_id), self.after or 0)",
-        "return max(floor, self.after or 0)",
-        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
+        "return max(min(floor, self.last_id), self.cut.read_to if self.cut else 0)",
+        "return max(floor, self.cut.read_to if self.cut else 0)",
+        (scenario("backlog_below_the_floor"),),
     ),
     Mutation(
         "status-without-the-least",
@@ -69,7 +67,7 @@ MUTATIONS = (
         "sql/migrations/0014_baseline.sql",
         "when r.id <= least(c.floor_id, c.last_id)",
         "when r.id <= c.floor_id",
-        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (on_a_server("backlog_below_the_floor"),),
     ),
     Mutation(
         "purge-without-the-least",
@@ -88,7 +86,7 @@ MUTATIONS = (
         RECORDS,
         "order by r.id limit %(cap)s::bigint + 1)",
         "order by r.id limit c.room)",
-        (f"{LATE_RECORDS}::test_all_late_records_come_however_small_the_room",),
+        (on_a_server("late_beyond_the_room"),),
     ),
     Mutation(
         "no-late-records-without-room",
@@ -96,7 +94,7 @@ MUTATIONS = (
         RECORDS,
         "where start.id < c.last_id\n",
         "where c.room > 0 and start.id < c.last_id\n",
-        (f"{LATE_RECORDS}::test_a_full_window_does_not_lose_late_records",),
+        (on_a_server("full_window"),),
     ),
     Mutation(
         "cut-page-not-noticed",
@@ -104,27 +102,27 @@ MUTATIONS = (
         RECORDS,
         "limit %(cap)s::bigint + 1)",
         "limit %(cap)s::bigint)",
-        (f"{LATE_RECORDS}::test_a_cut_page_brings_every_late_record_before_any_new_one",),
+        (on_a_server("cut_page"),),
     ),
     Mutation(
         "new-records-beside-a-cut-page",
         "What precedes a new record may be in the rest of the cut page.",
         CURSOR,
-        "0 if until else max(room, 0)",
-        "max(room, 0)",
+        "Ask(self.partition, last_id, 0, base, self.cut",
+        "Ask(self.partition, last_id, max(room, 0), base, self.cut",
         (
             "tests/protocol/test_cursor.py::test_too_many_late_records_come_in_pieces_of_the_first_page",
-            "tests/protocol/test_log_machine.py",
+            scenario("cut_page"),
         ),
     ),
     Mutation(
         "cut-page-from-its-floor",
         "The floor of a page counts transactions that stay open: every next page would be cut again, nothing new read.",
         CURSOR,
-        "self.base, self.until, self.after, self.full = page, None, None, True",
-        "self.base, self.until, self.after, self.full = Page(page.snapshot, page.floor), None, None, True",
+        "self.to(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, page)",
+        "self.to(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, Page(page.snapshot, page.floor))",
         (
-            "tests/worker/poller/test_open_transactions.py::test_after_a_restart_new_records_are_read",
+            scenario("open_transaction"),
             "tests/protocol/test_cursor.py::test_after_the_pieces_only_transactions_that_have_ended_count",
         ),
     ),
@@ -132,23 +130,23 @@ MUTATIONS = (
         "lockstep-from-the-start",
         "A claimed partition was not read at the snapshot that the others share.",
         CURSOR,
-        "self.base = None if together else page",
-        "self.base = None",
+        "self.to(mode, None if together else page)",
+        "self.to(mode, None)",
         ("tests/protocol/test_cursor.py::test_it_takes_two_whole_pages_to_be_in_lockstep",),
     ),
     Mutation(
         "raise-of-a-full-page",
         "What a full page has left out lies below its floor too.",
         CURSOR,
-        "if not self.full and page.floor > self.last_id",
+        "if not full and page.floor > self.last_id",
         "if page.floor > self.last_id",
-        (f"{LATE_RECORDS}::test_an_unread_backlog_below_the_floor_is_read",),
+        (scenario("backlog_below_the_floor"),),
     ),
     Mutation(
         "no-raise",
         "The last id of a quiet partition stands still, and pins pruning and purge for ever.",
         CURSOR,
-        "raised = page.floor if not self.full and page.floor > self.last_id else 0",
+        "raised = page.floor if not full and page.floor > self.last_id else 0",
         "raised = 0",
         ("tests/protocol/test_cursor.py::test_a_page_with_room_to_spare_raises_the_last_id_to_its_floor",),
     ),
@@ -164,9 +162,9 @@ MUTATIONS = (
         "idle-beside-a-full-page",
         "What a full page has left out waits for the next publish.",
         "partbox/worker/poller/log_poll.py",
-        "if lockstep and not more and self._horizon.still(",
-        "if lockstep and self._horizon.still(",
-        (f"{LOG_POLLS}::test_a_full_page_is_not_taken_for_the_end",),
+        "if not more and groups.in_lockstep() and self._horizon.still(",
+        "if groups.in_lockstep() and self._horizon.still(",
+        (scenario("backlog"),),
     ),
     Mutation(
         "idle-though-one-has-ended",
@@ -196,13 +194,10 @@ MUTATIONS = (
     Mutation(
         "memory-kept-over-a-lost-connection",
         "A server that lost a tail gives ids and xids out again: what was read is of another life.",
-        "partbox/worker/ownership/ownership.py",
-        "                partition.begin(row, now)\n",
+        "partbox/worker/engine/claims.py",
+        "            held[row.partition].begin(row, now)\n",
         "",
-        (
-            f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",
-            f"{LOST_TAIL}::test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered",
-        ),
+        (scenario("rewound_server"),),
     ),
     Mutation(
         "fences-kept-over-a-lost-connection",
@@ -218,7 +213,15 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "self.remembered.update(progress.done(), parked.deleting.items())",
         "self.remembered.clear()",
-        (f"{LOST_TAIL}::test_after_a_reconnect_nothing_is_remembered_but_what_is_done",),
+        (scenario("remembered"),),
+    ),
+    Mutation(
+        "due-before-its-record-is-read",
+        "A parked row is done and gone before its record is read: the next owner reads it, and runs it again.",
+        "partbox/worker/engine/parked_turns.py",
+        "        if not partition.parked.met(row):\n",
+        "        if False:\n",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[due_ahead_of_the_cursor]",),
     ),
     Mutation(
         "poll-on-a-standby",

@@ -2,7 +2,6 @@
 
 from mutations.mutation import Mutation
 
-HANDING = "tests/worker/ownership/test_handing_over.py"
 ANNOUNCED = "tests/supervisor/test_plans_are_announced.py"
 
 MUTATIONS = (
@@ -12,7 +11,9 @@ MUTATIONS = (
         "partbox/worker/ownership/ownership.py",
         "awaits = any(row.assigned and not row.owned and not row.free for row in seen.partitions or ())",
         "awaits = False",
-        (f"{HANDING}::test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released",),
+        (
+            "tests/engine/test_owned_partitions.py::test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_released",
+        ),
     ),
     Mutation(
         "impatient-for-ever",
@@ -30,7 +31,7 @@ MUTATIONS = (
         "partbox/worker/ownership/ownership.py",
         "        self._plans, self._wakeup.changed = self._slot[PLANS], False\n        if self.me is None:\n",
         "        if self.me is None:\n",
-        (f"{HANDING}::test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody",),
+        ("tests/engine/test_owned_partitions.py::test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody",),
     ),
     Mutation(
         "a-plan-that-rings-nobody",
@@ -69,9 +70,11 @@ MUTATIONS = (
     Mutation(
         "a-release-that-rests",
         "A partition that is dirty when it begins to drain would be released only after the rest from the save before.",
-        "partbox/worker/engine/engine.py",
+        "partbox/worker/engine/state.py",
         "        if partition.draining and not partition.running:\n            self.wakes.release()\n",
         "            if partition.draining and not partition.running:\n                self.wakes.release()\n",
-        (f"{HANDING}::test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released",),
+        (
+            "tests/engine/test_owned_partitions.py::test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released",
+        ),
     ),
 )

@@ -1,73 +1,94 @@
 """Lists for batch handlers: who comes in one, and how they are noted together."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 TESTS = "tests/worker/runners/test_lists.py"
-GATHERING = "tests/worker/runners/test_gathering.py"
 
 MUTATIONS = (
     Mutation(
         "parked-done-with-the-new",
         "A parked event that is done in a list has a row to delete.",
-        "partbox/worker/runners/batches.py",
-        "if event.parked is not None or partition.life != life:",
-        "if partition.life != life:",
-        (f"{GATHERING}::test_of_a_list_that_ran_for_long_no_row_is_left_when_it_is_done",),
+        "partbox/worker/engine/outcomes.py",
+        "if event.parked is not None or partition.incarnation != incarnation:",
+        "if partition.incarnation != incarnation:",
+        (scenario("list_that_runs_for_long"),),
     ),
     Mutation(
         "list-of-any-handler",
         "The events of a lane may be of several handlers, and a list is of one.",
-        "partbox/worker/runners/batches.py",
-        "if not fits and routes[event.record[ROUTE]] is not endpoint:",
+        "partbox/worker/engine/outcomes.py",
+        "if routes[event.record[ROUTE]] is not endpoint:",
         "if False:",
         (f"{TESTS}::test_a_list_holds_events_of_its_own_handler_alone_and_the_order_of_a_key_goes_over_both",),
     ),
     Mutation(
         "a-list-amid-a-lost-connection",
         "What a list has done in a partition that is read anew comes again, and has to be known then.",
-        "partbox/worker/runners/batches.py",
-        "if event.parked is not None or partition.life != life:",
+        "partbox/worker/engine/outcomes.py",
+        "if event.parked is not None or partition.incarnation != incarnation:",
         "if event.parked is not None:",
-        (f"{GATHERING}::test_what_was_done_in_a_list_while_the_connection_was_lost_is_not_handed_over_again",),
+        (scenario("list_over_a_lost_connection"),),
     ),
     Mutation(
         "joining-in-a-partition-that-stops",
         "Between finding a lane and taking its events its partition may have to be let go.",
-        "partbox/worker/runners/batches.py",
+        "partbox/worker/engine/outcomes.py",
         "partition.stopping or partition.resumption.remembered or",
         "partition.resumption.remembered or",
-        (f"{GATHERING}::test_of_a_partition_that_stops_meanwhile_nothing_joins_a_list",),
+        (
+            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+        ),
     ),
     Mutation(
         "joining-what-was-done-already",
         "After a lost connection what was done before comes again, and is not to be handed over.",
-        "partbox/worker/runners/batches.py",
+        "partbox/worker/engine/outcomes.py",
         "partition.stopping or partition.resumption.remembered or",
         "partition.stopping or",
-        (f"{GATHERING}::test_what_was_done_before_a_lost_connection_does_not_join_a_list",),
+        (
+            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+        ),
     ),
     Mutation(
         "joining-in-a-partition-that-is-read-anew",
         "The lane is one of those that were forgotten, and its events come again in another.",
-        "partbox/worker/runners/batches.py",
-        "partition.stopping or partition.resumption.remembered or partition.life != lane.life",
+        "partbox/worker/engine/outcomes.py",
+        "partition.stopping or partition.resumption.remembered or read_anew",
         "partition.stopping or partition.resumption.remembered",
-        (f"{GATHERING}::test_of_a_partition_that_is_read_anew_meanwhile_nothing_joins_a_list",),
+        (
+            "tests/worker/engine/test_lanes.py::test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list",
+        ),
+    ),
+    Mutation(
+        "dead-letter-of-an-old-reading",
+        "A dead event waits for the hook while the connection is lost: it is found again, and the hook has it twice.",
+        "partbox/worker/runners/dead_letters.py",
+        "    if event.epoch != lane.partition.epoch:",
+        "    if False:",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[dead_letter]",),
+    ),
+    Mutation(
+        "read-anew-amid-a-list",
+        "The connection is lost between two events of a list: the first comes again, and joins its own list.",
+        "partbox/worker/runners/batches.py",
+        "(alone or lane.incarnation != taken[0][2])",
+        "alone",
+        ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[list_read_anew]",),
     ),
     Mutation(
         "failed-ones-in-the-list-of-others",
         "An event that has failed makes the list of others fail.",
-        "partbox/worker/runners/batches.py",
-        "            if event.parked is not None and _runs_alone(event):\n                break\n",
+        "partbox/worker/engine/outcomes.py",
+        "        if event.parked is not None and runs_alone(event):\n            break\n",
         "",
-        (f"{GATHERING}::test_an_event_that_failed_before_joins_no_list",),
+        (scenario("list_of_its_own"),),
     ),
     Mutation(
         "followers-forgotten",
         "Of a list that runs for long only the first event of a lane is parked, and the others hold up the cursor.",
-        "partbox/worker/runners/batches.py",
+        "partbox/worker/engine/outcomes.py",
         "        if len(members) > 1:\n",
         "        if False:\n",
-        (f"{GATHERING}::test_what_follows_in_a_list_that_runs_for_long_is_held_behind_its_first",),
+        (scenario("list_that_runs_for_long"),),
     ),
 )

@@ -18,6 +18,16 @@ class Mutation(NamedTuple):
     tests: tuple[str, ...]
 
 
+def scenario(name: str) -> str:
+    """The test that plays this scenario on the model."""
+    return f"tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[{name}]"
+
+
+def on_a_server(name: str) -> str:
+    """The one that plays it on PostgreSQL."""
+    return f"tests/engine/test_scenarios.py::test_on_a_server_it_answers_to_the_same_effect[{name}]"
+
+
 def problem(mutation: Mutation, root: Path) -> str | None:
     """Why the mutation cannot be made any more below `root`; None if it can."""
     path = root / mutation.file

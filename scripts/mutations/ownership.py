@@ -1,6 +1,6 @@
 """Ownership: the fence of a save, claim, bury, plan, lock order, trust."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, on_a_server, scenario
 
 SAVE = "sql/functions/save.sql"
 CLAIM = "sql/functions/claim.sql"
@@ -9,7 +9,8 @@ DRAINING = "tests/db/delivery/test_bury_draining.py"
 UNCHARGED = "tests/worker/runners/test_shutdowns_uncharged.py"
 SAVES = "tests/db/delivery/test_saves.py"
 OWNED = "partbox/worker/ownership/ownership.py"
-TICKS = "tests/worker/poller/test_quick_ticks.py"
+CLAIMS = "partbox/worker/engine/claims.py"
+TICKS = "tests/engine/on_a_server/test_tick_statements.py"
 LEASE = "partbox/protocol/lease.py"
 LEASES = "tests/protocol/test_lease.py"
 IDLE = (
@@ -57,15 +58,15 @@ MUTATIONS = (
         "sql/queries/cursors.sql",
         "set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)\n      from mine",
         "set epoch = p.epoch\n      from mine",
-        ("tests/worker/saver/test_late_statements.py::test_a_save_that_arrives_late_takes_no_cursor_back",),
+        (on_a_server("late_save"),),
     ),
     Mutation(
         "late-claim-not-found",
         "A claim whose answer was lost and that arrives later leaves a partition that its owner does not know of.",
         "partbox/worker/ownership/ownership.py",
-        "        if unknown:  # unless",
-        "        if False:  # unless",
-        ("tests/worker/saver/test_late_statements.py::test_a_claim_that_arrives_late_is_found_at_the_next_tick",),
+        "        if decision.unknown:  # a",
+        "        if False:  # a",
+        (scenario("late_claim"),),
     ),
     Mutation(
         "tick-without-the-version",
@@ -102,9 +103,9 @@ MUTATIONS = (
     Mutation(
         "tick-settled-too-soon",
         "What a tick could not do is left undone for as long as the rows say the same.",
-        OWNED,
-        "self._settled = seen.digest if self._settle(seen.partitions, seen.dues) else None",
-        "self._settled = seen.digest if self._settle(seen.partitions, seen.dues) or True else None",
+        CLAIMS,
+        "self.settled = same and all(_agrees(",
+        "self.settled = True or all(_agrees(",
         (
             f"{TICKS}::test_a_partition_to_give_up_that_cannot_drain_yet_is_looked_at_again",
             f"{TICKS}::test_rows_that_could_not_be_read_are_read_at_a_later_tick",
@@ -250,7 +251,7 @@ MUTATIONS = (
         "a-drain-only-its-supervisor-tells",
         "Processes whose supervisor died would be accused of what they left while they drained.",
         "partbox/worker/poller/poller.py",
-        "            self.ownership.leave(conn)\n",
+        "        self.ownership.leave(conn)\n",
         "",
         (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end",),
     ),
@@ -325,5 +326,21 @@ MUTATIONS = (
         "if self._slot.version != self._engine.version or not self._slot.trusted():",
         "if self._slot.version != self._engine.version:",
         ("tests/worker/ownership/test_release.py::test_no_handler_starts_without_trust",),
+    ),
+    Mutation(
+        "turns-never-taken-back",
+        "An accused event that had its turn at a tick, which finds it due, would hold up all other suspects.",
+        "partbox/worker/poller/poller.py",
+        "        due.update(self._engine.turns.take_keyless())\n",
+        "",
+        (scenario("turns_at_ticks"),),
+    ),
+    Mutation(
+        "a-late-take-up-takes",
+        "One that arrives after the next session's would raise epochs under the hands of its own process.",
+        "sql/queries/cursors.sql",
+        "        on p.partition = seen.partition and p.epoch = seen.epoch\n",
+        "        on p.partition = seen.partition\n",
+        (on_a_server("late_take_up"),),
     ),
 )

@@ -1,6 +1,6 @@
 """Saving: which cursor, what is parked, what is handed over."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 PROGRESS = "partbox/protocol/progress.py"
 RULES = "tests/protocol/test_progress.py"
@@ -19,7 +19,7 @@ MUTATIONS = (
         "            pass\n",
         (
             f"{RULES}::test_the_table_of_what_is_finished_out_of_turn_is_given_back_once_it_is_saved",
-            "tests/worker/engine/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
+            "tests/engine/test_memory_given_back.py::test_what_was_parked_of_many_keys_leaves_no_large_dict_behind",
         ),
     ),
     Mutation(
@@ -36,7 +36,7 @@ MUTATIONS = (
         PROGRESS,
         "                return late.before, late.read_before\n",
         "                return self.page, self.read_new\n",
-        ("tests/worker/poller/test_late_records.py::test_a_late_record_that_still_runs_is_read_by_the_heir",),
+        (scenario("floor_of_the_saved_page"),),
     ),
     Mutation(
         "only-the-last-page-s-late-records",
@@ -57,29 +57,26 @@ MUTATIONS = (
     Mutation(
         "release-without-handing-over",
         "A release passes everything up to the highest finished id: what is unfinished below it must be parked.",
-        "partbox/worker/engine/save.py",
+        "partbox/worker/engine/saves.py",
         "                partition.parked.park(waiting[id], READY)\n",
         "                pass\n",
-        ("tests/worker/ownership/test_release.py::test_a_release_parks_what_is_unfinished_below_the_cursor_it_saves",),
+        (scenario("release_in_a_cut_page"),),
     ),
     Mutation(
         "release-before-the-drain",
         "The next owner would run an aggregate beside a handler that still runs here.",
-        "partbox/worker/engine/save.py",
-        "draining and partition.running == 0 and partition.cursor.until is None",
-        "draining and partition.cursor.until is None",
-        ("tests/worker/ownership/test_release.py::test_nothing_is_released_while_a_handler_runs",),
+        "partbox/worker/engine/saves.py",
+        "draining and partition.running == 0 and partition.cursor.cut is None",
+        "draining and partition.cursor.cut is None",
+        (scenario("release"),),
     ),
     Mutation(
         "release-before-what-was-done-is-found-again",
         "A release after a lost connection saves the old cursor: the next owner repeats what was done.",
-        "partbox/worker/ownership/ownership.py",
-        "not partition.draining and partition.may_drain(now)",
-        "not partition.draining",
-        (
-            "tests/worker/ownership/test_release.py"
-            "::test_what_was_done_before_a_lost_connection_is_read_again_before_the_partition_is_let_go",
-        ),
+        "partbox/worker/engine/claims.py",
+        "if not partition.stopping and partition.may_drain(now):",
+        "if not partition.stopping:",
+        (scenario("release_after_a_reconnect"),),
     ),
     Mutation(
         "release-before-what-ran-is-found-again",
@@ -95,51 +92,50 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "if self._parked_ids and not parked.due_read:",
         "if False:",
-        (
-            "tests/worker/ownership/test_release.py"
-            "::test_what_ran_and_is_found_by_its_due_time_only_is_found_again_before_the_partition_is_let_go",
-        ),
+        (scenario("due_over_a_lost_connection"),),
     ),
     Mutation(
         "what-was-done-is-suspect-again",
         "After a death what was done before a lost connection would be parked, and handed over to be repeated.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "elif event.identity in remembered:",
         "elif False:",
-        (
-            "tests/worker/ownership/test_release.py"
-            "::test_what_was_done_before_a_lost_connection_is_no_suspect_when_it_is_read_again",
-        ),
+        (scenario("suspects_over_a_lost_connection"),),
     ),
     Mutation(
         "release-inside-a-cut-page",
         "The rest of a cut page lies below the cursor that a release saves.",
-        "partbox/worker/engine/save.py",
-        "draining and partition.running == 0 and partition.cursor.until is None",
+        "partbox/worker/engine/saves.py",
+        "draining and partition.running == 0 and partition.cursor.cut is None",
         "draining and partition.running == 0",
-        ("tests/worker/ownership/test_release.py::test_nothing_is_released_inside_a_cut_page",),
+        (scenario("release_in_a_cut_page"),),
     ),
     Mutation(
         "end-of-a-cut-page-unsaved",
         "What was done before the last piece came stays unsaved until something else happens in its partition.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "partition.draining or (reading.last and partition.progress.count_finished())",
         "partition.draining",
-        (
-            "tests/worker/poller/test_open_transactions.py"
-            "::test_a_late_record_that_is_done_before_its_cut_page_is_through_is_saved_when_it_is",
-        ),
+        (scenario("end_of_a_cut_page"),),
     ),
     Mutation(
         "parks-ahead-forgotten",
         "What is parked above the saved cursor is read again: without its row it runs twice.",
         "partbox/worker/ownership/ownership.py",
-        "ahead = parked.ahead(*where) if new else []",
+        "ahead = parked.ahead(*where) if loading.needs_ahead else []",
         "ahead: list[tuple[int, int]] = []",
         (
+            scenario("parks_ahead"),
             "tests/worker/runners/test_outcomes.py::test_parked_rows_survive_a_restart_in_their_order",
-            "tests/worker/ownership/test_release.py::test_what_is_parked_ahead_of_the_saved_cursor_is_not_handed_over_again",
         ),
+    ),
+    Mutation(
+        "the-dead-retried",
+        "A command on another row would have an event run again that is dead, before that is saved.",
+        "partbox/worker/engine/parked_rows.py",
+        "        kept |= {id for id, pending in self.pending.items() if not pending.park.letter}\n",
+        "",
+        (scenario("reload_beside_the_dead"),),
     ),
     Mutation(
         "remembered-for-ever",
@@ -147,9 +143,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "        self._unsure = set(self.remembered)\n",
         "",
-        (
-            "tests/worker/poller/test_remembered_bound.py::test_what_was_saved_after_all_is_forgotten_with_the_next_save",
-        ),
+        (scenario("remembered"),),
     ),
     Mutation(
         "forgotten-before-it-is-read-again",
@@ -157,7 +151,7 @@ MUTATIONS = (
         "partbox/worker/engine/reconnect.py",
         "if pair[0] <= passed and pair[0] not in still_parked}",
         "if pair[0] not in still_parked}",
-        ("tests/worker/poller/test_remembered_bound.py::test_what_was_not_saved_is_remembered_until_it_is_read_again",),
+        ("tests/worker/engine/test_remembered.py::test_what_another_transaction_may_still_add_to_is_kept",),
     ),
     Mutation(
         "parking-again-resets",
@@ -178,26 +172,26 @@ MUTATIONS = (
     Mutation(
         "backlog-not-awaited",
         "Saves make room for a backlog: while each waits for more progress than there is room for, nothing is read.",
-        "partbox/worker/engine/engine.py",
+        "partbox/worker/engine/state.py",
         "return self.backlog or bool(self._wakeups)",
         "return bool(self._wakeups)",
-        ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        (scenario("who_wakes_the_reader"),),
     ),
     Mutation(
         "wake-of-a-saved-key-missed",
         "A parked row runs only when its park has committed: nobody looks for it then.",
-        "partbox/worker/saver/saver.py",
-        "            elif self._engine.await_saves():\n",
-        "            elif self._engine.backlog:\n",
-        ("tests/worker/saver/test_saves_gathered.py::test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake",),
+        "partbox/worker/engine/saves.py",
+        "        elif self._state.await_saves():\n",
+        "        elif self._state.backlog:\n",
+        (scenario("who_wakes_the_reader"),),
     ),
     Mutation(
         "park-that-calls-nobody",
         "What was parked waits for the next tick, though its time may have come; so does what a release has freed.",
-        "partbox/worker/saver/saver.py",
-        "if any(save.release or save.parks or save.done_ids for save in saves):\n",
+        "partbox/worker/engine/saves.py",
+        "if any(save.release or save.rows for save in saves):\n",
         "if False:\n",
-        ("tests/worker/saver/test_saves_gathered.py::test_a_parked_event_does_not_wait_and_wakes_the_poller",),
+        (scenario("who_wakes_the_reader"),),
     ),
     Mutation(
         "discarded-forgotten-by-an-owner",
@@ -217,5 +211,48 @@ MUTATIONS = (
         "                                            where r.partition = k.partition and r.id = k.record_id)",
         "",
         ("tests/db/operator/test_purge.py::test_a_discarded_row_does_not_keep_its_record_and_goes_after_it",),
+    ),
+    Mutation(
+        "effects-rolled-back-and-noted",
+        "What a transaction had noted when it failed is not so: saved, it would pass events without their effects.",
+        "partbox/worker/engine/transactions.py",
+        "                lane.partition.progress.unfinish(event.id)\n",
+        "",
+        (
+            "tests/worker/engine/test_transaction_stages.py"
+            "::test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_nothing",
+        ),
+    ),
+    Mutation(
+        "a-lane-that-waits-under-its-id-of-before",
+        "Held and loaded again while a transaction runs, the head has the same id and is parked: nobody looks for it.",
+        "partbox/worker/engine/transaction_queue.py",
+        "return event.id == id and event.parked is None",
+        "return event.id == id",
+        (scenario("late_in_a_transactional_lane"),),
+    ),
+    Mutation(
+        "met-and-not-woken",
+        "Met in a piece of a cut page, a row that was due before stands still: no later page tells that it is met.",
+        "partbox/worker/engine/intake.py",
+        "            self._state.wake(partition, key_of(event))\n        elif event.identity",
+        "        elif event.identity",
+        (scenario("met_in_a_piece"),),
+    ),
+    Mutation(
+        "saves-without-a-rest",
+        "Beside an open transaction each save takes longer than the one before, until all the time goes into saving.",
+        "partbox/worker/saver/saver.py",
+        "max(SHORTEST, DUTY * usual)",
+        "SHORTEST",
+        (scenario("save_cadence"),),
+    ),
+    Mutation(
+        "delayed-events-brake",
+        "Events that wait for their time would count as an outage: a million of them stop their partition.",
+        "partbox/protocol/parking.py",
+        "OPEN: Final = (",
+        "OPEN: Final = (RowState.SCHEDULED, ",
+        (scenario("max_parked"),),
     ),
 )

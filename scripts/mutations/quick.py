@@ -1,9 +1,7 @@
 """The quick poll: who takes part, where it looks, and what counts."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, on_a_server, scenario
 
-QUICK = "tests/worker/poller/test_quick_polls.py"
-MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
 PRUNING = "tests/db/delivery/test_segment_pruning.py"
 PREPARED = "tests/db/delivery/test_prepared.py"
 CURSOR = "partbox/protocol/cursor.py"
@@ -15,7 +13,7 @@ MUTATIONS = (
         "sql/queries/records.sql",
         "from (select {drawn} as g offset 0) as read",
         "from (select greatest(%(settled)s::bigint, 0 * pg_sequence_last_value({sequence})) as g offset 0) as read",
-        (f"{QUICK}::test_what_is_drawn_and_committed_while_the_statement_waits_to_begin_is_read",),
+        (on_a_server("quick_poll"),),
     ),
     Mutation(
         "caught-up-below-the-ids-drawn",
@@ -23,23 +21,23 @@ MUTATIONS = (
         "partbox/worker/poller/full_poll.py",
         "whole=hi >= drawn",
         "whole=True",
-        (f"{QUICK}::test_after_a_page_whose_ceiling_lay_below_the_ids_drawn_a_partition_is_not_caught_up",),
+        (scenario("ids_above_the_ceiling"),),
     ),
     Mutation(
         "caught-up-without-room",
         "A partition that had room for no more has a backlog that the shared page sees: no quick poll finds it.",
         CURSOR,
-        "self.caught_up = together and page.whole and not self.full",
-        "self.caught_up = together and page.whole",
-        (MACHINE, f"{QUICK}::test_a_partition_that_has_read_as_much_as_it_had_room_for_is_not_caught_up"),
+        "has_all = together and page.whole and not full",
+        "has_all = together and page.whole",
+        (scenario("full_page"),),
     ),
     Mutation(
         "joined-at-the-shared-page",
         "A partition just claimed has not read what the shared page sees of it.",
         CURSOR,
-        "self.caught_up = together and page.whole and not self.full",
-        "self.caught_up = True",
-        (MACHINE,),
+        "has_all = together and page.whole and not full",
+        "has_all = True",
+        (scenario("backlog_below_the_floor"),),
     ),
     Mutation(
         "more-than-the-limit-kept",
@@ -47,15 +45,15 @@ MUTATIONS = (
         "partbox/protocol/quick_poll.py",
         "return records <= cursor.CAP and",
         "return records > 0 and",
-        (MACHINE, f"{QUICK}::test_a_quick_poll_of_more_than_its_limit_moves_nothing"),
+        (scenario("quick_poll_of_too_many"),),
     ),
     Mutation(
         "no-room-kept",
         "A partition without room takes what comes all the same: its window, and the brake, hold nothing back.",
-        "partbox/worker/poller/log_poll.py",
-        "if not fits or not",
-        "if not",
-        (f"{QUICK}::test_a_partition_that_has_read_as_much_as_it_had_room_for_is_not_caught_up",),
+        "partbox/worker/engine/credits.py",
+        "return fits and self",
+        "return self",
+        (scenario("full_page"),),
     ),
     Mutation(
         "a-floor-claimed-after-the-page",
@@ -64,23 +62,23 @@ MUTATIONS = (
         "polled = records.quick(conn, self._schema, shared, groups.bits)",
         "polled = records.quick(conn, self._schema, type(shared)(shared.snapshot,"
         " max(shared.settled, horizon.claimed_floor)), groups.bits)",
-        (f"{QUICK}::test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it",),
+        ("tests/engine/test_owned_partitions.py::test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it",),
     ),
     Mutation(
         "late-ids-of-a-quick-page-as-new",
         "A cursor is saved that passes a late record before its handler is done: after a kill it is lost.",
         CURSOR,
-        "return self._moved(page, ids[:late], ids[late:])",
-        "return self._moved(page, [], ids)",
-        (f"{QUICK}::test_late_records_of_a_quick_page_are_late_for_what_is_saved",),
+        "return self._moved(page, ids[:late], ids[late:], full=False)",
+        "return self._moved(page, [], ids, full=False)",
+        (scenario("late_by_a_quick_poll"),),
     ),
     Mutation(
         "released-at-the-page-of-the-others",
         "A partition that drains has not read what the others' page sees of it: its heir never does.",
         "partbox/worker/poller/log_poll.py",
         "self._intake.follow(groups.caught_up.values(), shared)",
-        "self._intake.follow(list(self._engine.partitions.values()), shared)",
-        (f"{QUICK}::test_a_release_saves_the_page_that_its_partition_took_part_in",),
+        "self._intake.follow(list(self._credits._state.partitions.values()), shared)",
+        (scenario("release_at_its_own_page"),),
     ),
     Mutation(
         "idle-whatever-has-ended",
@@ -88,7 +86,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "if look is None or not self._horizon.still(look.fence.drawn, look.ended):",
         "if look is None or not self._horizon.still(look.fence.drawn, False):",
-        (f"{QUICK}::test_a_tick_tells_whether_there_is_anything_to_read",),
+        (scenario("idle"),),
     ),
     Mutation(
         "those-behind-taken-along",
@@ -96,7 +94,7 @@ MUTATIONS = (
         CURSOR,
         "self.base = self.base or shared",
         "pass",
-        (f"{QUICK}::test_a_partition_that_is_behind_keeps_its_page_while_the_others_move_on",),
+        (scenario("behind"),),
     ),
     Mutation(
         "a-quick-poll-that-ends-too-early",

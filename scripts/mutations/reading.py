@@ -1,19 +1,52 @@
 """Bytes: what a page leaves out, what may be held, whose turn it is."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 LARGE = "tests/worker/poller/test_large_payloads.py"
+RECORDS = "tests/engine/on_a_server/test_large_records.py"
+NAMED = "tests/engine/on_a_server/test_held_names.py"
 NAMES = "tests/worker/poller/test_large_names.py"
-BACKLOG = "tests/worker/poller/test_backlog.py"
 
 MUTATIONS = (
+    Mutation(
+        "bytes-awaited-by-what-holds-them",
+        "What waits for the saved cursor to pass a cut page holds the bytes without which that page is not read on.",
+        "partbox/worker/engine/credits.py",
+        "parks = phase is Phase.DRAINING or self._transactional",
+        "parks = phase is Phase.DRAINING",
+        (scenario("late_payloads_of_transactions"),),
+    ),
+    Mutation(
+        "payloads-of-what-is-parked-as-late",
+        "A page would be cut for payloads that nobody runs before the whole page is read.",
+        "partbox/worker/engine/intake.py",
+        "if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):",
+        "if partition.draining:",
+        (scenario("late_payloads_of_transactions"),),
+    ),
+    Mutation(
+        "asked-for-what-does-not-fit",
+        "A partition that holds more bytes than are left would be asked for its next large payload at each look.",
+        "partbox/worker/engine/read_budget.py",
+        "share = 0 if self.awaits_bytes(partition) else min(share, partition.narrow)",
+        "share = min(share, partition.narrow)",
+        (scenario("bytes_awaited"),),
+    ),
+    Mutation(
+        "a-cut-page-that-waits-forgotten",
+        "The partitions are grouped for long: one that waits for bytes would be left out when there are some.",
+        "partbox/worker/poller/log_poll.py",
+        "self._groups = None if groups.cut else groups",
+        "self._groups = groups",
+        (scenario("bytes_awaited"),),
+    ),
     Mutation(
         "a-backlog-polled-piece-by-piece",
         "Each save makes a little room, and each poll looks into every partition: most bring next to nothing.",
         "partbox/worker/poller/log_poll.py",
         "late=not recent",
         "late=True",
-        (f"{BACKLOG}::test_what_saves_make_room_for_is_read_when_it_is_half_a_page",),
+        (scenario("backlog"),),
     ),
     Mutation(
         "a-little-room-never-used",
@@ -21,7 +54,7 @@ MUTATIONS = (
         "partbox/worker/poller/log_poll.py",
         "late=not recent",
         "late=False",
-        (f"{BACKLOG}::test_after_a_while_it_is_read_however_little_it_is",),
+        (scenario("backlog"),),
     ),
     Mutation(
         "half-a-page-while-nothing-runs",
@@ -29,15 +62,15 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half",
         "return room >= half",
-        (f"{BACKLOG}::test_where_little_is_left_to_run_it_is_read_however_little_it_is",),
+        (scenario("full_page"),),
     ),
     Mutation(
         "what-is-new-waits-for-saves",
         "What comes to a partition without a backlog waits while another one has no room for more.",
         "partbox/worker/poller/log_poll.py",
-        "recent and not more and behind == len(partitions)",
-        "recent and not more and bool(behind)",
-        (f"{BACKLOG}::test_a_backlog_that_waits_for_saves_does_not_hold_up_what_is_new_in_other_partitions",),
+        "recent and not more and backlogs == len(groups.together)",
+        "recent and not more and bool(backlogs)",
+        (scenario("backlog"),),
     ),
     Mutation(
         "pages-with-large-payloads",
@@ -45,15 +78,15 @@ MUTATIONS = (
         "partbox/worker/poller/payload_fetch.py",
         "min(left, self._step)",
         "2**40",
-        (f"{LARGE}::test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more",),
+        (f"{RECORDS}::test_a_backlog_of_large_events_is_held_up_to_the_window_and_one_more",),
     ),
     Mutation(
         "late-ones-that-did-not-come-counted-as-read",
         "A late record whose payload was left out is consumed in the snapshot that the cursor moves to: it is lost.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "min(kept, brought.cap)",
         "len(ids)",
-        (f"{LARGE}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
+        (f"{RECORDS}::test_late_records_that_are_large_come_in_pieces_as_there_is_room",),
     ),
     Mutation(
         "the-first-partition-always-first",
@@ -61,7 +94,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "self._turn = at + 1",
         "self._turn = 0",
-        (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+        (f"{RECORDS}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
     ),
     Mutation(
         "nothing-passes-that-is-larger-than-the-window",
@@ -69,21 +102,21 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "max(1, int(left / self._mean)) if left > 0",
         "int(left / self._mean) if left > 0",
-        (f"{LARGE}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
+        (f"{RECORDS}::test_where_bytes_are_used_up_every_partition_gets_its_turn",),
     ),
     Mutation(
         "bytes-held-by-a-handler-that-hangs",
         "What waits behind a handler that hangs holds the bytes, and no other partition is read.",
-        "partbox/worker/poller/full_poll.py",
-        "            if self._room.starved:\n                stuck",
-        "            if False:\n                stuck",
+        "partbox/worker/engine/credits.py",
+        "self._state.partitions.values() if self._budget.starved else full",
+        "full",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
     Mutation(
         "bytes-of-a-parked-event-that-hangs",
         "A parked event larger than the window, whose handler hangs, would hold all the bytes for as long.",
-        "partbox/worker/runners/settlement.py",
-        "        partition.weight.drop((event.id,))\n        if event.parked.loaded",
+        "partbox/worker/engine/outcomes.py",
+        "        partition.payload_bytes.drop((event.id,))\n        if event.parked.loaded",
         "        if event.parked.loaded",
         (f"{LARGE}::test_a_handler_that_hangs_over_all_the_bytes_does_not_stop_the_other_partitions",),
     ),
@@ -93,20 +126,20 @@ MUTATIONS = (
         "partbox/events/record.py",
         "return data + max(",
         "return data + 0 * max(",
-        (f"{NAMES}::test_large_names_are_held_up_to_the_window_and_one_more",),
+        (f"{NAMED}::test_large_names_are_held_up_to_the_window_and_one_more",),
     ),
     Mutation(
         "names-left-out-of-a-delayed-event",
         "A delayed record whose names were left out would be parked under none.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "        if lacks_names(row):\n            return True\n",
         "",
-        (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
+        (f"{NAMED}::test_a_delayed_event_is_parked_under_its_own_names",),
     ),
     Mutation(
         "lanes-under-another-key-than-chains",
         "A long id has its digest as its key: a lane that has the id itself does not know that its key is blocked.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "            if large:\n                key = key_of(event)\n",
         "",
         (f"{NAMES}::test_what_comes_while_a_parked_event_of_its_long_key_runs_waits_for_it",),
@@ -117,7 +150,7 @@ MUTATIONS = (
         "partbox/worker/engine/key.py",
         "return name if len(name) <= MAX_ID else",
         "return name if True else",
-        (f"{NAMES}::test_a_delayed_event_is_parked_under_its_own_names",),
+        (f"{NAMED}::test_a_delayed_event_is_parked_under_its_own_names",),
     ),
     Mutation(
         "chains-with-large-payloads",

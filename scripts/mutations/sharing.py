@@ -1,9 +1,8 @@
 """What the threads of one process share: the queues of lanes, the lock, a fork, a loop."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
-QUEUES = "tests/worker/runners/test_shared_queues.py"
-CANCELLED = "tests/worker/runners/test_cancelled_handlers.py"
+RUNS = "tests/worker/engine/test_runs.py"
 FORKS = (
     "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
 )
@@ -15,7 +14,7 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
-        (f"{QUEUES}::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
+        ("tests/worker/engine/test_lanes.py::test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones",),
     ),
     Mutation(
         "sorted-from-the-left",
@@ -23,71 +22,107 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "taken.append(self.queue.pop())",
         "taken.append(self.queue.popleft())",
-        (f"{QUEUES}::test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones",),
+        ("tests/worker/engine/test_lanes.py::test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones",),
     ),
     Mutation(
         "put-back-unseen",
         "An event in a runner's hands is not in the queue when that is held: put back, it passes what came before it.",
-        "partbox/worker/runners/lane_runner.py",
+        "partbox/worker/engine/outcomes.py",
         "if chains and lane.overtakes(event):",
         "if False:",
-        (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
+        (scenario("put_back_behind_a_replay"),),
     ),
     Mutation(
         "chain-without-a-second-look",
         "What fails while its followers are fetched is parked behind them.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/parked_turns.py",
         "in_line = chain.in_line(rows)",
         "in_line = list(rows)",
-        (f"{QUEUES}::test_what_fails_while_its_followers_are_fetched_goes_before_them",),
+        (scenario("fails_while_followers_are_fetched"),),
     ),
     Mutation(
         "line-beside-lanes",
         "Events join the line while lanes have some: the new ones of a key run before those that wait in its lane.",
-        "partbox/worker/poller/intake.py",
+        "partbox/worker/engine/intake.py",
         "and partition.lined_up and",
         "and",
-        (f"{QUEUES}::test_after_a_line_was_sorted_what_is_new_goes_behind_it",),
+        (scenario("put_back_into_a_sorted_line"),),
     ),
     Mutation(
         "line-holds-all",
         "An event of a line fails: all that is behind it in the line is parked, whatever its key.",
-        "partbox/worker/runners/settlement.py",
+        "partbox/worker/engine/outcomes.py",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.behind(event).hold_rest()",
         "elif partition.parked.park(event, verdict).blocks:\n            lane.hold_rest()",
-        (f"{QUEUES}::test_of_a_line_only_the_key_of_a_failed_event_waits_for_it",),
+        (scenario("line"),),
     ),
     Mutation(
         "line-put-back",
         "A line is sorted while its runner has an event in hand: put back, it runs after those that came after it.",
-        "partbox/worker/runners/lane_runner.py",
+        "partbox/worker/engine/outcomes.py",
         "if chains or not partition.lined_up:",
         "if chains:",
-        (f"{QUEUES}::test_an_event_that_is_put_back_runs_before_what_was_sorted_into_its_lane_meanwhile",),
+        (
+            "tests/worker/engine/test_lanes.py::test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanwhile",
+        ),
     ),
     Mutation(
         "put-back-into-the-line",
         "An event of a line is put back when its key has just been blocked: in the line it does not wait for that.",
-        "partbox/worker/runners/lane_runner.py",
+        "partbox/worker/engine/outcomes.py",
         "if chains or not partition.lined_up:",
         "if not partition.lined_up:",
-        (f"{QUEUES}::test_an_event_that_is_put_back_waits_for_what_was_replayed_meanwhile",),
+        (
+            "tests/worker/engine/test_lanes.py::test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back",
+        ),
     ),
     Mutation(
         "line-of-an-old-claim",
         "A handler is given the fencing number of before the connection was lost.",
         "partbox/worker/runners/lane_runner.py",
-        "                self._record(lane)\n                claim = lane.claim",
-        "                self._record(lane)",
-        (f"{QUEUES}::test_what_is_read_again_while_a_line_is_walked_has_the_new_epoch",),
+        "                outcomes.take_over(lane)\n                claim = lane.claim",
+        "                outcomes.take_over(lane)",
+        (scenario("line"),),
+    ),
+    Mutation(
+        "line-of-an-old-claim-after-a-failure",
+        "What ended oddly has taken the lane over: the runner does not see that it was read anew.",
+        "partbox/worker/runners/lane_runner.py",
+        "                claim = lane.claim  # the lane was taken over with it",
+        "                # the lane was taken over with it",
+        (scenario("read_anew_in_a_line"),),
     ),
     Mutation(
         "sorted-and-forgotten",
         "A line is sorted into lanes while it runs: nobody says that these have something to do.",
-        "partbox/worker/runners/dispatcher.py",
+        "partbox/worker/engine/runs.py",
         "elif isinstance(lane, SharedLane):",
         "elif False:",
-        (f"{QUEUES}::test_whatever_others_do_between_two_events_each_runs_once_and_in_order",),
+        (scenario("line"),),
+    ),
+    Mutation(
+        "idle-and-uncounted",
+        "A runner that found nothing waits, and nobody knows that it is to be called.",
+        "partbox/worker/engine/runs.py",
+        "self._idle += waits  # whoever calls takes it off again",
+        "pass",
+        (f"{RUNS}::test_whatever_comes_first_a_lane_that_is_ready_is_looked_for",),
+    ),
+    Mutation(
+        "place-lost",
+        "A handler of the event loop ends while lanes wait for a place: no runner looks for them.",
+        "partbox/worker/engine/runs.py",
+        "self._end(lanes)\n        self._call()",
+        "self._end(lanes)",
+        (f"{RUNS}::test_whatever_comes_first_a_lane_that_is_ready_is_looked_for",),
+    ),
+    Mutation(
+        "stopped-and-uncalled",
+        "Runners that wait do not hear that the worker stops.",
+        "partbox/worker/engine/runs.py",
+        "while self._call():",
+        "while False:",
+        (f"{RUNS}::test_a_stop_calls_whoever_waits_and_nothing_begins_any_more",),
     ),
     Mutation(
         "lanes-for-good",
@@ -95,22 +130,22 @@ MUTATIONS = (
         "partbox/worker/engine/partition.py",
         "if lane.queue or lane.active}",
         "}",
-        (f"{QUEUES}::test_after_a_failure_the_line_goes_on",),
+        ("tests/worker/engine/test_lanes.py::test_after_what_was_sorted_is_held_there_is_a_line_again",),
     ),
     Mutation(
         "parked-beside-itself",
         "An event that runs through a lost connection is read again: parked beside itself, it blocks its key.",
-        "partbox/worker/runners/settlement.py",
-        "if partition.life != lane.life:  # read anew since it started: it comes a second time behind itself",
+        "partbox/worker/engine/outcomes.py",
+        "if partition.incarnation != lane.incarnation:  # read anew since: it comes again behind itself",
         "if False:",
-        (f"{QUEUES}::test_what_runs_since_before_a_lost_connection_is_not_parked_beside_itself",),
+        (scenario("runs_through_a_lost_connection"),),
     ),
     Mutation(
         "tick-without-the-lock",
         "The saver drops a partition while the poller goes through them all: the poller's end.",
-        "partbox/worker/ownership/ownership.py",
-        "with self._engine.lock:  # nothing is lost between",
-        "if True:  # nothing is lost between",
+        "partbox/worker/engine/claims.py",
+        "@verb  # nothing is lost between",
+        "# nothing is lost between",
         (
             "tests/worker/engine/test_lock_discipline.py"
             "::test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller",
@@ -122,7 +157,9 @@ MUTATIONS = (
         "partbox/worker/runners/event_loop.py",
         "if task is None or (",
         "if isinstance(error, asyncio.CancelledError) or task is None or (",
-        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+        (
+            "tests/worker/runners/test_cancelled_handlers.py::test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs",
+        ),
     ),
     Mutation(
         "cancelling-handed-on",
@@ -130,7 +167,9 @@ MUTATIONS = (
         "partbox/worker/runners/event_loop.py",
         "            await _uncancel(task)\n",
         "            pass\n",
-        (f"{CANCELLED}::test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on",),
+        (
+            "tests/worker/runners/test_cancelled_handlers.py::test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs",
+        ),
     ),
     Mutation(
         "child-that-walks-on",

@@ -1,14 +1,12 @@
 """The sweep: which records it brings, and when there may be more."""
 
-from mutations.mutation import Mutation
+from mutations.mutation import Mutation, scenario
 
 SWEEP = "partbox/protocol/sweep.py"
 RECORDS = "sql/queries/records.sql"
-MACHINE = "tests/protocol/test_log_machine.py::test_nothing_is_lost_doubled_or_reordered"
+MACHINE = "tests/engine/test_engine_machine.py"
 RULES = "tests/protocol/test_sweep.py"
-INTAKE = "partbox/worker/poller/intake.py"
-AHEAD = "tests/worker/poller/test_reading_ahead.py"
-ONE_SWEEP = "test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them"
+INTAKE = "partbox/worker/engine/intake.py"
 POLLS = "tests/db/delivery/test_records.py"
 
 MUTATIONS = (
@@ -28,19 +26,19 @@ MUTATIONS = (
         "return Sweep(start + 1, hi, hi - start + 1,",
         (
             f"{RULES}::test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them",
-            MACHINE,
+            scenario("cut_page"),
         ),
     ),
     Mutation(
         "who-is-behind-asks-from-the-floor-on",
         "What it had no room for lies below the floor of the shared page, and is lost.",
         "partbox/protocol/cursor.py",
-        "last_id = max(self.last_id, base.floor) if self.caught_up and self.lockstep else self.last_id",
+        "last_id = max(self.last_id, base.floor) if self.caught_up else self.last_id",
         "last_id = max(self.last_id, base.floor) if self.lockstep else self.last_id",
         (
             "tests/protocol/test_cursor.py::test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on"
             "_and_who_is_behind_from_its_last_id",
-            MACHINE,
+            scenario("full_page"),
         ),
     ),
     Mutation(
@@ -65,7 +63,9 @@ MUTATIONS = (
         INTAKE,
         "if one.reading.piece or partition.draining:",
         "if False:",
-        (f"{AHEAD}::test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be",),
+        (
+            "tests/engine/test_reading_ahead.py::test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be",
+        ),
     ),
     Mutation(
         "what-was-lost-meanwhile-is-handed-over",
@@ -73,15 +73,17 @@ MUTATIONS = (
         INTAKE,
         "                    if not each.partition.lost:\n",
         "                    if True:\n",
-        (f"{AHEAD}::test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved",),
+        (
+            "tests/engine/test_reading_ahead.py::test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved",
+        ),
     ),
     Mutation(
         "the-next-page-while-something-else-waits",
         "Ticks, due records and the end of the process would wait for a backlog to be read.",
         "partbox/worker/poller/full_poll.py",
-        "following = self._following(horizon, request) if goes_on() else None",
-        "following = self._following(horizon, request)",
-        (f"{AHEAD}::test_it_reads_one_page_while_something_else_is_to_be_done",),
+        "following = self._following(horizon, request) if fits and goes_on() else None",
+        "following = self._following(horizon, request) if fits else None",
+        ("tests/engine/test_reading_ahead.py::test_it_reads_one_page_while_something_else_is_to_be_done",),
     ),
     Mutation(
         "a-sweep-that-ended-early-is-whole",
@@ -97,7 +99,10 @@ MUTATIONS = (
         SWEEP,
         "return records >= self.most or self.end < hi",
         "return self.end < hi",
-        (f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling", MACHINE),
+        (
+            f"{RULES}::test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling",
+            scenario("floor_of_the_saved_page"),
+        ),
     ),
     Mutation(
         "reads-on-though-called",
@@ -105,14 +110,14 @@ MUTATIONS = (
         "partbox/worker/poller/poller.py",
         "if self._wakeup.called or now >= self._tick_at",
         "if now >= self._tick_at",
-        (f"{AHEAD}::test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does",),
+        ("tests/engine/test_reading_ahead.py::test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does",),
     ),
     Mutation(
         "room-that-calls",
         "Each save ends the reading ahead: a process waits for its server instead of working beside it.",
-        "partbox/worker/saver/saver.py",
-        "            elif self._engine.await_saves():\n                self._context.wakeup.set()",
-        "            elif self._engine.await_saves():\n                self._context.wakeup.call()",
-        ("tests/worker/saver/test_saves_gathered.py::test_while_there_is_a_backlog_nothing_waits",),
+        "partbox/worker/engine/saves.py",
+        "        elif self._state.await_saves():\n            self._state.wakes.look()",
+        "        elif self._state.await_saves():\n            self._state.wakes.call()",
+        (scenario("who_wakes_the_reader"),),
     ),
 )

@@ -191,12 +191,10 @@ MUTATIONS = (
     Mutation(
         "lost-by-mistake-for-good",
         "The database still says that the partition is mine, with the digest that is known: nobody reads it any more.",
-        "partbox/worker/ownership/ownership.py",
-        "            self._settled = None  # if the database",
+        "partbox/worker/engine/claims.py",
+        "            self.settled = False  # if the database",
         "            # if the database",
-        (
-            "tests/worker/saver/test_late_statements.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",
-        ),
+        ("tests/engine/test_owned_partitions.py::test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick",),
     ),
     Mutation(
         "born-dead",

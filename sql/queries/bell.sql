@@ -46,9 +46,9 @@ select found.oid::bigint, current_setting('max_prepared_transactions')::integer
                         then has_sequence_privilege(c.oid, 'SELECT') and has_sequence_privilege(c.oid, 'UPDATE')
                         else false end) as found
 
--- name: bell_arm
--- Says that somebody sleeps for `ahead` milliseconds from now; whether somebody had said so already. It never takes back
--- what others have said, unless that is no time of ours: a clock was set back. Null, and nothing said, where the server's
+-- name: bell_raise
+-- Raises the flag for `ahead` milliseconds from now; whether it was up before. It stays up for as long as others have
+-- raised it, unless that is no time of ours: a clock was set back. Null, and nothing done, where the server's
 -- notification queue is filling up. The sequence is logged, and nobody waits for the disc, or a standby, to have it.
 select set_config('synchronous_commit', 'off', true),
        case when {queue_has_room}
@@ -59,7 +59,7 @@ select set_config('synchronous_commit', 'off', true),
           from (select (extract(epoch from clock_timestamp()) * 1000)::bigint as now offset 0) as clock offset 0) as seen
 
 -- name: bell_lower
--- Says that nobody sleeps, and only then tells those who do.
+-- Lowers the flag.
 select set_config('synchronous_commit', 'off', true), setval(%(bell)s::oid::regclass, 1)
 
 -- name: bell_say

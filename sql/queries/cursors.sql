@@ -66,15 +66,16 @@ select partition, epoch, snapshot::text, last_id, floor_id, parked_version, susp
   from {schema}.claim(%(subscription)s, %(me)s::uuid)
 
 -- name: take_up
--- The partitions that are mine, or those of them that are named, with their saved cursors; each under a new epoch. What
--- an earlier connection of mine has sent may still arrive, and finds itself refused.
+-- Those of these partitions that are mine under these epochs, with their saved cursors; each under a new epoch. What an
+-- earlier connection of mine has sent may still arrive, and finds itself refused: so does a take-up, by the epochs.
 with mine as materialized (
     select p.partition
       from {schema}.partition p
+      join unnest(%(partitions)s::smallint[], %(epochs)s::bigint[]) as seen (partition, epoch)
+        on p.partition = seen.partition and p.epoch = seen.epoch
      where p.subscription = %(subscription)s and p.owner = %(me)s::uuid
-           and (%(only)s::smallint[] is null or p.partition = any (%(only)s::smallint[]))
      order by p.partition
-       for no key update
+       for no key update of p
 ), taken as (
     update {schema}.partition p
        set epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)

@@ -16,7 +16,7 @@ values (%(partition)s::smallint, %(event_id)s::uuid, %(event_type)s::text, %(agg
 returning true
 
 -- name: publish_ringing
--- the same; the row says whether a worker sleeps, who is rung for
+-- the same, and rings for a worker that sleeps; the row says whether it rang
 {publish}
 returning {rings}
 

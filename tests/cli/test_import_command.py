@@ -327,7 +327,10 @@ def held_up(dsn, moment: str):
         holder.rollback()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.thorough) for each in (signal.SIGTERM, signal.SIGINT))],
+)
 def test_stopped_or_killed_in_the_middle_it_goes_on_without_a_row_twice(started, conn, dsn, number):
     conn.execute(MANY, [12_000])
     with held_up(dsn, "7000") as waited_for:  # a row of the second batch

@@ -65,7 +65,9 @@ def test_every_form_of_output_is_shown_where_it_is_not_utf_8(dead: str, command:
     assert (done.stdout + done.stderr).isascii()
 
 
-@pytest.mark.parametrize("closed", CLOSED)
+@pytest.mark.parametrize(
+    "closed", ["all", *(pytest.param(each, marks=pytest.mark.thorough) for each in CLOSED if each != "all")]
+)
 def test_a_command_works_with_closed_streams(dsn: str, closed: str, tmp_path: Path) -> None:
     reached = tmp_path / "reached"
     command = f"{PARTBOX} status {CLOSED[closed]} && touch {reached}"

@@ -16,6 +16,7 @@ def delivered_at_least(cluster, count: int) -> Callable[[], bool]:
     return lambda: len(cluster.journal.ended()) >= count
 
 
+@pytest.mark.thorough
 @pytest.mark.every_version("a cluster at work")
 @pytest.mark.parametrize(
     ("count", "rest", "processes"), [(400, REST, 1), pytest.param(20_000, None, 2, marks=pytest.mark.soak)]

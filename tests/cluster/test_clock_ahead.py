@@ -137,6 +137,7 @@ def test_a_node_a_day_ahead_delivers_no_delayed_event_early_or_never(skewed):
     assert max(skewed.offsets()[True]) - min(skewed.offsets()[False]) > HALF
 
 
+@pytest.mark.thorough
 def test_a_node_a_day_ahead_purges_what_is_due_alone(skewed):
     # Whoever draws an xid while a page is read may leave its floor below its records; a later page's is above them, and
     # is saved with what it brings, or after a minute.

@@ -53,6 +53,7 @@ def test_after_a_crash_of_the_database_no_event_that_exists_is_missed(new_cluste
     assert verdict.wrong() == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cuts", [4, pytest.param(12, marks=pytest.mark.soak)])
 def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(cluster, cuts):
     node = cluster.node("node", processes=2)

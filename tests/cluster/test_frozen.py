@@ -37,7 +37,9 @@ def freeze_and_thaw(cluster, pid, signal_it):
     return before, at
 
 
-@pytest.mark.parametrize("whole_node", [False, True], ids=["a process", "a node"])
+@pytest.mark.parametrize(
+    "whole_node", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["a process", "a node"]
+)
 def test_after_a_freeze_it_starts_nothing_of_what_it_lost_and_saves_nothing(cluster, whole_node):
     lease = {"lease": 3, "heartbeat": 0.3}
     node = cluster.node("frozen", concurrency=BUSY + 4, **lease)

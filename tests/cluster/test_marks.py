@@ -146,13 +146,13 @@ def _make_marks_right_by_chance(copy: psycopg.Connection[Any]) -> None:
 
 
 @pytest.mark.parametrize("repacked", [False, True])
-def test_a_database_made_from_it_as_a_template_has_its_marks(dsn: str, repacked: bool) -> None:
+def test_a_database_made_from_it_as_a_template_has_its_marks(fresh_dsn: str, repacked: bool) -> None:
     if repacked:
-        with psycopg.connect(dsn, autocommit=True) as conn:
+        with psycopg.connect(fresh_dsn, autocommit=True) as conn:
             conn.execute(REPACKED)
-    server_dsn = make_conninfo(dsn, dbname="postgres")
+    server_dsn = make_conninfo(fresh_dsn, dbname="postgres")
     with (
-        new_database(server_dsn, str(psycopg.conninfo.conninfo_to_dict(dsn)["dbname"])) as there,
+        new_database(server_dsn, str(psycopg.conninfo.conninfo_to_dict(fresh_dsn)["dbname"])) as there,
         psycopg.connect(there, autocommit=True) as clone,
     ):
         check(clone, "partbox")

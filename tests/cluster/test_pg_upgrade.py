@@ -98,6 +98,7 @@ def test_after_a_pg_upgrade_workers_go_on(old_and_new, consumer):
     assert default.verdict(one for one in published if one.event in rest).wrong() == {}
 
 
+@pytest.mark.thorough
 def test_when_a_standby_is_promoted_the_same_workers_go_on_there(own_server, standby, consumer, tmp_path):
     """Handlers run, and more is read, when the primary crashes; the standby has all that was published."""
     primary = own_server.server

@@ -17,6 +17,7 @@ def ward(cluster):
     return Ward(cluster)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rounds", "processes"), [(1, 2), pytest.param(10, 3, marks=pytest.mark.soak)])
 def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds, processes):
     """Many events of 50 aggregates, one that kills its process and one that never returns among them."""
@@ -107,6 +108,7 @@ def test_when_memory_runs_out_the_kernel_kills_a_worker_process_sooner_than_the_
 ALONE = [pytest.param([name], 10, 50, 100, marks=pytest.mark.soak, id=name) for name in ("Step", "Listed", "Effect")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("event_types", "rounds", "aggregates", "lone"), [(["Step", "Effect"], 1, 30, 10), *ALONE])
 def test_a_process_killed_under_a_backlog_of_harmless_events_leaves_no_trace(
     ward, event_types, rounds, aggregates, lone

@@ -1,5 +1,6 @@
 """A rebalance waits for running handlers, and leaves other partitions alone."""
 
+import pytest
 from waiting import eventually
 
 BUSY = 16
@@ -43,6 +44,7 @@ def test_a_rebalance_waits_for_running_handlers_and_never_pauses_other_partition
     assert all(one.epoch == after[one.partition].epoch for one in moved)
 
 
+@pytest.mark.thorough
 def test_a_joining_process_moves_no_more_partitions_than_it_must(cluster):
     cluster.node("one", processes=2)
     cluster.balanced(2)

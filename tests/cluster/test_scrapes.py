@@ -202,6 +202,7 @@ def test_a_database_that_is_away_is_seen_and_the_node_lives_on(cluster, start, o
     eventually(lambda: node.probe("/readyz")[0] == 200, PATIENCE, 0.1)
 
 
+@pytest.mark.thorough
 def test_of_two_databases_every_series_names_its_own(cluster, new_database_dsn):
     flags = ["--processes", "1", "--http", ":0", "--dsn", cluster.dsn, "--dsn", new_database_dsn]
     node = Node("one", cluster.folder, cluster.journal.folder, flags, FAST, "metrics_app:outbox")

@@ -33,6 +33,7 @@ def seconds_ahead(conn):
     return conn.execute("select extract(epoch from clock_timestamp())::float8").fetchone()[0] - time.time()
 
 
+@pytest.mark.thorough
 def test_a_servers_clock_that_is_set_a_day_ahead_and_back_buries_nobody_and_loses_nothing(
     calendar, own_server, new_cluster
 ):

@@ -140,6 +140,7 @@ def test_a_schema_that_is_missing_in_one_is_an_error_with_the_remedy_and_goes_on
     assert len(said(node, "database_unfit")) == 1
 
 
+@pytest.mark.thorough
 def test_a_schema_that_is_made_a_copy_in_one_ends_its_processes_and_nothing_else(cluster, start, second):
     here, lost = name_of(cluster.dsn), name_of(second)
     node = start(cluster.dsn, second, log_format="json")
@@ -209,6 +210,7 @@ def test_a_stop_while_one_is_tried_again_is_a_stop(cluster, start):
     assert cluster.owners.instances() == {}
 
 
+@pytest.mark.thorough
 def test_a_second_database_may_be_migrated_at_its_first_start_whenever_that_is(cluster, start, own_server):
     execute(own_server.server.dsn, "create database {}", "later")
     later = make_conninfo(own_server.server.dsn, dbname="later")

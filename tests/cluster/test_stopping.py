@@ -29,7 +29,7 @@ def test_sigterm_lets_running_handlers_finish_and_releases_everything(cluster):
     assert (verdict.wrong(), verdict.repeats) == ({}, [])
 
 
-@pytest.mark.parametrize("event_type", ["Step", "AsyncStep"])
+@pytest.mark.parametrize("event_type", ["Step", pytest.param("AsyncStep", marks=pytest.mark.thorough)])
 def test_a_handler_past_the_drain_timeout_does_not_keep_the_process(cluster, event_type):
     node = cluster.node("node", drain_timeout=1)
     cluster.balanced(1)

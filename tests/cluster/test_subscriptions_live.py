@@ -117,6 +117,7 @@ def test_workers_that_start_in_a_paused_subscription_own_nothing_until_it_is_res
     delivered_at_least(default, len(ledger.names))
 
 
+@pytest.mark.thorough
 def test_replays_amid_traffic_deliver_again_in_order_from_there_on_and_nothing_below(conn, ledger, commands, consumer):
     audit = consumer("audit")
     commands.create("audit")

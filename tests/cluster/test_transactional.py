@@ -146,6 +146,7 @@ def test_kills_leave_the_counters_exact(tally, kills, counts, processes):
         assert node.stop() == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("counts", "processes"), [(450, 1), pytest.param(6_000, 2, marks=pytest.mark.soak)])
 def test_restarts_count_nothing_twice(tally, counts, processes):
     """Nodes come and go gracefully while transactions run."""

@@ -11,6 +11,9 @@ import pytest
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
+    "--process-per-site",  # one process draws all pages: a new one for each test costs 0.1 s of CPU
+    "--renderer-process-limit=1",
+    "--disable-site-isolation-trials",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -43,15 +43,15 @@ def test_the_program_of_the_page_on_managed_postgresql_gives_a_token_as_password
     assert conninfo_to_dict(names["dsn"]())["password"] == names["token"]()
 
 
-def test_a_node_has_no_more_connections_than_the_page_on_sizing_says(tmp_path, forks, dsn):
+def test_a_node_has_no_more_connections_than_the_page_on_sizing_says(tmp_path, forks, fresh_dsn):
     assert "2 * processes + 2" in page("sizing.md")
     (tmp_path / "shop.py").write_text(SHOP)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     command = ["partbox", "worker", "shop:outbox", "--processes", "2"]
-    env = kept | {"PARTBOX_DSN": dsn}
+    env = kept | {"PARTBOX_DSN": fresh_dsn}
     process = forks.start_into(Path(tmp_path / "log"), *command, cwd=tmp_path, env=env)
     try:
-        with psycopg.connect(dsn, autocommit=True) as conn:
+        with psycopg.connect(fresh_dsn, autocommit=True) as conn:
             owners = "select count(distinct owner) from partbox.partition"
             eventually(lambda: conn.execute(owners).fetchone() == (2,))
             seen = conn.execute(

@@ -135,6 +135,7 @@ def test_a_password_of_any_characters_reaches_libpq(project: Any) -> None:
     assert "pool" not in found
 
 
+@pytest.mark.thorough
 def test_a_worker_that_reloads_ends_with_its_work(migrated: Any) -> None:
     migrated.run(PUBLISH)
     words = ("partbox_worker", "--reload", "--until-empty", "--processes", "1")

@@ -7,13 +7,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-TEST = re.compile(r"`((?:lab/)?tests/[\w/]+\.py)::(test_\w+)`")
+TEST = re.compile(r"`((?:lab/)?tests/[\w/]+\.py)::(test_\w+)(?:\[\w+\])?`")
+SCENARIO = re.compile(r"test_scenarios\.py::test_\w+\[(\w+)\]`")
 PROMISE = re.compile(r"^- (.*?)(?=^- |^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(TEST.findall(PAGE))), ids=lambda part: Path(part).stem)
 def test_a_test_that_shows_a_promise_exists(file: str, name: str) -> None:
     assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", SCENARIO.findall(PAGE))
+def test_a_scenario_that_shows_a_promise_exists(name: str) -> None:
+    assert (ROOT / "tests/engine/scenarios" / f"{name}.txt").is_file()
 
 
 def test_every_sentence_names_its_test() -> None:

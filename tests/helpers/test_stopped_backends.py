@@ -34,7 +34,7 @@ def busy(dsn: str) -> Iterator[int]:
 
 
 def test_a_backend_that_is_stopped_at_rest_holds_up_no_other(busy: int, conn: psycopg.Connection[Any]) -> None:
-    for _ in range(examples(2_000)):
+    for _ in range(examples(800)):
         stop_at_rest(busy)
         try:
             conn.execute(DRAW_AND_READ)  # would wait for as long as the other stands still

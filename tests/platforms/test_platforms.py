@@ -107,7 +107,7 @@ def test_what_linux_alone_has_is_named_only_where_there_is_a_twin() -> None:
     assert found == set(TWINS)
 
 
-@pytest.mark.parametrize("platform", ["darwin", "win32"])
+@pytest.mark.parametrize("platform", ["darwin", pytest.param("win32", marks=pytest.mark.thorough)])
 def test_every_system_shows_what_the_commands_are(platform: str) -> None:
     done = run_on(platform, PARTBOX, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -121,6 +121,7 @@ def test_on_a_mac_worker_processes_deliver(shop: Path, dsn: str) -> None:
     assert [line for line in done.stdout.splitlines() if line.startswith("got")] == ["got 0", "got 1", "got 2"]
 
 
+@pytest.mark.thorough
 def test_on_a_mac_the_demo_kills_processes_and_loses_nothing() -> None:
     done = run_on("darwin", PARTBOX, "demo", "--seconds", "3", "--json")
     assert done.returncode == 0, done.stderr

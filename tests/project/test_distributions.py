@@ -22,7 +22,7 @@ BELL = "the flag of the bell is a sequence"
 SHOWN = "a remedy for people to read, which nothing runs"
 TESTS = "databases that the kit has made for a user's tests"
 EXCEPTIONS = {
-    "partbox/sql/queries/bell.sql::bell_arm": BELL,
+    "partbox/sql/queries/bell.sql::bell_raise": BELL,
     "partbox/sql/queries/bell.sql::bell_lower": BELL,
     "partbox/sql/queries/life.sql::life_begin": "notes when the server was started, by a sequence of its own",
     "partbox/sql/queries/rebase.sql::rebase_sequence": "moves the ids of a copy past those that are used",

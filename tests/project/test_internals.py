@@ -35,7 +35,7 @@ def test_a_pool_of_asyncpg_knows_its_loop() -> None:
 
 
 def test_locks_and_loops_of_python_are_as_forked_processes_need_them() -> None:
-    reinit = "Lock._at_fork_reinit: see partbox/worker/runners/dispatcher.py"
+    reinit = "Lock._at_fork_reinit: see partbox/worker/engine/runs.py"
     assert hasattr(threading.Lock(), "_at_fork_reinit"), reinit
     loop = asyncio.new_event_loop()
     try:

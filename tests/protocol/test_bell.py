@@ -115,8 +115,8 @@ class World:
         drawn = sum(each.at <= now for each in self.publishes)
         settled = all(each.ends <= now for each in self.publishes if each.at <= now)
         act = self.doze.observe(now, Seen(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
-        if act is Act.ARM:
-            self.doze.armed(now, was_up=self._up(now))
+        if act is Act.RAISE:
+            self.doze.raised(now, was_up=self._up(now))
             self.flag = now + raised_for(self.nap)
         elif act is Act.LOWER:
             self.flag = 0.0
@@ -182,23 +182,23 @@ def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float =
     now = since
     seen = Seen(7, settled, 0.0)
     while doze.state is not State.NAPPING:
-        if doze.observe(now, seen, listens=True, nap=nap) is Act.ARM:
-            doze.armed(now, was_up=False)
+        if doze.observe(now, seen, listens=True, nap=nap) is Act.RAISE:
+            doze.raised(now, was_up=False)
             seen = seen._replace(up=BRIEFLY)
         else:
             now += LOOK
     return now
 
 
-def test_it_arms_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
+def test_it_raises_the_flag_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
     doze = Doze()
     assert doze.observe(0.0, Seen(7, True, 0.0), listens=True) is Act.NOTHING
     assert doze.observe(STILL - MOST, Seen(7, True, 0.0), listens=True) is Act.NOTHING
     assert doze.pause(STILL) is None
-    assert doze.observe(STILL, Seen(7, True, 0.0), listens=True) is Act.ARM
-    doze.armed(STILL, was_up=False)
+    assert doze.observe(STILL, Seen(7, True, 0.0), listens=True) is Act.RAISE
+    doze.raised(STILL, was_up=False)
     assert doze.observe(STILL + ALERT, Seen(7, True, BRIEFLY), listens=True) is Act.NOTHING
-    assert doze.state is State.ARMED
+    assert doze.state is State.RAISED
     assert doze.pause(STILL + ALERT) == pytest.approx(ALERT)
     assert doze.pause(STILL + HEARD - ALERT / 2) == pytest.approx(ALERT / 2)
     doze.observe(STILL + HEARD, Seen(7, True, BRIEFLY), listens=True)
@@ -211,8 +211,8 @@ def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
     doze = Doze()
     doze.observe(0.0, Seen(7, True, BRIEFLY), listens=True)
     doze.observe(STILL, Seen(7, True, BRIEFLY), listens=True)
-    doze.armed(STILL, was_up=True)
-    assert doze.state is State.ARMED
+    doze.raised(STILL, was_up=True)
+    assert doze.state is State.RAISED
 
 
 def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake_as_if_it_had() -> None:
@@ -221,11 +221,11 @@ def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake
         doze.observe(1.0, found, listens=True, nap=nap)
         since = 1.0 + STILL + MOST
         assert doze.observe(since, found, listens=True, nap=nap) is Act.NOTHING
-        assert doze.state is State.ARMED
+        assert doze.state is State.RAISED
         assert doze.observe(since + HEARD, found, listens=True, nap=nap) is Act.NOTHING
         assert doze.pause(since + HEARD) == nap
         ends_before = Seen(7, True, nap + LAG - MOST)
-        assert doze.observe(since + HEARD + nap, ends_before, listens=True, nap=nap) is Act.ARM
+        assert doze.observe(since + HEARD + nap, ends_before, listens=True, nap=nap) is Act.RAISE
 
 
 @given(st.floats(NAP, LONGEST))
@@ -241,9 +241,12 @@ def test_of_many_who_sleep_for_the_longest_time_only_one_in_several_raises_the_f
         asleep(doze, nap=LONGEST)
     for look in range(1, 201):
         now, doze = 10.0 + look / 10, sleepers[look % 20]
-        if doze.observe(now, Seen(7, True, up_for(round((flag - now) * 1_000))), listens=True, nap=LONGEST) is Act.ARM:
+        if (
+            doze.observe(now, Seen(7, True, up_for(round((flag - now) * 1_000))), listens=True, nap=LONGEST)
+            is Act.RAISE
+        ):
             raised, flag = raised + 1, now + raised_for(LONGEST)
-            doze.armed(now, was_up=True)
+            doze.raised(now, was_up=True)
     assert raised <= 200 / 3
 
 
@@ -261,9 +264,9 @@ def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -
     raised: list[float] = []
     for _ in range(8):
         now += doze.pause(now) or 0
-        if doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM:
+        if doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.RAISE:
             raised.append(now)
-            doze.armed(now, was_up=True)
+            doze.raised(now, was_up=True)
         assert doze.state is State.NAPPING
         assert doze.pause(now) == NAP
     assert [later - earlier for earlier, later in pairwise(raised)] == [pytest.approx(3 * NAP)]
@@ -279,16 +282,16 @@ def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> Non
         assert doze.state is State.NAPPING
 
 
-def test_a_flag_that_was_down_in_between_is_armed_as_the_first() -> None:
+def test_a_flag_that_was_down_in_between_is_raised_as_the_first() -> None:
     for was_up, later in ((False, FLAG - NAP), (True, FLAG + NAP)):
         doze = Doze()
         now = asleep(doze) + later
-        assert doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.ARM
-        doze.armed(now, was_up=was_up)
-        assert doze.state is State.ARMED
+        assert doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.RAISE
+        doze.raised(now, was_up=was_up)
+        assert doze.state is State.RAISED
     doze = Doze()
     now = asleep(doze)
-    assert doze.observe(now + LOOK, Seen(7, True, 0.0), listens=True) is Act.ARM, "lowered, and the call was lost"
+    assert doze.observe(now + LOOK, Seen(7, True, 0.0), listens=True) is Act.RAISE, "lowered, and the call was lost"
 
 
 def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
@@ -296,7 +299,7 @@ def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
     now = asleep(doze)
     doze.lowered()
     assert doze.pause(now) is None
-    assert doze.observe(now, Seen(7, True, 0.0), listens=True) is Act.ARM
+    assert doze.observe(now, Seen(7, True, 0.0), listens=True) is Act.RAISE
 
 
 def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:

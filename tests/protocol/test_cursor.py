@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.protocol import cursor as rules
-from partbox.protocol.cursor import Ask, Cursor
+from partbox.protocol.cursor import Ask, Cursor, CutPage, ReadMode
 from partbox.protocol.horizon import Page
 
 SAVED = "5:5:"
@@ -69,13 +69,12 @@ def test_room_is_never_negative():
 
 def test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on_and_who_is_behind_from_its_last_id():
     page = Page("9:9:", 90, whole=True)
-    cursor = Cursor(7, 50, None, fresh=False, full=False, caught_up=True)
+    cursor = Cursor(7, 50, None, ReadMode.CAUGHT_UP)
     assert cursor.ask(ROOM, page).last_id == 90
     assert cursor.last_id == 50
     assert cursor.ask(ROOM, Page("9:9:", 40)).last_id == 50
-    cursor.caught_up = False
+    cursor.to(ReadMode.BEHIND, None)
     assert cursor.ask(ROOM, page).last_id == 50
-    cursor.caught_up = True
     cursor.stay(page)
     assert cursor.ask(ROOM, None).last_id == 50
 
@@ -134,7 +133,7 @@ def test_a_long_range_comes_in_pieces_that_end_after_a_stretch():
     for _ in range(2):
         reading = alone(cursor, N1, [], [2_600])
         assert (reading.new, reading.last) == ([], False)
-        ends.append(cursor.after)
+        ends.append(cursor.cut.read_to)
     assert ends == [1_100, 2_100]
     assert alone(cursor, N2, [2_200], []) == rules.Reading(N1, [2_200], [], 0, True, True)
     assert cursor.fresh, "it was not read whole, so it is not to be read with the others yet"
@@ -145,7 +144,7 @@ def test_pieces_bring_every_late_record_once_and_in_order(late, cap, stretch):
     rules.CAP, rules.STRETCH = cap, stretch  # put back by the fixture
     cursor, seen, last = claimed(last_id=50, floor=0), [], False
     for _ in range(200):
-        start = cursor.after or 0
+        start = cursor.cut.read_to if cursor.cut else 0
         rows = [id for id in sorted(late) if start < id <= min(50, start + stretch)][: cap + 1]
         reading = alone(cursor, N1, rows, [])
         seen += reading.late
@@ -167,3 +166,58 @@ def test_after_the_pieces_only_transactions_that_have_ended_count():
     assert asked.until is None
     reading = cursor.take(asked, Page("8:30:8", 2_600, ((8, 100),)), 2_490, [], [2_600], together=False)
     assert (reading.new, reading.piece) == ([2_600], False)
+
+
+NEXT = {
+    "FRESH": {"BACKLOG", "BEHIND", "FRESH_CUT"},
+    "FRESH_CUT": {"FRESH"},
+    "BACKLOG": {"BEHIND", "CAUGHT_UP", "CUT"},
+    "BEHIND": {"BACKLOG", "CAUGHT_UP", "CUT"},
+    "CAUGHT_UP": {"BACKLOG", "BEHIND", "CUT"},
+    "CUT": {"BACKLOG"},
+}
+
+
+def entered(mode: ReadMode) -> Cursor:
+    """A cursor in this mode, in lockstep where that may be."""
+    base, cut = base_and_cut(mode)
+    return Cursor(7, 50, base, mode, cut)
+
+
+def base_and_cut(mode: ReadMode) -> tuple[Page | None, CutPage | None]:
+    in_lockstep = mode in (ReadMode.BACKLOG, ReadMode.BEHIND, ReadMode.CAUGHT_UP)
+    return None if in_lockstep else N1, CutPage(N1, 20) if mode.name.endswith("CUT") else None
+
+
+@pytest.mark.parametrize("before", ReadMode)
+@pytest.mark.parametrize("after", ReadMode)
+def test_a_mode_follows_another_as_drawn_and_not_otherwise(before, after):
+    cursor, (base, cut) = entered(before), base_and_cut(after)
+    if after is before or after.name in NEXT[before.name]:
+        cursor.to(after, base, cut)
+        assert (cursor.mode, cursor.base, cursor.cut) == (after, base, cut)
+    else:
+        with pytest.raises(AssertionError):
+            cursor.to(after, base, cut)
+
+
+@pytest.mark.parametrize(
+    ("mode", "base", "cut"),
+    [
+        (ReadMode.CUT, N1, None),
+        (ReadMode.CUT, None, CutPage(N1, 20)),
+        (ReadMode.BACKLOG, None, CutPage(N1, 20)),
+        (ReadMode.CAUGHT_UP, N1, None),
+    ],
+)
+def test_no_mode_is_entered_with_what_belongs_to_another(mode, base, cut):
+    with pytest.raises(AssertionError):
+        entered(ReadMode.BACKLOG).to(mode, base, cut)
+
+
+def test_only_who_is_caught_up_follows_a_quick_poll_and_only_others_stay_behind():
+    for mode in set(ReadMode) - {ReadMode.CAUGHT_UP}:
+        with pytest.raises(AssertionError):
+            entered(mode).take_quick(N1, [])
+    with pytest.raises(AssertionError):
+        entered(ReadMode.CAUGHT_UP).stay(N1)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 
 from partbox import Dead, Done, Ignore, RetryAfter, RetryAfterError, UnrecoverableError
 from partbox.errors import DownstreamUnavailable, PayloadError, RecoverableError, UnroutableError
-from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow
+from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow, RowStage, RowState
 from partbox.protocol.retry import Exponential, Fixed, RetryPolicy
-from partbox.protocol.verdict import Deferral, State, Verdict, describe, judge
+from partbox.protocol.verdict import Deferral, Verdict, describe, judge
 
 LIMIT = 4000
 
@@ -130,7 +129,7 @@ def test_without_max_attempts_it_goes_on_for_ever(attempts):
 )
 def test_a_verdict_is_one_that_can_be_stored(handler, attempts, result):
     found = judge(handler, attempts, result, LIMIT)
-    assert found.state in get_args(State)
+    assert type(found.state) is RowState
     assert found.attempts in (attempts, attempts + 1)
     assert (found.delay is None) == (found.state == "dead")
     assert found.delay is None or found.delay >= 0
@@ -172,7 +171,7 @@ def test_without_advice_the_policy_decides(handler, attempts, error):
 
 
 def test_scheduled_and_dead_rows_do_not_count_against_the_brake():
-    assert set(OPEN) == set(get_args(State)) - {"scheduled", "dead"}
+    assert set(OPEN) == set(RowState) - {"scheduled", "dead"}
 
 
 # What is kept of an error.
@@ -249,11 +248,10 @@ def parked_rows(draw: st.DrawFn, **fixed: object) -> list[ParkedRow]:
     ids = draw(st.lists(st.integers(1, 10**6), unique=True, max_size=30))
     one = st.fixed_dictionaries(
         {
-            "state": st.sampled_from(["retrying", "deferred", "held", "ready", "dead"]),
+            "state": st.sampled_from([*OPEN, RowState.DEAD]),
             "attempts": st.integers(0, 9),
             "due": st.none() | st.floats(0, 2 * NOW),
-            "committed": st.booleans(),
-            "loaded": st.booleans(),
+            "stage": st.sampled_from(RowStage),
         }
     )
     return [ParkedRow(id=id, blocks=True, **(draw(one) | fixed)) for id in ids]
@@ -270,7 +268,7 @@ def free_to_run(row: ParkedRow) -> bool:
     """The table of states, spelled out."""
     at_once = row.state in ("held", "ready")
     due = row.state in ("retrying", "deferred") and row.due is not None and row.due <= NOW
-    return row.committed and not row.loaded and (at_once or due)
+    return row.stage is RowStage.WAITING and (at_once or due)
 
 
 @given(parked_rows())
@@ -305,13 +303,13 @@ def test_a_chain_wakes_exactly_when_its_head_may_run(rows):
         assert at == 0 or not chain.runnable(at - 1e-6)
 
 
-@given(parked_rows(committed=True, loaded=False, state="held"), st.data())
+@given(parked_rows(stage=RowStage.WAITING, state=RowState.HELD), st.data())
 def test_a_row_added_below_the_head_becomes_the_head(rows, data):
     chain = chained(rows)
-    late = ParkedRow(0, "held", 0, True, committed=data.draw(st.booleans()))
+    late = ParkedRow(0, RowState.HELD, 0, True, stage=data.draw(st.sampled_from([RowStage.UNSAVED, RowStage.WAITING])))
     chain.insert(late)
     assert next(iter(chain)) is late
-    assert chain.runnable(NOW)[:1] == ([late] if late.committed else [])
+    assert chain.runnable(NOW)[:1] == ([late] if late.stage is RowStage.WAITING else [])
 
 
 @given(parked_rows(), st.data())
@@ -324,7 +322,7 @@ def test_a_removed_row_leaves_the_others_as_they_were(rows, data):
 
 
 def test_a_chain_runs_in_pieces():
-    chain = chained([ParkedRow(id, "held", 0, True) for id in range(2 * CHAIN + 1)])
+    chain = chained([ParkedRow(id, RowState.HELD, 0, True) for id in range(2 * CHAIN + 1)])
     assert [row.id for row in chain.runnable(NOW)] == list(range(CHAIN))
 
 
@@ -344,7 +342,7 @@ def test_new_records_follow_in_memory_only_when_every_row_is_there_and_none_is_s
 def test_a_key_s_rows_end_in_id_order_whatever_fails_on_the_way(count, random, most):
     """Run what may run, in order; one that fails waits with its followers; at `most` attempts it is dead and goes."""
     handler = Handler(Fixed(5), max_attempts=most)
-    rows = [ParkedRow(id, "held", 0, True) for id in range(count)]
+    rows = [ParkedRow(id, RowState.HELD, 0, True) for id in range(count)]
     chain, now, ended = chained(random.sample(rows, count)), 0.0, []
     while list(chain):
         run = chain.runnable(now)

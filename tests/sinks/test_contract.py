@@ -109,6 +109,7 @@ def test_what_is_sent_while_the_broker_is_out_of_reach_arrives(outbox: Outbox, c
     assert "dead" not in states(conn)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_ends_in_the_middle_loses_and_reorders_nothing(outbox: Outbox, conn, place, in_flight):
     """Each ends when it has sent something."""
     for first in (0, 40, 80):

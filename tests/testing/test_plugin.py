@@ -213,7 +213,7 @@ del PartboxTestCase, PartboxAsyncTestCase
 """
 
 
-@pytest.mark.parametrize("runner", ["unittest", "pytest"])
+@pytest.mark.parametrize("runner", [pytest.param("unittest", marks=pytest.mark.thorough), "pytest"])
 def test_test_cases_of_unittest_have_a_kit_too(user, server, monkeypatch, runner):
     monkeypatch.setenv("PARTBOX_TEST_DSN", server.dsn)
     user.makepyfile(test_cases=CASES)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from desk import Desk
-from rig import Rig
 from run_size import pytest_collection_modifyitems, pytest_configure
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
@@ -27,21 +26,3 @@ def desk_with(dsn: str) -> Iterator[Callable[..., Desk]]:
 @pytest.fixture
 def desk(desk_with: Callable[..., Desk]) -> Desk:
     return desk_with()
-
-
-@pytest.fixture
-def rig_with(dsn: str) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
-
-    def make(**settings: Any) -> Rig:
-        made.append(Rig(dsn, **settings))
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
-
-
-@pytest.fixture
-def rig(rig_with: Callable[..., Rig]) -> Rig:
-    return rig_with()

@@ -60,9 +60,9 @@ FAULTS: Final = {
         Fault("backend-stop", "SIGSTOP of a backend that works for a node, beyond the lease", _BEYOND, "--embedded"),
         Fault("large-payloads", "events of 100 KB to 1 MB are published, and some of 5 MB by SQL", (0.5, 2.0)),
         Fault("id-leap", "the ids run a million ahead of a transaction that stays open until all else is delivered"),
-        Fault("bell-deaf", "nobody rings for workers that sleep: their flag is set back all the time", (1.0, 4.0)),
+        Fault("bell-deaf", "nobody rings for workers that sleep: their flag is lowered all the time", (1.0, 4.0)),
         Fault("bell-storm", "all workers are rung for without end", (1.0, 4.0)),
-        Fault("bell-stuck", "the flag of workers that sleep stands for ever, and all who publish ring", (1.0, 4.0)),
+        Fault("bell-stuck", "the flag of workers that sleep stays up for ever, and all who publish ring", (1.0, 4.0)),
         Fault("take-privilege", "the nodes' role loses a privilege on a table or the sequence", (1.0, 4.0), "role"),
         Fault(
             "row-security", "row security is on for a table, which hides all rows from the nodes", (1.0, 4.0), "role"

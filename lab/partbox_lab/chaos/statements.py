@@ -127,7 +127,7 @@ def prepared(conn: Conn, schema: str, prefix: str) -> list[str]:
 
 
 def set_flag(conn: Conn, schema: str, ahead: int | None) -> None:
-    """Set the bell's flag so many milliseconds ahead; None: back. Nothing where there is none."""
+    """Raise the bell's flag for so many milliseconds; None: lower it. Nothing where there is none."""
     conn.execute(query("chaos_flag", schema), {"ahead": ahead})
 
 
@@ -137,12 +137,12 @@ def ring(conn: Conn, schema: str) -> None:
 
 
 def lower_flag(conn: Conn, schema: str) -> None:
-    """Set the bell's flag back."""
+    """Lower the bell's flag."""
     set_flag(conn, schema, None)
 
 
 def hold_flag(conn: Conn, schema: str) -> None:
-    """Set the bell's flag ahead."""
+    """Raise the bell's flag."""
     set_flag(conn, schema, 900)
 
 

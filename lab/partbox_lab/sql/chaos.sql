@@ -89,7 +89,7 @@ select pg_terminate_backend(l.pid) from pg_locks l
 select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, %(prefix)s)
 
 -- name: chaos_flag
--- Set the bell's flag so far ahead, in milliseconds, or back.
+-- Raise the bell's flag for so many milliseconds, or lower it.
 select setval(found.flag, coalesce((extract(epoch from clock_timestamp()) * 1000)::bigint + %(ahead)s::bigint, 1))
   from (select to_regclass({bell}) as flag offset 0) as found
  where found.flag is not null

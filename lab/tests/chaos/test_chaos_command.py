@@ -111,6 +111,7 @@ def schemas(dsn: str) -> list[str]:
         return [name for (name,) in conn.execute("select nspname from pg_namespace where nspname like 'partbox%'")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("seconds", "processes", "seed", "published", "kinds"),
     [

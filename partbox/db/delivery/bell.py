@@ -1,4 +1,4 @@
-"""The flag that says until when somebody sleeps, and the channel of rings: see `partbox.protocol.bell`."""
+"""The bell's flag, which is raised and lowered here, and the channel of rings: see `partbox.protocol.bell`."""
 
 from typing import NamedTuple
 
@@ -26,18 +26,18 @@ def of(conn: Conn) -> int | None:
     return conn.bell if isinstance(conn, WatchedConnection) else None
 
 
-def arm(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
-    """Say that somebody sleeps from now on, for `nap` seconds at a time; whether anybody did already.
+def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | None:
+    """Raise the flag for naps of `nap` seconds from now on; whether it was up before.
 
-    None, and nothing said, where the server's notification queue is filling up.
+    None, and nothing done, where the server's notification queue is filling up.
     """
     values = {"bell": sequence, "ahead": round(raised_for(nap) * 1000)}
-    ((_, until, was_up),) = fetch(conn, "bell_arm", schema, values)
+    ((_, until, was_up),) = fetch(conn, "bell_raise", schema, values)
     return None if until is None else bool(was_up)
 
 
-def lower(conn: Conn, schema: str, sequence: int) -> None:
-    """Say that nobody sleeps, and then have those who do look: two statements, for it must be so when they hear it."""
+def lower_flag(conn: Conn, schema: str, sequence: int) -> None:
+    """Lower the flag, then call those who sleep back: two statements, for it must be down when they hear it."""
     fetch(conn, "bell_lower", schema, {"bell": sequence})
     say(conn, schema, BACK)
 

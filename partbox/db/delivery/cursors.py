@@ -1,6 +1,6 @@
 """The partitions of one instance: read, claim, save."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -62,13 +62,13 @@ def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[Owned]:
     return records(conn, Owned, "claim", schema, subscription=subscription, me=me)
 
 
-def take_up(conn: Conn, schema: str, subscription: str, me: UUID, only: Sequence[int] | None = None) -> list[Owned]:
-    """Raise the epoch of every owned partition, or `only` of these, for a new session; returns them.
+def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+    """Raise the epochs of these partitions for a new session; returns those that are owned under the given epochs.
 
-    A save that an earlier session sent and gave up on is refused if it arrives after this.
+    A save or a take-up that an earlier session sent and gave up on is refused if it arrives after this.
     """
-    chosen = None if only is None else list(only)
-    return records(conn, Owned, "take_up", schema, subscription=subscription, me=me, only=chosen)
+    of = {"partitions": list(epochs), "epochs": list(epochs.values())}
+    return records(conn, Owned, "take_up", schema, subscription=subscription, me=me, **of)
 
 
 def save(  # eight parameters: an object of them would be made for every page

@@ -181,7 +181,7 @@ unseen ERROR limited: subscription
     not where it was, cursors were deleted, or a trigger keeps rows as they are. Nothing is read until that is
     mended, and nothing is lost; the text has the reason, `partbox doctor` the remedy
 bell_lost WARNING: subscription
-    a worker's connection that listens for new events is lost or cannot be made, or the bell's flag cannot be set,
+    a worker's connection that listens for new events is lost or cannot be made, or the bell's flag cannot be raised,
     or the server's notification queue is filling up: it looks every `poll_idle` until another connection hears and
     the queue has room, which is tried again by itself, or until it connects anew
 no_heartbeat ERROR limited: subscription

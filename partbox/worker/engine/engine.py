@@ -1,127 +1,55 @@
-"""The engine of a process: its partitions, those with something to save, blocked keys that may go on.
+"""The engine of a process: its state, and the verbs by which its drivers ask, and answer."""
 
-The one lock here guards everything that the threads of a process share about partitions. It is taken once for a lane
-or a page of a partition, not once for an event.
-"""
+from partbox.codecs import Codecs
+from partbox.events.delivered import Decoder
+from partbox.worker.engine.claims import Claims
+from partbox.worker.engine.credits import Credits
+from partbox.worker.engine.intake import Intake
+from partbox.worker.engine.outcomes import Outcomes
+from partbox.worker.engine.parked_turns import ParkedTurns
+from partbox.worker.engine.read_budget import UNBOUNDED, ReadBounds, ReadBudget
+from partbox.worker.engine.ready_queue import Queue, ReadyQueue
+from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.saves import Saves
+from partbox.worker.engine.state import EngineState
+from partbox.worker.engine.transactions import Transactions
 
-import heapq
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count, takewhile
-from threading import Lock
-
-from partbox.protocol.parking import ParkedRow
-from partbox.worker.engine.key import Key
-from partbox.worker.engine.partition import Partition
-from partbox.worker.engine.poison import Charges
-
-AGAIN = 0.05  # seconds until a partition that may not begin yet is looked at again
-
-
-def _nobody() -> None:
-    """Nobody waits."""
+PLAIN = Codecs()
 
 
-@dataclass(slots=True)
-class Wakes:
-    """Calls that wake the drivers; each driver puts in its own. Called with the lock held or without."""
+class Engine(EngineState):
+    """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself.
 
-    look: Callable[[], object] = _nobody  # the poller: there is room to read more
-    call: Callable[[], object] = _nobody  # the poller, which stops reading page after page for it
-    save: Callable[[], object] = _nobody  # the saver: there is something to save
-    release: Callable[[], object] = _nobody  # the saver: there may be something to release, so it need not rest
+    `queue` has the lanes that are ready; `lone`: one runner walks everything, so new events need no lanes.
+    `transactional`: some of the handlers are. `letters`: dead events are owed to a hook.
+    """
 
-
-class Engine:
-    """The partitions of one process. Every method wants the lock held."""
-
-    def __init__(self, concurrency: int = 1) -> None:
-        self.lock = Lock()
-        self.wakes = Wakes()
-        self.charges = Charges(concurrency)
-        self.partitions: dict[int, Partition] = {}
-        self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them
-        self.dirty: set[Partition] = set()
-        self.forked = False  # these are a copy, in a process that a handler or the application has forked
-        self.backlog = False  # there is more to read than there is room for, as far as the poller knows
-        self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
-        self._ticket = count()
+    def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
+        self,
+        concurrency: int = 1,
+        bounds: ReadBounds = UNBOUNDED,
+        queue: Queue | None = None,
+        *,
+        lone: bool = False,
+        subscription: str = "default",
+        codecs: Decoder = PLAIN,
+        transactional: bool = False,
+        letters: bool = False,
+    ) -> None:
+        super().__init__(concurrency)
+        budget = ReadBudget(bounds)
+        ready = ReadyQueue(1) if queue is None else queue
+        self.outcomes = outcomes = Outcomes(self)  # for runners: what became of events
+        self.runs = runs = Runs(self, outcomes, concurrency, ready, lone=lone)  # for runners: who runs which lane
+        self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
+        self.credits = Credits(self, runs, budget, transactional=transactional)  # for whoever reads the log
+        self.intake = Intake(self, runs, subscription, codecs, transactional=transactional)  # what was read
+        self.turns = ParkedTurns(self, runs, budget, subscription, codecs)  # for whoever fetches parked records
+        self.saves = Saves(self)  # for the saver
+        self.transactions = Transactions(self, outcomes, runs)  # for the transactor
 
     def is_quiet(self) -> bool:
         """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""
-        return not any(each.busy or each.parked.open or each.progress.unsaved() for each in self.partitions.values())
-
-    def touch(self, partition: Partition) -> None:
-        """The partition has something to save."""
-        if partition not in self.dirty:
-            self.dirty.add(partition)
-            self.wakes.save()
-        if partition.draining and not partition.running:
-            self.wakes.release()
-
-    def clean(self) -> list[Partition]:
-        """The partitions that have something to save, which from here on have not; a transaction's own save apart.
-
-        One that was let go may have been touched after its release was gathered: by a lane that began nothing.
-        """
-        dirty = [each for each in self.dirty if not each.lost and not each.serial and self._holds(each)]
-        self.dirty.clear()
-        return dirty
-
-    def drop(self, partition: Partition) -> None:
-        """Forget a partition that was released, or lost and is quiet."""
-        if self._holds(partition):
-            del self.partitions[partition.number]
-
-    def _holds(self, partition: Partition) -> bool:
-        return self.partitions.get(partition.number) is partition
-
-    def wake(self, partition: Partition, key: Key) -> None:
-        """Note when the head of a blocked key may run, if it may by itself."""
-        chain = partition.parked.chains.get(key)
-        at = chain.wakes_at() if chain else None
-        if at is not None:
-            heapq.heappush(self._wakeups, (at, next(self._ticket), partition, partition.life, key))
-
-    def awake(self, now: float, most: int) -> list[tuple[Partition, Key, list[ParkedRow]]]:
-        """At most `most` blocked keys whose head may run now, with the rows to run; these count as loaded from here."""
-        found: list[tuple[Partition, Key, list[ParkedRow]]] = []
-        while self._wakeups and self._wakeups[0][0] <= now and len(found) < most:
-            _, _, partition, life, key = heapq.heappop(self._wakeups)
-            chain = partition.parked.chains.get(key)
-            if chain is None or partition.life != life or partition.stopping:
-                continue
-            if not partition.may_begin():
-                heapq.heappush(self._wakeups, (now + AGAIN, next(self._ticket), partition, life, key))
-                continue
-            rows = list(takewhile(partition.parked.met, chain.runnable(now)))
-            if rows and rows[0].suspect and not self.charges.admit(partition, key, rows[0]):
-                continue
-            for row in rows:
-                row.loaded = True
-            if rows:
-                found.append((partition, key, rows))
-            elif (at := chain.wakes_at()) is not None and at > now:
-                self.wake(partition, key)
-        return found
-
-    def unload(self, partition: Partition, key: Key, rows: list[ParkedRow]) -> None:
-        """These could not be run after all: their key wakes again."""
-        for row in rows:
-            row.loaded = row.charged = False
-        self.wake(partition, key)
-
-    def take_turns(self) -> None:
-        """Wake the suspects whose turn has come: after whatever may have ended the turn of others."""
-        if self.charges.waiting:
-            for partition, key in self.charges.turns():
-                self.wake(partition, key)
-            self.wakes.call()
-
-    def await_saves(self) -> bool:
-        """True if the poller may go on when something is saved: there is room then, or a blocked key wakes."""
-        return self.backlog or bool(self._wakeups)
-
-    def next_wakeup(self) -> float | None:
-        """The time at which `awake` may find something (monotonic seconds)."""
-        return self._wakeups[0][0] if self._wakeups else None
+        with self.lock:  # all counts are of one moment
+            held = self.partitions.values()
+            return not any(each.busy or each.parked.open or each.progress.unsaved() for each in held)

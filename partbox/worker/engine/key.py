@@ -1,7 +1,7 @@
 """The aggregate key of an event: what its order is kept by.
 
 Keys stay in memory, and in the table of parked rows, for as long as a key is blocked. So those of names that are longer
-than any that publishing takes are made of their digests.
+than any that publishing takes are made of their digests (EVIDENCE I11).
 """
 
 from hashlib import sha256

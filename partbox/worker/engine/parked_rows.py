@@ -1,7 +1,7 @@
 """The parked rows of one partition in memory, and what of them the database does not know yet.
 
 A row that blocks its key is in the key's chain; one that blocks nothing is `taken` while its event is in memory. What
-becomes of either goes with the next save.
+becomes of either goes with the next save. States, and which of them block, are those of DESIGN 7; B6 is of EVIDENCE.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from partbox.events import DeliveredEvent
 from partbox.events.checks import NEVER
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
-from partbox.protocol.parking import OPEN, Chain, ParkedRow
+from partbox.protocol.parking import OPEN, Chain, ParkedRow, RowStage, RowState
 from partbox.protocol.progress import Progress, give_back
 from partbox.protocol.rows import Park, Stored
 from partbox.protocol.verdict import Verdict
@@ -25,23 +25,23 @@ NEVER_SAID = "it had failed in the table that it was imported from, before this 
 
 
 @dataclass(slots=True)
-class Weight:
+class PayloadBytes:
     """The bytes that a partition holds in memory beside its small new records: large ones, and parked ones that run.
 
     Sizes by record id, from when a record is read until it is finished, parked, or has stood in the way too long.
     """
 
-    bytes: int = 0
+    total: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, record_id: int, size: int) -> None:
-        self.bytes += size - self.sizes.get(record_id, 0)
+        self.total += size - self.sizes.get(record_id, 0)
         self.sizes[record_id] = size
 
     def drop(self, record_ids: Iterable[int]) -> None:
         """Forget the sizes of these records; one that is not held is ignored."""
         for id in record_ids:
-            self.bytes -= self.sizes.pop(id, 0)
+            self.total -= self.sizes.pop(id, 0)
 
 
 @dataclass(slots=True)
@@ -55,12 +55,17 @@ class Pending:
 
 
 class ParkedRows:
-    """Those of one life of a partition. `letters`: dead events are owed to a hook. Every method wants the lock held."""
+    """The parked rows of one incarnation of a partition; every method wants the lock held.
 
-    def __init__(self, number: int, progress: Progress, weight: Weight, suspects: Suspects, *, letters: bool) -> None:
+    `letters`: dead events are owed to a hook.
+    """
+
+    def __init__(
+        self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, letters: bool
+    ) -> None:
         self._number = number
         self._progress = progress
-        self._weight = weight
+        self._payload_bytes = payload_bytes
         self._suspects = suspects
         self._letters = letters
         self.version = -1  # of the rows as they were loaded; -1 before that
@@ -97,16 +102,15 @@ class ParkedRows:
         blocks = verdict.blocks and key[0] is not None
         delay = verdict.delay
         if row is None:
-            row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks)
+            row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks, stage=RowStage.UNSAVED)
             self._progress.finish([(row.id, b"")])
         else:
             self._unchain(row, key)
             self._count_open(-(row.state in OPEN))
+            row.park(verdict.state, verdict.attempts, blocks=blocks)
         self._count_open(verdict.state in OPEN)
-        row.state, row.attempts, row.blocks = verdict.state, verdict.attempts, blocks
-        row.committed = row.loaded = row.suspect = row.accused = row.charged = False
-        self._weight.drop((row.id,))
-        if verdict.state == "dead" and self._letters:
+        self._payload_bytes.drop((row.id,))
+        if verdict.state is RowState.DEAD and self._letters:
             delay = 0.0
         if blocks:
             self.chains.setdefault(key, Chain()).insert(row)
@@ -122,15 +126,18 @@ class ParkedRows:
         """Park an event behind others of its key. A row that is parked already just waits again, uncharged."""
         row: ParkedRow | None = event.parked
         if row is not None and row.blocks and not row.charged:
-            row.loaded = False
-            self._weight.drop((row.id,))
+            if row.loaded:  # a save of a draining partition may have taken its charge back before
+                row.put_back()
+            self._payload_bytes.drop((row.id,))
         else:
             suspect = row is not None and row.suspect
-            self.park(event, Verdict("held", event.attempt - 1, None, True, None)).suspect = suspect
+            held = self.park(event, Verdict(RowState.HELD, event.attempt - 1, None, True, None))
+            if suspect:
+                held.suspect_it()
 
     def suspect(self, event: DeliveredEvent) -> None:
         """Park a suspect, so that it can be charged."""
-        self.park(event, Verdict("ready", 0, None, True, None)).suspect = True
+        self.park(event, Verdict(RowState.READY, 0, None, True, None)).suspect_it()
         self._suspects.left -= 1
 
     def schedule(self, event: DeliveredEvent) -> None:
@@ -140,9 +147,9 @@ class ParkedRows:
         """
         micros = microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER and event.had_failed:
-            self.park(event, Verdict("dead", 0, None, False, NEVER_SAID))
+            self.park(event, Verdict(RowState.DEAD, 0, None, False, NEVER_SAID))
             return
-        self.park(event, Verdict("scheduled", 0, None, False, None))
+        self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
         except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
@@ -153,8 +160,8 @@ class ParkedRows:
     def letter(self, event: DeliveredEvent, delay: float | None) -> None:
         """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
         row: ParkedRow = event.parked
-        row.loaded = False
-        self._weight.drop((row.id,))
+        row.put_back()
+        self._payload_bytes.drop((row.id,))
         if row.id in self.pending:  # replayed meanwhile, and something has become of it already
             return
         self._send(event, row, key_of(event), delay, False, None)
@@ -173,11 +180,11 @@ class ParkedRows:
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
         """Delete a row that blocks nothing any more with the next save."""
-        self._weight.drop((row.id,))
+        self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
-        row.charged = False
-        self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done
+        row.end_turn()
+        self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done (B6)
         self._count_open(-(row.state in OPEN))
 
     # Where the log has been read to.
@@ -193,7 +200,7 @@ class ParkedRows:
         """True if all that comes before this row in its key is known here.
 
         Not while its record is ahead of where the log was read: it was parked late, and what precedes it in its key is
-        still to come.
+        still to come (EVIDENCE B6).
         """
         return row.id not in self.ahead
 
@@ -210,7 +217,7 @@ class ParkedRows:
         return pending, done_ids
 
     def committed(self, pending: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
-        """These parks and deletions are committed; the keys whose chains may have something to run."""
+        """Note that these are committed; return the keys whose chains may have something to run."""
         self.changes += 1
         for id in done_ids:
             self.deleting.pop(id, None)
@@ -222,7 +229,7 @@ class ParkedRows:
             again = self.pending.get(row.id)
             if again is not None and again.row is row:
                 continue  # changed again meanwhile
-            row.committed = True
+            row.saved()
             if row.blocks:
                 keys.append(each.key)
             if row.blocks or not row.loaded:
@@ -231,9 +238,12 @@ class ParkedRows:
         return keys
 
     def load(self, rows: list[Stored], open_rows: int, now: float) -> list[Key]:
-        """Take over the blocking rows as stored; those in memory already, or being deleted, stay as they are."""
+        """Take over the blocking rows as stored; those in memory that are changed or being deleted stay as they are."""
         known = {row.id: row for row in self.blocking()}
-        kept = {id for id, row in known.items() if row.loaded or not row.committed} | self.deleting.keys()
+        kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
+        # One that blocks nothing any more, and is not saved yet, does as it is stored. A letter is of a dead row, which
+        # may have been replayed by now.
+        kept |= {id for id, pending in self.pending.items() if not pending.park.letter}
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
             if not chain.rows:
@@ -241,7 +251,7 @@ class ParkedRows:
         for stored in rows:
             if stored.record_id not in kept and stored.aggregate_id is not None:
                 due = None if stored.due is None else now + stored.due
-                row = ParkedRow(stored.record_id, stored.state, stored.attempts, True, due)  # type: ignore[arg-type]
+                row = ParkedRow(stored.record_id, RowState(stored.state), stored.attempts, True, due)
                 self._suspects.judge(stored, row)
                 key = keyed(stored.aggregate_type, stored.aggregate_id)
                 self.chains.setdefault(key, Chain()).insert(row)
@@ -252,15 +262,15 @@ class ParkedRows:
 
     def due(self, stored: Stored) -> ParkedRow:
         """A stored row that blocks nothing, in memory."""
-        row = ParkedRow(stored.record_id, stored.state, stored.attempts, False, loaded=True)  # type: ignore[arg-type]
+        row = ParkedRow(stored.record_id, RowState(stored.state), stored.attempts, False, stage=RowStage.LOADED)
         self._suspects.judge(stored, row)
         return row
 
     def _take_back(self, row: ParkedRow, key: tuple[str, str]) -> None:
-        """It was charged before the connection was lost: the charge is taken back, and made again when it runs."""
-        row.committed = False
+        """Take back a charge made before the connection was lost; it is made again when the row runs."""
+        row.change()
         park = Park(
-            self._number, row.id, *key, "", "ready",
+            self._number, row.id, *key, "", RowState.READY,
             blocks=True, attempts=row.attempts, new=False,
         )  # fmt: skip
         self.pending[row.id] = Pending(row, key, None, park)

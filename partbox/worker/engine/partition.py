@@ -1,18 +1,18 @@
 """One owned partition in memory: where it is read, what is finished, what runs, and its phase; and its lanes.
 
-A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time. A lane
-knows its partition and a partition its lanes, so both are here.
+A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time (⛨ DESIGN
+6). A lane knows its partition and a partition its lanes, so both are here.
 
 Where one runner runs everything, lanes are not made for events of which nothing is known: those of a partition stand in
 line together, which keeps the order of every key, and are sorted into lanes when somebody asks for these.
 
 Everything is touched only with the lock of `Engine` held, but for `cursor`, which is the poller's own, and for
-`phase`, `stopping`, `life` and `resumption.remembered`, which are read without it.
+`phase`, `stopping`, `incarnation` and `resumption.remembered`, which are read without it.
 """
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
 from partbox.protocol.cursor import Cursor
@@ -20,7 +20,7 @@ from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
 from partbox.protocol.rows import Owned
 from partbox.worker.engine.key import Key, key_of
-from partbox.worker.engine.parked_rows import ParkedRows, Weight
+from partbox.worker.engine.parked_rows import ParkedRows, PayloadBytes
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.reconnect import Pair, Resumption
 from partbox.worker.engine.suspects import Suspects
@@ -39,8 +39,8 @@ class Lane:
         "claim",
         "current",
         "done",
+        "incarnation",
         "key",
-        "life",
         "partition",
         "queue",
         "running",
@@ -50,7 +50,7 @@ class Lane:
     )
 
     # Set when the lane begins to run:
-    life: int  # the partition's life that `done` belongs to
+    incarnation: int  # the partition's incarnation that `done` belongs to
     started: float  # monotonic seconds; of the current event, while one runs
     # Set when a `current` event is settled, which stays current until the next begins. Not before, most never need it:
     settled: DeliveredEvent | None
@@ -121,7 +121,7 @@ class SharedLane(Lane):
 
 
 class DeadLetterLane(Lane):
-    """It holds one dead event, for the dead-letter hook, and the text of its error."""
+    """A lane of one dead event, for the dead-letter hook, and the text of its error."""
 
     __slots__ = ("error",)
 
@@ -145,6 +145,13 @@ class LastSave:
     under_way: bool = False
 
 
+class Tenure(NamedTuple):
+    """One ownership of a partition. An epoch never repeats, so what is said of a tenure is said of no other."""
+
+    number: int
+    epoch: int
+
+
 class Partition:
     """A partition from claim to release, or until it is lost. `letters`: dead events are owed to a hook."""
 
@@ -155,10 +162,10 @@ class Partition:
         self._lanes: dict[Key, Lane] = {}
         self.line = SharedLane(self, (None, 0))
         self.running = 0  # lanes whose handler runs now
-        self.ghost: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
+        self.predecessor: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
         self.suspects = Suspects()
         self.resumption = Resumption()
-        self.life = 1  # how often it has been read anew, in this ownership
+        self.incarnation = 1  # how often it has been read anew, in this ownership
         self.begin(owned, now)
 
     def begin(self, owned: Owned, now: float) -> None:
@@ -170,10 +177,10 @@ class Partition:
         self.cursor = Cursor(self.number, owned.last_id, saved)
         self.progress = Progress(saved, owned.last_id)
         self.last_save = LastSave(now, owned.last_id)
-        self.weight = Weight()
+        self.payload_bytes = PayloadBytes()
         self.narrow: int | None = None  # so many new records are asked for: of more there were too many bytes
         self.suspects.begin(owned.suspect_until, self.window)
-        self.parked = ParkedRows(self.number, self.progress, self.weight, self.suspects, letters=self._letters)
+        self.parked = ParkedRows(self.number, self.progress, self.payload_bytes, self.suspects, letters=self._letters)
 
     # The phase.
 
@@ -188,12 +195,12 @@ class Partition:
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
-        """The connection was lost: forget what was read; what is done, or running, is remembered by id and event id.
+        """Forget what was read, for the connection was lost; remember what is done or runs (⛨ DESIGN 4, EVIDENCE A9).
 
-        A drain begins anew, once that is found again. A runner looks at a lane's queue first and at the life then,
-        without the lock: so the life changes first, and whoever sees the new queue sees the new life.
+        A drain begins anew, once that is found again. Without the lock a runner looks at a lane's queue first, and then
+        at the incarnation: so the incarnation changes first, and whoever sees the new queue sees the new incarnation.
         """
-        self.life += 1
+        self.incarnation += 1
         self.resumption.reset(self.progress, self.parked, self.cursor.last_id, now)
         self.suspects.read_again()
         for lane in (self.line, *self._lanes.values()):
@@ -204,7 +211,7 @@ class Partition:
     def lose(self) -> None:
         """No longer mine: start nothing, save nothing."""
         self._enter(Phase.LOST)
-        self.weight = Weight()
+        self.payload_bytes = PayloadBytes()
         for lane in (self.line, *self._lanes.values()):
             lane.queue.clear()
 
@@ -213,45 +220,55 @@ class Partition:
         self.stopping = phase in (Phase.DRAINING, Phase.LOST)  # no handler starts; runners ask before each event
 
     @property
+    def tenure(self) -> Tenure:
+        """The ownership that this object is of."""
+        return Tenure(self.number, self.epoch)
+
+    @property
     def draining(self) -> bool:
-        """It is to be released."""
+        """True if it is to be released."""
         return self.phase is Phase.DRAINING
 
     @property
     def lost(self) -> bool:
-        """It is not mine any more."""
+        """True if it is not mine any more."""
         return self.phase is Phase.LOST
 
     @property
     def busy(self) -> bool:
         """A handler of it runs, of this ownership or of an earlier one."""
-        return self.running > 0 or self.haunted
+        return self.running > 0 or self.has_running_predecessor
 
     @property
-    def haunted(self) -> bool:
+    def has_running_predecessor(self) -> bool:
         """Its earlier self still runs handlers: until they end nothing of it may be read."""
-        return self.ghost is not None and self.ghost.busy
+        return self.predecessor is not None and self.predecessor.busy
+
+    @property
+    def remembered(self) -> set[Pair]:
+        """The events that were done before a lost connection and come again; runners look into it without the lock."""
+        return self.resumption.remembered
 
     def may_begin(self) -> bool:
-        """Not before its parked rows are known, nor while its earlier self still runs handlers."""
-        return self.phase is not Phase.LOADING and (self.ghost is None or not self.ghost.busy)
+        """True once its parked rows are known, and its earlier self runs no handler any more."""
+        return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.busy)
 
     def may_drain(self, now: float) -> bool:
         """True if what was done or ran when a connection was lost is read again, or it was never lost.
 
-        So a release can save what became of it. The next owner would repeat it otherwise, though neither a lease nor a
-        process was lost.
+        So a release can save what became of it (DESIGN 5). The next owner would repeat it otherwise, though neither a
+        lease nor a process was lost.
         """
         cursor = self.cursor
         read_to = cursor.last_id if cursor.full else float("inf")
-        whole = None if cursor.fresh or cursor.until is not None else read_to
+        whole = None if cursor.fresh or cursor.cut is not None else read_to
         return self.resumption.is_over(self.parked, whole, now)
 
     # Lanes.
 
     @property
     def lanes(self) -> dict[Key, Lane]:
-        """Those that have events waiting or running, by key. Asking for them ends the line."""
+        """The lanes that have events waiting or running, by key. Asking for them ends the line."""
         if self.line.queue:  # sort it into lanes
             for event in map(self.line.event, self.line.take_rest()):
                 self.lane(key_of(event)).queue.append(event)
@@ -269,7 +286,7 @@ class Partition:
         return found
 
     def close(self, lane: Lane) -> None:
-        """It has nothing any more."""
+        """Forget a lane that has nothing any more."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
@@ -285,13 +302,13 @@ class Partition:
     # What was read and what became of it.
 
     def finish(self, pairs: list[Pair]) -> None:
-        """These are done."""
+        """Note that these records are done."""
         self.progress.finish(pairs)
-        if self.weight.sizes:
-            self.weight.drop(id for id, _ in pairs)
+        if self.payload_bytes.sizes:
+            self.payload_bytes.drop(id for id, _ in pairs)
 
     def widen(self) -> None:
-        """Of what was asked for there were not too many bytes: a few more next time."""
+        """Ask for a few more records next time: those of the last page had not too many bytes."""
         assert self.narrow is not None
         self.narrow += self.narrow // 4 + 1
         if self.narrow >= self.window:
@@ -302,7 +319,7 @@ class Partition:
         self.progress.saved(target)
         self.last_save = LastSave(now, target.last_id, finished)
         self.resumption.saved(target.page, target.last_id, self.parked)
-        give_back(self._lanes, self.weight.sizes)
+        give_back(self._lanes, self.payload_bytes.sizes)
 
     # Leaving.
 

@@ -2,7 +2,7 @@
 
     claimed ──> LOADING ──> RUNNING ──> DRAINING ──> released
                    ^           │            │
-                   └───────────┴────────────┘   the connection was lost: a new life
+                   └───────────┴────────────┘   the connection was lost: a new incarnation
     any ──> LOST
 
 LOADING lasts until the parked rows are known: nothing is read before, for a parked row may block what is new. A

@@ -1,7 +1,7 @@
 """Finds out which event killed a process: in a partition freed by a bury, what may have been running is charged first.
 
 The next owner cannot know which of the records after the saved cursor killed its predecessor. So each of them is parked
-first, and *charged* when its turn comes: one fenced call raises its attempts and notes the start. The charge is the
+first, and *charged* when its turn comes (DESIGN 7): one fenced call raises its attempts, notes the start, and is the
 attempt. If this process dies too, the rows with a start are *accused*: the few that ran, the culprit among them. Each
 of those runs with no other charged record beside it, so from then on only the culprit's attempts rise; at its max
 attempts it is dead without being run. No innocent is, for it is done after its turn.
@@ -25,21 +25,21 @@ UNSAVED = 32  # so many that have ended may be unsaved: one death accuses them t
 class _Charged(NamedTuple):
     row: ParkedRow
     partition: Partition
-    life: int
+    incarnation: int
     accused: bool
 
     @property
     def counts(self) -> bool:
         """Would a death now accuse it? Not if its partition is lost or was read anew: that is judged there."""
         partition, row = self.partition, self.row
-        if partition.lost or partition.life != self.life:
+        if partition.lost or partition.incarnation != self.incarnation:
             return False
-        return row.charged or not row.committed or row.id in partition.parked.deleting
+        return row.charged or row.unsaved or row.id in partition.parked.deleting
 
 
 class _Waiting(NamedTuple):
     partition: Partition
-    life: int
+    incarnation: int
     key: Key
 
 
@@ -64,13 +64,13 @@ class Charges:
         self._prune()
         free = not self._accused and not any(self.keyless.values()) and self._room() > 0
         if not self._noted if row.accused else free:
-            row.charged = True
-            self._noted.append(_Charged(row, partition, partition.life, row.accused))
+            row.give_turn()
+            self._noted.append(_Charged(row, partition, partition.incarnation, row.accused))
             return True
         if key is None:
             self.keyless[partition.number] = row.accused or self.keyless.get(partition.number, False)
         else:
-            (self._accused if row.accused else self._others)[_Waiting(partition, partition.life, key)] = None
+            (self._accused if row.accused else self._others)[_Waiting(partition, partition.incarnation, key)] = None
         return False
 
     def turns(self) -> Iterator[tuple[Partition, Key]]:
@@ -106,7 +106,7 @@ def _next(waiting: dict[_Waiting, None], most: int) -> Iterator[tuple[Partition,
     while waiting and most > 0:
         first = next(iter(waiting))
         del waiting[first]
-        partition, life, key = first
-        if not partition.stopping and partition.life == life and key in partition.parked.chains:
+        partition, incarnation, key = first
+        if not partition.stopping and partition.incarnation == incarnation and key in partition.parked.chains:
             most -= 1
             yield partition, key

@@ -1,9 +1,10 @@
-"""The number of new records that a poll may bring, per partition: window, brake, and bytes.
+"""The number of new records that a poll may bring, per partition: window, brake, and bytes (DESIGN 6 and 7).
 
 The partitions that have a backlog share a page among themselves, so that a few of them are drained as fast as all.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from partbox.events.record import Row, size
 from partbox.protocol import cursor
@@ -19,17 +20,23 @@ OVERHEAD = 1_000  # bytes of an event in memory, beside its payload
 SAMPLE = 16
 
 
+class ReadBounds(NamedTuple):
+    """The settings that bound reading: `page`, `window`, `max_parked` count records, `window_bytes` bytes."""
+
+    page: int
+    window: int
+    max_parked: int
+    window_bytes: int
+
+
+UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
+
+
 class ReadBudget:
-    """The bounds of one process. `page`, `window`, `max_parked` count records, `window_bytes` bytes.
+    """The records and bytes that one process may still read, within its bounds. `starved`: the bytes are used up."""
 
-    `starved` while the bytes are used up.
-    """
-
-    def __init__(self, page: int, window: int, max_parked: int, window_bytes: int) -> None:
-        self._page = page
-        self._window = window
-        self._max_parked = max_parked
-        self._window_bytes = window_bytes
+    def __init__(self, bounds: ReadBounds) -> None:
+        self._page, self._window, self._max_parked, self._window_bytes = bounds
         self._mean = float(GUESS)
         self._shares = (LEAST_SHARE, LEAST_SHARE)  # of a page: a partition's that has no backlog, and one's that has
         self._most: int | None = None  # records of a poll, where fewer than the page were too many
@@ -46,22 +53,22 @@ class ReadBudget:
             self._mean = max(mean, 0.75 * self._mean + 0.25 * mean) if self._mean < GUESS else mean
 
     def left(self, held: Iterable[Partition]) -> int:
-        """The bytes that may still be read, beside what all these hold. Lock held."""
-        records = weight = 0
+        """Count the bytes that may still be read, beside what all these hold. Lock held."""
+        records = held_bytes = 0
         for partition in held:
             if partition.phase is not Phase.LOST:
                 progress = partition.progress
                 unsaved = progress.unsaved()
                 records += max(unsaved, progress.waiting()) if progress.late else unsaved
-                weight += partition.weight.bytes
-        left = self._left = int(self._window_bytes - records * self._mean) - weight
+                held_bytes += partition.payload_bytes.total
+        left = self._left = int(self._window_bytes - records * self._mean) - held_bytes
         self.starved = left <= 0
         return left
 
     def takes(self, records: int, held: Iterable[Partition]) -> bool:
-        """True if there are bytes for so many records more, which are counted then. Lock held.
+        """Count so many records more, if there are bytes for them; True then. Lock held.
 
-        What all hold is only reckoned again where it may matter: it takes longer than a small page.
+        What all partitions hold is counted anew only where it may matter: that takes longer than a small page.
         """
         bytes = int(records * self._mean)
         if bytes > self._left and bytes > self.left(held):
@@ -70,7 +77,7 @@ class ReadBudget:
         return True
 
     def of(self, partitions: list[Partition], left: int) -> list[int]:
-        """The room of each of the partitions that are read together, now that `left` bytes are left."""
+        """The room of each of the partitions that are read together, while `left` bytes are left. Lock held."""
         if not partitions:
             return []
         backlog = sum(partition.cursor.full for partition in partitions)
@@ -79,41 +86,42 @@ class ReadBudget:
         most = max(1, int(left / self._mean)) if left > 0 else 0  # one always passes: else nothing would ever move
         return self._shared_out(rooms, most if self._most is None else min(most, self._most))
 
-    def is_worth(self, partitions: Sequence[Partition], rooms: Sequence[int], *, late: bool) -> bool:
-        """True if a poll is worth its cost for the backlog alone: it may bring half a page, or less is left to run.
-
-        Saves make room piece by piece, and each poll looks into all partitions: polled for at once, most would bring
-        next to nothing. `late`: the last one was long ago, so a single record is worth it. Lock held.
-        """
-        room = sum(room for partition, room in zip(partitions, rooms, strict=True) if partition.cursor.full)
-        if not room or late:
-            return room > 0
+    def is_enough(self, partitions: Sequence[Partition], room: int) -> bool:
+        """True if so much room is half a page, or less than that is left to run in these partitions. Lock held."""
         half = self._page // 2
         return room >= half or sum(partition.progress.in_flight() for partition in partitions) < half
 
     def cap(self, partitions: int, left: int) -> int:
-        """So many late records of each of these many partitions: they come whatever the room."""
+        """The most late records of each that a poll of so many may bring, whatever the room (EVIDENCE A4)."""
         return min(self._cap or cursor.CAP, max(LEAST_SHARE, int(left / self._mean / partitions)))
 
     def beside(self, records: int, left: int) -> int:
-        """Of `left` bytes those that are left beside so many records, without what is large of them: at least 1."""
+        """The bytes, of `left`, for large payloads after so many records: half of what these leave, at least 1."""
         return max(int(left - records * self._mean) // 2, 1) if left > 0 else 0
 
     def full(self, partition: Partition) -> bool:
-        """True if the partition is read as far ahead of its saved cursor as it may be."""
+        """True if the partition is read as far ahead of its saved cursor as its window allows. Lock held."""
         return partition.progress.unsaved() >= self._window_of(partition)
 
+    def greedy(self, partition: Partition, left: int) -> bool:
+        """True if it holds more bytes of large payloads than the `left` for all: it gets no more of them. Lock held."""
+        return partition.payload_bytes.total > max(left, 0)
+
+    def awaits_bytes(self, partition: Partition) -> bool:
+        """True if the payload of its next record did not fit, and would not in the bytes that are left. Lock held."""
+        return partition.narrow == 1 and self.greedy(partition, self._left)
+
     def bound(self, partitions: list[Partition]) -> int:
-        """So many records of these may be read and not yet passed by their saved cursors."""
+        """The most records of these partitions that may be read and not passed by their saved cursors."""
         return sum(map(self._window_of, partitions))
 
     def cancelled(self, rooms: Sequence[int]) -> None:
-        """A poll with these rooms took too long: the next asks for half of it, down to one record."""
+        """Halve what the next poll asks for, down to one record: one with these rooms took too long."""
         self._most = max(1, sum(rooms) // 2)
         self._cap = max(1, (self._cap or cursor.CAP) // 2)
 
     def came(self) -> None:
-        """A poll came in time: where rooms were cut they grow again, slowly."""
+        """Let rooms that were halved grow again, by a quarter: a poll came in time."""
         if self._most is not None:
             self._most = _grown(self._most, self._page)
         if self._cap is not None:
@@ -142,15 +150,15 @@ class ReadBudget:
         parked = partition.parked
         brake = self._max_parked - parked.open - unfinished
         ahead_ids = parked.ahead
-        if brake < len(ahead_ids):  # parked before, and open: they only run once they are met
+        if brake < len(ahead_ids):  # parked before, and open: they only run once they are met (EVIDENCE B6)
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
         ahead = window - progress.unsaved()
         if partition.narrow is not None:
-            share = min(share, partition.narrow)
+            share = 0 if self.awaits_bytes(partition) else min(share, partition.narrow)
         return max(0, min(share, ahead, brake))
 
     def _shared_out(self, rooms: list[int], most: int) -> list[int]:
-        """So many records among these rooms; where they are fewer than rooms, another partition is first each time."""
+        """Scale the rooms to sum to `most`. The remainder goes to other partitions each time: none starves."""
         wanted = sum(rooms)
         if wanted <= most:
             return rooms

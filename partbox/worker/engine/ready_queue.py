@@ -2,14 +2,36 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from partbox.worker.engine.partition import Lane
 
+BUNDLE = 64  # lanes that a lone runner takes at a time
 SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
 
 
+class Queue(Protocol):
+    """Keeps lanes that have something to do. Lock held."""
+
+    def __bool__(self) -> bool:
+        """True if `take` has a lane."""
+        ...
+
+    def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
+        """Add lanes that have something to do; `due`: their events were parked, and are due."""
+        ...
+
+    def take(self) -> list[Lane]:
+        """Take out whose turn is next."""
+        ...
+
+    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
+        """Take out at most so many that fit."""
+        ...
+
+
 class ReadyQueue:
-    """Two queues, of fresh events and of parked ones that are due, which share the handlers 2:1. Lock held.
+    """Two queues, of fresh events and of parked ones that are due: they share the handlers 2:1 (DESIGN 7). Lock held.
 
     A lone runner takes up to `bundle` fresh lanes at a time: there is nobody else who could take the others.
     """

@@ -1,4 +1,8 @@
-"""A lost connection: what was done and not saved, or ran, is found again and not started a second time."""
+"""A lost connection: what was done and not saved, or ran, is found again and not started a second time.
+
+The server may have lost a tail, and use ids and xids anew (⛨ DESIGN 4, EVIDENCE A9). So nothing of what was read is
+believed, and what is remembered is told by id and event id: an id alone may be another event's by now.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,22 +13,20 @@ from partbox.worker.engine.parked_rows import ParkedRows
 
 SETTLE = 10.0
 """Seconds after a lost connection for which a partition that is asked for is kept, to find again what was done or ran
-then. It is a matter of a few polls, unless it may not read: its window is full, or it has too many parked records."""
+then (DESIGN 5). A few polls do that, unless it may not read: its window is full, or it has too many parked records."""
 
 Pair = tuple[int, bytes]
 
 
 @dataclass(slots=True)
 class Resumption:
-    """The memory of one partition across its lives, by (id, event id). Lock held, but to look into `remembered`.
+    """The memory of one partition across its incarnations, by (id, event id). Lock held, but to look into `remembered`.
 
     Kept until it is read again, or cannot come again: then the save of it had been committed after all.
     """
 
     remembered: set[Pair] = field(default_factory=set)
-    _unsure: set[Pair] = field(
-        default_factory=set
-    )  # of them: not read again, if the save of it was committed after all
+    _unsure: set[Pair] = field(default_factory=set)  # of these: those that do not come again if their save committed
     done_to: int = 0  # what of the remembered is read up to here need not be handed over to be found done
     _reset_at: float | None = None
     _read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
@@ -52,7 +54,11 @@ class Resumption:
         return not any(row.id in self._parked_ids and not row.loaded for row in parked.blocking())
 
     def saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
-        """A cursor is saved. Of what it has passed, and is not parked, nothing comes again: it was saved before."""
+        """A cursor is saved. Of what it has passed, and is not parked, nothing comes again: it was saved before.
+
+        Not so of what ran when the connection was lost: read again it may be parked, and be done all the same. If the
+        server has lost it with its tail, it is remembered until the next lost connection.
+        """
         if not self._unsure or not parked.known or not parked.due_read:
             return
         passed = min(page.floor, last_id)
@@ -62,5 +68,5 @@ class Resumption:
         self.forget(saved)
 
     def forget(self, pairs: Iterable[Pair]) -> None:
-        """These were found again."""
+        """Forget pairs that were found again."""
         self.remembered.difference_update(pairs)

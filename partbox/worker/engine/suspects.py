@@ -10,11 +10,11 @@ from partbox.protocol.rows import Stored
 class Suspects:
     """After a death, new records up to the last id that the dead process had read, no more than its window held.
 
-    Only those of the first uncut page: what comes later it cannot have had. Lock held.
+    Only those of the first uncut page: what comes later it cannot have had (DESIGN 7, poison). Lock held.
     """
 
     _accused: set[int] = field(default_factory=set)  # charged by an owner that died, and not yet by this one
-    _first_life: bool = True
+    _first_incarnation: bool = True
     _until: int = 0
     left: int = 0
 
@@ -25,7 +25,7 @@ class Suspects:
 
     def read_again(self) -> None:
         """From here on this very process has started what is stored as started."""
-        self._first_life = False
+        self._first_incarnation = False
 
     def include(self, record_id: int) -> bool:
         """True if this new record is suspect."""
@@ -33,11 +33,12 @@ class Suspects:
 
     def judge(self, stored: Stored, row: ParkedRow) -> None:
         """Note on the row if it is suspect or accused. What this very process charged did not kill it."""
-        if stored.started and self._first_life:
+        if stored.started and self._first_incarnation:
             self._accused.add(row.id)
-        row.accused = stored.started and row.id in self._accused
-        row.attempts -= stored.started and not row.accused
-        row.suspect = stored.started or row.id <= self._until
+        accused = stored.started and row.id in self._accused
+        row.attempts -= stored.started and not accused
+        if stored.started or row.id <= self._until:
+            row.suspect_it(accused=accused)
 
     def charged(self, row: ParkedRow) -> None:
         """The row's charge is committed: from here on it counts for this owner."""

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from partbox.events import DeliveredEvent
 from partbox.worker.engine.partition import Lane, Partition
 
 Taken = Mapping[Partition, Container[int]]
@@ -27,7 +28,10 @@ class _Queue:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
     def take(self, partition: Partition, taken: Container[int]) -> Lane | None:
-        """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line."""
+        """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line.
+
+        Else the transaction's save would not pass it (DESIGN 6).
+        """
         for lane in self.parked:
             if lane.queue and lane.queue[0].parked is not None and partition.parked.passed(lane.queue[0].parked):
                 del self.parked[lane]
@@ -39,16 +43,16 @@ class _Queue:
         return self.new.pop(id)
 
     def take_stale(self) -> list[Lane]:
-        """Take out the lanes whose head is not there any more: parked behind another, or read anew."""
-        new = [id for id, lane in self.new.items() if not lane.queue or lane.queue[0].id != id]
+        """Take out the lanes whose head is not there any more: parked, perhaps back as such, or read anew."""
+        new = [id for id, lane in self.new.items() if not (lane.queue and _is_new(lane.queue[0], id))]
         parked = [lane for lane in self.parked if not lane.queue or lane.queue[0].parked is None]
         for lane in parked:
             del self.parked[lane]
         return [*(self.new.pop(id) for id in new), *parked]
 
 
-class Waiting:
-    """Those of one process, by partition; the first partition has the next turn. Lock held."""
+class TransactionQueue:
+    """The lanes of one process that wait, by partition; the first partition has the next turn. Lock held."""
 
     def __init__(self) -> None:
         self._queues: dict[Partition, _Queue] = {}
@@ -87,15 +91,19 @@ class Waiting:
             if partition.stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
             elif partition.last_save.under_way and not partition.serial:
-                continue  # that save would set the cursor back behind the effects
+                continue  # that save would set the cursor back behind the effects (DESIGN 6)
             elif (lane := queue.take(partition, taken.get(partition, ()))) is not None:
                 return lane
         return None
 
     def partitions(self) -> list[Partition]:
-        """Those with lanes that wait."""
+        """The partitions with lanes that wait."""
         return list(self._queues)
 
     def take_stale(self) -> list[Lane]:
         """Take out the lanes whose events went another way."""
         return [lane for queue in self._queues.values() for lane in queue.take_stale()]
+
+
+def _is_new(event: DeliveredEvent, id: int) -> bool:
+    return event.id == id and event.parked is None

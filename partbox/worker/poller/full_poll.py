@@ -7,7 +7,7 @@ their lanes. Nothing else uses the connection meanwhile.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -20,22 +20,22 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.db.delivery.records import Polled
-from partbox.events.record import PARTITION, PLACE, delayed, lacks_names, left_out
-from partbox.protocol.cursor import CAP, Ask
+from partbox.events.record import PARTITION, PLACE, delayed, left_out
+from partbox.protocol.cursor import CAP, Ask, Cursor
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.sweep import Sweep, brief, sweep
 from partbox.worker.context import Context
+from partbox.worker.engine.credits import Credit
+from partbox.worker.engine.intake import Arrived, Brought
 from partbox.worker.engine.partition import Partition
-from partbox.worker.engine.read_budget import ReadBudget
-from partbox.worker.poller.intake import Arrived, Intake
-from partbox.worker.poller.payload_fetch import Brought, Payloads
-from partbox.worker.runners.dispatcher import Dispatcher
+from partbox.worker.engine.poll_groups import cursors_of
+from partbox.worker.poller.payload_fetch import Payloads
 
 T = TypeVar("T")
 
 
 @contextmanager
-def meanwhile(call: Callable[[], T]) -> Iterator[Future[T]]:
+def prefetch(call: Callable[[], T]) -> Iterator[Future[T]]:
     """Run `call` in a thread of its own while a `with` block runs, which ends no earlier than the call.
 
     A thread for each call costs less than 0.1 ms, and leaves nothing behind that has to be stopped.
@@ -72,72 +72,55 @@ class Records(Sequence[tuple[int, int]]):
 
 
 class Request(NamedTuple):
-    """A full poll of these partitions, with so much room for each and so many bytes for all."""
+    """A full poll with this credit: what it asks of each partition, and the bounds of all ids. `cursors` as in it."""
 
-    partitions: list[Partition]
-    rooms: list[int]
-    left: int
+    credit: Credit
+    cursors: list[Cursor]
     asks: list[Ask]
     shared: Page | None
     lo: int
     hi: int
-    cap: int
     swept: Sweep | None
     alone: bool
 
 
 class FullReader:
-    """Of one process; the poller's thread only. `calm`: the last page was not one of many records."""
+    """Makes full polls, on the poller's thread. `calm`: the last page was not one of many records."""
 
-    def __init__(
-        self, context: Context, dispatcher: Dispatcher, intake: Intake, payloads: Payloads, room: ReadBudget
-    ) -> None:
-        self._engine = context.engine
-        self._dispatcher = dispatcher
-        self._intake = intake
+    def __init__(self, context: Context, payloads: Payloads) -> None:
+        self._credits = context.engine.credits
+        self._intake = context.engine.intake
         self._payloads = payloads
-        self._room = room
         self._schema = context.schema
         self._observers = context.observers
         self._is_heard = context.observers.hears("read")
         self.forget()
 
     def forget(self) -> None:
-        """Nothing was read yet."""
+        """Forget what was read: the next poll follows no page."""
         self.calm = True
         self._dense = False  # the last page brought at least half of what partitions with a backlog had room for
 
-    def rooms(self, partitions: list[Partition]) -> tuple[list[int], int]:
-        """The room of each partition, and the bytes that are left for all.
+    def ask(self, partitions: list[Partition]) -> Credit:
+        """The credit of the next poll of these. Then what has stood in the way of it for too long is parked."""
+        credit = self._credits.ask(partitions)
+        self.unstick(credit.stuck)
+        return credit
 
-        A window that is full for long is freed of what stands in its way; so are the bytes.
-        """
-        now = time.monotonic()
-        with self._engine.lock:  # runners and saves free room while it is counted
-            left = self._room.left(self._engine.partitions.values())
-            rooms = self._room.of(partitions, left)
-            if self._room.starved:
-                stuck = {*self._engine.partitions.values()}
-            else:
-                stuck = {
-                    each for each, room in zip(partitions, rooms, strict=True) if room == 0 and self._room.full(each)
-                }
-            if any(partition.running for partition in stuck):
-                self._dispatcher.unstick(stuck, now)
-            return rooms, left
+    def unstick(self, stuck: Collection[Partition]) -> None:
+        """Park what has run too long in these partitions, without which more could be read."""
+        if stuck:
+            self._credits.unstick(stuck, time.monotonic())
 
-    def request(
-        self, horizon: Horizon, partitions: list[Partition], rooms: list[int], left: int, *, alone: bool
-    ) -> Request:
-        """A poll of these, with so much room for each and so many bytes for all. `alone`: of those just claimed."""
+    def request(self, horizon: Horizon, credit: Credit, *, alone: bool) -> Request:
+        """The poll for this credit. `alone`: of partitions just claimed, which share no page yet."""
         shared = None if alone else horizon.shared
-        cursors = [partition.cursor for partition in partitions]
-        asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, rooms, strict=True)]
-        cap = self._room.cap(len(partitions), left)
+        cursors = cursors_of(credit.partitions)
+        asks = [cursor.ask(room, shared) for cursor, room in zip(cursors, credit.rooms, strict=True)]
         hi = horizon.ceiling(max(ask.last_id for ask in asks))
-        asks, swept = self._sweep(partitions, asks, hi)
+        asks, swept = self._sweep(credit.partitions, cursors, asks, hi)
         lo = min(cursor.start(ask.base.floor) for cursor, ask in zip(cursors, asks, strict=True))
-        return Request(partitions, rooms, left, asks, shared, lo, hi, cap, swept, alone)
+        return Request(credit, cursors, asks, shared, lo, hi, swept, alone)
 
     def read_on(
         self, conn: Connection[Any], horizon: Horizon, request: Request, goes_on: Callable[[], bool] = lambda: False
@@ -145,51 +128,48 @@ class FullReader:
         """Poll, and poll on while that brings much and nothing else is to be done; true if anything came."""
         (polled, asked_at), came = self._fetch(conn, request), False
         while True:
-            came = bool(polled.rows) or came
             brought, moved = self._move(conn, horizon, request, polled, asked_at)
-            following = self._following(horizon, request) if goes_on() else None
+            fits = brought.fits()
+            came = (fits and bool(polled.rows)) or came
+            following = self._following(horizon, request) if fits and goes_on() else None
             if following is None:
                 self._intake.hand_over(moved, brought)
                 return came
-            with meanwhile(partial(self._fetch, conn, following)) as next_one:
+            with prefetch(partial(self._fetch, conn, following)) as next_one:
                 self._intake.hand_over(moved, brought)
             request, (polled, asked_at) = following, next_one.result(0)
 
     def _following(self, horizon: Horizon, request: Request) -> Request | None:
-        """The request that may follow at once: all that it brings is a backlog, and there is room for half a page."""
+        """The request that may follow at once, if it brings a backlog only, and there is room for half a page."""
         if request.swept is None or not self._dense:
             return None
-        partitions = request.partitions
-        rooms, left = self.rooms(partitions)
-        with self._engine.lock:  # as in `rooms`
-            if not self._room.is_worth(partitions, rooms, late=False):
-                return None
-        following = self.request(horizon, partitions, rooms, left, alone=False)
+        credit = self.ask(request.credit.partitions)
+        if not credit.is_worth(late=False):
+            return None
+        following = self.request(horizon, credit, alone=False)
         return None if following.swept is None else following
 
     def _fetch(self, conn: Connection[Any], request: Request) -> tuple[Polled, float]:
-        """The page, and when it was asked for (monotonic seconds). In any thread, one at a time."""
-        _, rooms, _, asks, shared, lo, hi, cap, swept, _ = request
+        """Fetch the page; also when it was asked for (monotonic seconds). In any thread, one at a time."""
+        credit, _, asks, shared, lo, hi, swept, _ = request
         asked_at = time.monotonic()
         try:
-            polled = records.poll(conn, self._schema, asks, shared, lo=lo, hi=hi, cap=cap, sweep=swept)
+            polled = records.poll(conn, self._schema, asks, shared, lo=lo, hi=hi, cap=credit.cap, sweep=swept)
         except (QueryCanceled, HungError):  # cut, it may have been the page that was too much for the line
-            self._room.cancelled(rooms)
+            self._credits.cancelled(credit)
             raise
         return polled, asked_at
 
     def _move(
         self, conn: Connection[Any], horizon: Horizon, request: Request, polled: Polled, asked_at: float
     ) -> tuple[Brought, list[Arrived]]:
-        """Move all that was asked for to the page; what is to be handed over of it."""
-        partitions, rooms, left, asks, _, _, hi, cap, swept, alone = request
+        """Move all that was asked for to the page; returns it with its payloads, and what is to be handed over."""
+        credit, cursors, asks, _, _, hi, swept, alone = request
         text, floors, rows, clock, drawn = polled
-        self._room.came()
-        self._room.learn(rows)
+        self._credits.came(rows)
         self.calm = len(rows) <= CAP // 2
-        wanted = sum(room for room, each in zip(rooms, partitions, strict=True) if each.cursor.full)
-        self._dense = 2 * len(rows) >= wanted
-        brought = self._brought(conn, partitions, rows, left, cap, clock)  # before anything moves: it may fail
+        self._dense = 2 * len(rows) >= credit.backlog
+        brought = self._brought(conn, credit, rows, clock)  # before anything moves: it may fail
         if swept is not None and swept.is_cut(len(rows), hi):
             brought = brought._replace(cut=swept.last_ids)
         snapshot = Snapshot.parse(text)
@@ -197,47 +177,43 @@ class FullReader:
         if not alone:
             horizon.advance(snapshot, page)
         if self._is_heard:
-            starts = [partition.cursor.start(floor) for partition, floor in zip(partitions, floors, strict=True)]
+            starts = [cursor.start(floor) for cursor, floor in zip(cursors, floors, strict=True)]
             late_ids = max(ask.last_id - start for ask, start in zip(asks, starts, strict=True))
             self.tell(rows, asked_at, late_ids)
-        moved = self._intake.page(list(zip(partitions, asks, floors, strict=True)), page, brought, together=not alone)
+        asked = list(zip(credit.partitions, asks, floors, strict=True))
+        moved = self._intake.page(asked, page, brought, together=not alone)
         return brought, moved
 
-    def _sweep(self, partitions: list[Partition], asks: list[Ask], hi: int) -> tuple[list[Ask], Sweep | None]:
-        """The sweep of all where little is new, or of those that have a backlog, unless they had little of one in the
-        range of the last page; and the asks, in which who takes part may get more than its share, within its window."""
+    def _sweep(
+        self, partitions: list[Partition], cursors: list[Cursor], asks: list[Ask], hi: int
+    ) -> tuple[list[Ask], Sweep | None]:
+        """Plan a sweep in place of a range for each: of all where little is new, else of those with a backlog.
+
+        Not while their last page was thin. In the asks returned, whoever takes part may get more than its share, within
+        its window.
+        """
         if (swept := brief(asks, hi)) is not None or not self._dense:
             return asks, swept
-        swept = sweep((ask for partition, ask in zip(partitions, asks, strict=True) if partition.cursor.full), hi)
+        swept = sweep((ask for cursor, ask in zip(cursors, asks, strict=True) if cursor.full), hi)
         if swept is None:
             return asks, None
-        with self._engine.lock:  # as in `rooms`
-            return [
-                ask._replace(room=swept.room(ask, self._room.widest(partition)))
-                for partition, ask in zip(partitions, asks, strict=True)
-            ], swept
+        widest = self._credits.widest(partitions)
+        return [ask._replace(room=swept.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], swept
 
     def tell(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
-        """Tell observers what a poll brought that was sent then (monotonic seconds); it searched so many ids for late
-        records."""
+        """Tell observers what a poll brought, when it was sent (monotonic seconds), and how many ids it searched for
+        late records."""
         if self._is_heard and rows:
             self._observers.read(Records(rows), time.monotonic() - asked_at, late_ids)
 
-    def _brought(
-        self, conn: Connection[Any], partitions: list[Partition], rows: list[Row], left: int, cap: int, clock: int
-    ) -> Brought:
-        """The page with the payloads that it left out, for which there is room now; not those that nobody will see."""
+    def _brought(self, conn: Connection[Any], credit: Credit, rows: list[Row], clock: int) -> Brought:
+        """Fetch the payloads that the page left out, as far as there is room now; not those that are not needed."""
         large = left_out(rows)
         if large:
-            unseen = {partition.number for partition in partitions if partition.draining}
-            large = [
-                row
-                for row in large
-                if (row[PARTITION] not in unseen or lacks_names(row)) and self._intake.needs(row, clock)
-            ]
+            asked = {partition.number: partition for partition in credit.partitions}
+            large = [row for row in large if self._intake.needs(asked[row[PARTITION]], row, clock)]
         if not large:
-            return Brought(rows, {}, {}, cap, clock, delayed(rows))
-        with self._engine.lock:  # handlers that end let go bytes
-            # So none holds more than half of what the others leave.
-            greedy = {partition.number for partition in partitions if partition.weight.bytes > max(left, 0)}
-        return self._payloads.of_page(conn, rows, large, greedy, self._room.beside(len(rows), left), cap, clock)
+            return Brought(rows, {}, {}, credit.cap, clock, delayed(rows))
+        greedy = self._credits.greedy(credit)
+        left = self._credits.beside(len(rows), credit.bytes)
+        return self._payloads.of_page(conn, rows, large, greedy, left, credit.cap, clock)

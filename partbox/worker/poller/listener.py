@@ -1,4 +1,4 @@
-"""Hears the rings, on a connection of its own, and wakes the poller.
+"""Hears rings and calls on a connection of its own, and wakes the poller.
 
 A thread makes the connection, again and again if need be. What comes on it is read by the poller itself, when it waits
 (see `wakeup`), at each of its looks, and while none succeeds: what a listener does not read PostgreSQL keeps, and once
@@ -6,7 +6,8 @@ its queue of notifications is full nobody can notify any more.
 
 Only what it has heard proves that it can hear: behind a pooler, or with a `listen_dsn` of another database, LISTEN
 succeeds and nothing ever comes. So the poller says a word on its own connection, and does not sleep before that is
-heard. A connection that is lost wakes the poller, which stays awake until another one hears.
+heard. A connection that is lost wakes the poller, which stays awake until another one hears: nothing depends on a ring
+(⛨ DESIGN 4).
 """
 
 import threading
@@ -20,14 +21,14 @@ from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
 from partbox.protocol.bell import ALL, BACK, CHANGED
 from partbox.worker.context import Context
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 
 AGAIN = (0.1, 30.0)  # seconds from one attempt to connect to the next
 PATIENCE = 1.0  # seconds
 
 
 class Listener:
-    """Of one process; `start` and `stop` are the poller's."""
+    """The ears of one process. The poller starts and stops it, and calls all but `_run` and what that calls."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -37,7 +38,7 @@ class Listener:
         self._word: str | None = None  # that is to be said
         self._proof = ""  # that is to be heard
         self.hears = False  # a ring would be heard, as far as one can know
-        self._called = False
+        self._called = False  # back: the flag was lowered
         self._told = False  # that the connection is lost
         self._ended = threading.Event()
         self._conn: WatchedConnection | None = None  # that the poller reads
@@ -84,17 +85,17 @@ class Listener:
         return word
 
     def keep_word(self, word: str) -> None:
-        """It could not be said: it is to be said again, unless the connection that listened for it is lost."""
+        """Say the word again, for it could not be said, unless the connection that listened for it is lost."""
         if self._proof == word:
             self._word = word
 
     def take_call(self) -> bool:
-        """True if somebody has lowered the flag since the last call."""
+        """True if another worker has lowered the flag, and called, since this was last asked."""
         called, self._called = self._called, False
         return called
 
     def heard(self, payload: str) -> None:
-        """A notification has come."""
+        """Take a notification: the word, a call `back`, a change, or a ring for all or for one partition."""
         if payload == self._proof:
             self.hears, self._told = True, False
             wakes = True
@@ -103,8 +104,7 @@ class Listener:
         elif payload == f"{CHANGED} {self._context.subscription}":
             wakes = self._wakeup.changed = True
         else:
-            with self._engine.lock:  # the saver and the poller drop partitions
-                wakes = payload == ALL or (payload.isdecimal() and int(payload) in self._engine.partitions)
+            wakes = payload == ALL or (payload.isdecimal() and self._engine.claims.holds(int(payload)))
         if wakes:
             self._wakeup.call()
 

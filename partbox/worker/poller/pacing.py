@@ -14,7 +14,7 @@ from partbox.worker.poller.listener import Listener
 
 LINGER = 0.1  # seconds for which looks stay `poll_busy` apart after something came
 BACKOFF = 1.5
-CROWDED = 1.0  # seconds for which nobody is armed or told, once the server's notification queue was filling up
+CROWDED = 1.0  # seconds for which nobody raises the flag or is told, once the notification queue was filling up
 OTHERS = 0.010  # seconds between looks while the log moves, and nothing of it is mine
 
 
@@ -84,10 +84,10 @@ class Pacer:
             if listener.take_call():
                 doze.lowered()
             act = doze.observe(now, seen, listens=self._hears(now), nap=nap)
-            if act is Act.ARM:
-                self._arm(conn, sequence, nap)
+            if act is Act.RAISE:
+                self._raise_flag(conn, sequence, nap)
             elif act is Act.LOWER:
-                bell.lower(conn, schema, sequence)
+                bell.lower_flag(conn, schema, sequence)
                 doze.lowered()
         except ProgramLimitExceeded:  # it was full at the COMMIT, and had room when the statement asked
             self._refrain(now)
@@ -103,17 +103,17 @@ class Pacer:
         """True if somebody may ring, and would be heard."""
         return self.listener.hears and now >= self._crowded_until
 
-    def _arm(self, conn: Connection[Any], sequence: int, nap: float) -> None:
+    def _raise_flag(self, conn: Connection[Any], sequence: int, nap: float) -> None:
         sent = time.monotonic()
-        was_up = bell.arm(conn, self._settings.schema_name, sequence, nap)
+        was_up = bell.raise_flag(conn, self._settings.schema_name, sequence, nap)
         if was_up is None:
             self._refrain(sent)
         else:
             self._crowded = False
-            self._doze.armed(sent, was_up=was_up)
+            self._doze.raised(sent, was_up=was_up)
 
     def _refrain(self, now: float) -> None:
-        """Stay awake for a while: nobody may ring, because the server's notification queue is filling up."""
+        """Stay awake for a while: nobody may ring while the server's notification queue fills up (⛨ DESIGN 4, I3)."""
         self._crowded_until = now + CROWDED
         self._doze.lowered()
         if not self._crowded:

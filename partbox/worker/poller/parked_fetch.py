@@ -1,12 +1,12 @@
 """Brings back parked records: heads of blocked keys that may run with what may follow them, and rows that are due.
 
-A suspect is charged before it runs, by the fenced save, in autocommit: so the charge is there before it starts.
+Whose turn it is the engine says (`engine.parked_turns`); here their records are fetched, and suspects are charged by
+the fenced save, in autocommit: so the charge is there before they run.
 """
 
 import time
-from collections.abc import Collection, Container, Iterable, Sequence
-from itertools import takewhile
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from psycopg import Connection
@@ -15,119 +15,76 @@ from psycopg.errors import QueryCanceled
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import cursors, parked, records
-from partbox.events import DeliveredEvent
-from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, ID, PLACE, ROUTE, left_out
-from partbox.protocol.parking import ParkedRow
-from partbox.protocol.rows import Park, Saving, Stored
+from partbox.events.record import ID, PLACE, ROUTE, left_out
+from partbox.protocol.rows import Stored
 from partbox.protocol.verdict import Verdict
 from partbox.worker.context import Context
-from partbox.worker.engine.key import Key, keyed
-from partbox.worker.engine.partition import Partition
-from partbox.worker.engine.read_budget import ReadBudget
-from partbox.worker.poller.intake import Intake
+from partbox.worker.engine.parked_turns import Buried, Suspected, Woken
 from partbox.worker.poller.payload_fetch import Payloads
+from partbox.worker.reports.outcomes import Reports
 
 CHAINS = 50  # blocked keys at a time
 ROWS = 200  # rows that block nothing, at a time
 IN_MEMORY = 400  # of these
 
 
-class _Found(NamedTuple):
-    partition: Partition
-    key: Key
-    rows: list[ParkedRow]
-
-
-class _Due(NamedTuple):
-    partition: Partition
-    stored: Stored
-    row: ParkedRow
-
-
 class ParkedReader:
-    """Fetches the bodies of parked rows whose time has come. The poller's thread only."""
+    """Fetches the records of parked rows whose time has come. The poller's thread only."""
 
-    def __init__(self, context: Context, intake: Intake, payloads: Payloads, room: ReadBudget) -> None:
+    def __init__(self, context: Context, payloads: Payloads, reports: Reports) -> None:
         self._context = context
-        self._engine = context.engine
-        self._intake = intake
+        self._turns = context.engine.turns
         self._payloads = payloads
-        self._room = room
+        self._reports = reports
         self._chains, self._rows = CHAINS, ROWS  # fewer after a statement that took too long
         self._schema = context.schema
 
     def run_blocked(self, conn: Connection[Any], me: UUID | None) -> None:
-        """Heads of blocked keys that may run now."""
-        now = time.monotonic()
-        with self._engine.lock:  # whoever parks or saves meanwhile changes which heads there are
-            if (wakeup := self._engine.next_wakeup()) is None or wakeup > now:
-                return
-            left = self._room.left(self._engine.partitions.values())
-            found = [_Found(*each) for each in self._engine.awake(now, self._chains)] if left > 0 else []
-        if not found or me is None:
+        """Run the heads of blocked keys that may run now, and what may follow them."""
+        if me is None:
             return
+        woken, left = self._turns.wake(time.monotonic(), self._chains)
+        if not woken:
+            return
+        asked_for = len(woken)
         try:
-            bodies, left_out = self._bodies(conn, _heads_first(found), left)
+            bodies, left_out = self._bodies(conn, _heads_first(woken), left)
             self._chains = min(CHAINS, self._chains + 1)
-            found = [self._cut(each, left_out) for each in found] if left_out else found
-            found = [each for each in found if each.rows]
-            suspects = [(each.partition, each.rows[0]) for each in found if each.rows[0].charged]
+            woken = self._turns.cut(woken, left_out) if left_out else woken
+            suspects = [Suspected(each.partition, each.rows[0]) for each in woken if each.rows[0].charged]
             dead = self._charge(conn, me, suspects, bodies)
         except BaseException as error:
             if isinstance(error, (QueryCanceled, HungError)):
-                self._chains = max(1, len(found) // 2)
-            with self._engine.lock:  # a row is loaded and its key asleep, or neither
-                for each in found:
-                    self._engine.unload(*each)
+                self._chains = max(1, asked_for // 2)
+            self._turns.put_back(woken)
             raise
-        buried = []
-        with self._engine.lock:  # a row is in its lane before anybody asks whether its key is caught up
-            for partition, key, rows in found:
-                if rows[0].id in dead:
-                    buried += self._bury(partition, rows[0], bodies[rows[0].id])
-                else:
-                    self._intake.chain(partition, key, rows, bodies)
-        self._intake.tell(buried)
+        self._tell(self._turns.queue(woken, bodies, dead))
 
     def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
-        """Rows of these partitions that block nothing and are due; True if there may be more."""
-        with self._engine.lock:  # what is taken, and what a save deletes, belong to one moment
-            held = {number: self._engine.partitions.get(number) for number in numbers}
-            mine = {number: each for number, each in held.items() if each and not each.stopping and each.may_begin()}
-            taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
-            left = self._room.left(self._engine.partitions.values()) if mine else 0
-        room = min(self._rows, IN_MEMORY - len(taken))
-        if left <= 0 or me is None or room <= 0:
+        """Run rows of these partitions that block nothing and are due; True if there may be more."""
+        asked = self._turns.may_fetch_due(numbers)
+        room = min(self._rows, IN_MEMORY - len(asked.taken))
+        if asked.bytes <= 0 or me is None or room <= 0:
             return False
-        stored = parked.due(conn, self._schema, self._context.subscription, list(mine), taken, room)
-        bodies, left_out = self._bodies_of_due(conn, stored, left)
-        with self._engine.lock:  # a turn is given once
-            due = [
-                _Due(mine[each.partition], each, mine[each.partition].parked.due(each))
-                for each in stored
-                if each.record_id not in left_out
-                and each.record_id not in mine[each.partition].parked.taken  # parked and committed while it was asked
-            ]
-            # An accused one runs alone, so it is asked for first: else it would wait for all the others.
-            accused_first = sorted(due, key=lambda each: not each.row.accused)
-            admitted_ids = {each.row.id for each in accused_first if self._admit(*each)}
-            admitted = [each for each in due if each.row.id in admitted_ids]
-        suspects = [(each.partition, each.row) for each in admitted if each.row.charged]
+        subscription = self._context.subscription
+        stored = parked.due(conn, self._schema, subscription, list(asked.partitions), asked.taken, room)
+        bodies, left_out = self._bodies_of_due(conn, stored, asked.bytes)
+        due, all_admitted = self._turns.admit(asked, stored, left_out)
+        suspects = [Suspected(each.partition, each.row) for each in due if each.row.charged]
         try:
             dead = self._charge(conn, me, suspects, bodies)
         except BaseException:
-            with self._engine.lock:  # guards parked rows: these were not charged, so another read may take them
-                for _, row in suspects:
-                    row.charged = False
+            self._turns.hand_back(suspects)
             raise
-        whole = len(stored) < room and not left_out
-        self._hand_over(admitted, dead, bodies, read=mine.values() if whole and len(admitted) == len(due) else ())
-        return not whole
+        is_whole = len(stored) < room and not left_out
+        read = asked.partitions.values() if is_whole and all_admitted else ()
+        self._tell(self._turns.queue_due(due, bodies, dead, read))
+        return not is_whole
 
     def _bodies_of_due(
         self, conn: Connection[Any], stored: Sequence[Stored], left: int
     ) -> tuple[dict[int, Row], set[int]]:
-        """As `_bodies`; fewer rows are asked for after a statement that took too long."""
+        """Fetch these as `_bodies` does; fewer rows are asked for after a statement that took too long."""
         wanted = [(each.partition, each.record_id) for each in stored]
         try:
             found = self._bodies(conn, wanted, left) if wanted else ({}, set())
@@ -138,50 +95,29 @@ class ParkedReader:
         return found
 
     def _charge(
-        self, conn: Connection[Any], me: UUID, suspects: Sequence[tuple[Partition, ParkedRow]], bodies: dict[int, Row]
-    ) -> set[int]:
-        """Charge these, but for those whose attempts are used up: the ids of these, which are dead."""
-        there = [(partition, row) for partition, row in suspects if row.id in bodies]
-        dead = {row.id for _, row in there if row.accused and self._used_up(row, bodies[row.id])}
-        charged = [(partition, row) for partition, row in there if row.id not in dead]
-        partitions = {partition.number: partition for partition, _ in charged}
-        if not partitions:
+        self, conn: Connection[Any], me: UUID, suspects: Sequence[Suspected], bodies: Mapping[int, Row]
+    ) -> dict[int, Verdict]:
+        """Charge these, but for those whose attempts are used up: the verdicts on them by id, they are dead."""
+        there = [each for each in suspects if each.row.id in bodies]
+        dead = {each.row.id: verdict for each in there if (verdict := self._perished(each, bodies)) is not None}
+        charged = [each for each in there if each.row.id not in dead]
+        if not charged:
             return dead
-        mine, _ = cursors.save(
-            conn,
-            self._schema,
-            self._context.subscription,
-            me,
-            [Saving(each.number, each.epoch, None, None, None, False) for each in partitions.values()],
-            [_charge_of(partition, row, bodies[row.id]) for partition, row in charged],
-        )
-        lost = [partition for number, partition in partitions.items() if number not in mine]
+        charge = self._turns.charge(charged, bodies)
+        subscription = self._context.subscription
+        mine, _ = cursors.save(conn, self._schema, subscription, me, charge.cursors, charge.parks)
+        lost = {each.partition for each in charged if each.partition.number not in mine}
         if lost:
-            self._context.signals.lost(lost)
-            return self._charge(conn, me, [each for each in charged if each[0] not in lost], bodies) | dead
-        with self._engine.lock:  # guards the suspects and the attempts of parked rows
-            for partition, row in charged:
-                partition.suspects.charged(row)
+            self._context.signals.lost([partition.tenure for partition in lost])
+            return self._charge(conn, me, [each for each in charged if each.partition not in lost], bodies) | dead
+        self._turns.charged(charged)
         return dead
 
-    def _used_up(self, row: ParkedRow, body: Row) -> bool:
-        most = self._context.routes[body[ROUTE]].handler.max_attempts
-        return most is not None and row.attempts >= most
-
-    def _hand_over(
-        self, due: Sequence[_Due], dead: Container[int], bodies: dict[int, Row], *, read: Iterable[Partition]
-    ) -> None:
-        """These run, or are `dead`; of the partitions in `read` there are no more."""
-        buried = []
-        with self._engine.lock:  # as in `run_blocked`
-            for partition, stored, row in due:
-                if row.id in dead:
-                    buried += self._bury(partition, row, bodies[row.id])
-                elif not partition.stopping:
-                    self._intake.due(partition, stored, row, bodies)
-            for partition in read:
-                partition.parked.due_read = True
-        self._intake.tell(buried)
+    def _perished(self, suspect: Suspected, bodies: Mapping[int, Row]) -> Verdict | None:
+        """The verdict on one whose process died at each of its attempts; None if it has another attempt."""
+        row, endpoint = suspect.row, self._context.routes[bodies[suspect.row.id][ROUTE]]
+        most = endpoint.handler.max_attempts
+        return endpoint.perished(row.attempts) if row.accused and most is not None and row.attempts >= most else None
 
     def _bodies(
         self, conn: Connection[Any], wanted: Sequence[tuple[int, int]], left: int
@@ -199,49 +135,12 @@ class ParkedReader:
                 bodies[pair[1]] = whole
         return bodies, {pair[1] for pair in large if pair not in got}
 
-    def _cut(self, found: _Found, left_out: set[int]) -> _Found:
-        """Keep of a chain what comes before the first that is left out; the rest waits again."""
-        rows = list(takewhile(lambda row: row.id not in left_out, found.rows))
-        if len(rows) < len(found.rows):
-            with self._engine.lock:  # a row is loaded and its key asleep, or neither
-                self._engine.unload(found.partition, found.key, found.rows[len(rows) :])
-        return found._replace(rows=rows)
-
-    def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
-        """True if the row may go on now: a suspect that would be charged only when it is its turn. Lock held.
-
-        Dead ones go to the hook, and those whose key is blocked are held: neither runs.
-        """
-        if not row.suspect or stored.state == "dead":
-            return True
-        key = keyed(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
-        chain = None if key is None else partition.parked.chains.get(key)
-        if chain is not None and not chain.caught_up():
-            return True
-        return self._engine.charges.admit(partition, None, row)
-
-    def _bury(self, partition: Partition, row: ParkedRow, body: Row) -> list[tuple[DeliveredEvent, Verdict]]:
-        """Its process died each time it ran: it is dead without another try. Lock held."""
-        return [] if partition.stopping else [self._intake.dead(partition, row, body)]
+    def _tell(self, buried: Sequence[Buried]) -> None:
+        for event, verdict in buried:
+            self._reports.parked(event, verdict)
 
 
-def _charge_of(partition: Partition, row: ParkedRow, body: Row) -> Park:
-    return Park(
-        partition.number,
-        row.id,
-        body[AGGREGATE_TYPE],
-        body[AGGREGATE_ID],
-        body[EVENT_TYPE],
-        "ready",
-        blocks=row.blocks,
-        attempts=row.attempts + 1,
-        delay=None if row.blocks else 0.0,  # what blocks nothing is found by its due time
-        new=False,
-        charge=True,
-    )
-
-
-def _heads_first(found: Sequence[_Found]) -> list[tuple[int, int]]:
+def _heads_first(woken: Sequence[Woken]) -> list[tuple[int, int]]:
     """(partition, id) of all these rows: the first of every key, then the second of every one."""
-    ranked = sorted((rank, row.id, each.partition.number) for each in found for rank, row in enumerate(each.rows))
+    ranked = sorted((rank, row.id, each.partition.number) for each in woken for rank, row in enumerate(each.rows))
     return [(number, id) for _, id, number in ranked]

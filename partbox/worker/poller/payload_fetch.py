@@ -6,9 +6,9 @@ was cancelled. What does not come stays where it is: a page ends before it, and 
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
@@ -18,6 +18,7 @@ from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.events.record import ID, PARTITION, PLACE, delayed, size
 from partbox.worker.context import Context
+from partbox.worker.engine.intake import Brought
 
 STEP = 8 << 20
 SLOW = 0.1  # of the lease, after which every statement is cancelled: a statement that takes longer asked for too much
@@ -25,24 +26,8 @@ SLOW = 0.1  # of the lease, after which every statement is cancelled: a statemen
 Pair = tuple[int, int]
 
 
-class Brought(NamedTuple):
-    """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
-
-    Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
-    which there may be more, though there was room for it. `delayed`: some have a time before which they do not run.
-    """
-
-    rows: list[Row]
-    large: dict[int, dict[int, int]]
-    ends: dict[int, int]
-    cap: int
-    clock: int
-    delayed: bool
-    cut: Container[int] = ()
-
-
 class Payloads:
-    """Of one process; the poller's thread only."""
+    """Fetches large payloads, on the poller's thread."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -61,7 +46,7 @@ class Payloads:
         cap: int,
         clock: int,
     ) -> Brought:
-        """The page with the payloads that it left out, but for partitions that are `greedy`; `left` bytes of them."""
+        """Fetch what the page left out, `left` bytes at most, and nothing for partitions that are `greedy`."""
         wanted = self._in_turn(row[PLACE] for row in left_out if row[PARTITION] not in greedy)
         got = self.fetch(conn, wanted, left)
         self._first = (wanted[len(got) - 1][0] + 1) if got else self._first + 1
@@ -77,7 +62,7 @@ class Payloads:
         return Brought(there, large, ends, cap, clock, delayed(there))
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:
-        """The first of these, while `left` bytes are left; None for one that is gone."""
+        """Fetch the first of these, while `left` bytes are left; None for one that is gone."""
         if not wanted or left <= 0:
             return {}
         most, began = min(left, self._step), time.monotonic()

@@ -24,9 +24,8 @@ from partbox.db.schema import migrate
 from partbox.platform import boottime
 from partbox.protocol.intervals import FEW, SOON, longest_tick, until_next_tick
 from partbox.worker.context import Context
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.intake import Intake
 from partbox.worker.poller.log_poll import LOOK_AGAIN, LogReader
 from partbox.worker.poller.pacing import Pacer
 from partbox.worker.poller.parked_fetch import ParkedReader
@@ -50,7 +49,6 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     context: Context
     sessions: SessionFactory
     ownership: Ownership
-    intake: Intake
     reader: LogReader
     parked: ParkedReader
     timeouts: Timeouts
@@ -119,7 +117,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
 
     def _session(self) -> None:
-        """From connecting to the loss of either connection."""
+        """From connecting to the loss of a connection: then all are closed, and all is read anew (⛨ DESIGN 4)."""
         with ExitStack() as connections:
             close_effects = None if self.transactor is None else self.transactor.close
             session = self.sessions.open(connections, close_effects)
@@ -142,6 +140,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             with proof.unfiltered(session.reading):
                 migrate.check(session.reading, schema)
                 check(session.reading, schema)
+            # An answer that could be less than everything is an error (⛨ DESIGN 4, EVIDENCE I1).
             proof.intact(session.reading, schema, self.context.subscription)
         session.live(schema)
         lean(session.reading)
@@ -153,7 +152,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     def _take_up(self, session: Session) -> None:
         self._hold_still()
         conn = session.reading
-        self.intake.wanted = subscriptions.filters(conn, self.context.schema, self.context.subscription)
+        self._engine.intake.wanted = subscriptions.filters(conn, self.context.schema, self.context.subscription)
         self.ownership.take_up(conn)
         self.reader.rearrange()
         for note in self.notes:
@@ -182,74 +181,84 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             self._ended.wait(RETRY)
 
     def look(self, session: Session) -> bool:
-        """Hand over what is new, and what is due; True if anything new came."""
+        """Look once: tick if it is time, run what is parked and due, read what is new; True if anything new came."""
         conn = session.reading
+        self._begin_look()
+        if self.ownership.outdated:
+            self._take_up(session)
+        if self._slot[STOPPING]:
+            self._leave(conn)
+        due = set[int]()
+        if self._is_tick_due():
+            due.update(self._tick(conn))
+            self._engine.turns.pass_on()
+            self._report(conn)
+        due.update(self._engine.turns.take_keyless())
+        self._run_due(conn, due)
+        self.parked.run_blocked(conn, self.ownership.me)
+        return self.reader.read(conn, self._goes_on)
+
+    def _begin_look(self) -> None:
+        """Show life, judge handlers that run too long; what has woken the poller until here is looked at now."""
         if self._engine.forked:  # by an observer, or what gives the DSN
             leave(None)
         self._slot[POLL_TICK] = boottime()
         self.timeouts.look()
         self._wakeup.called = False
         self._wakeup.clear()
-        if self.ownership.outdated:
-            self._take_up(session)
-        if self._slot[STOPPING]:
-            self.ownership.drain_all()
-            self.ownership.leave(conn)
+
+    def _leave(self, conn: Connection[Any]) -> None:
+        """Drain whatever is owned, and note that this process was told to end."""
+        self.ownership.drain_all()
+        self.ownership.leave(conn)
+        self.reader.rearrange()
+
+    def _is_tick_due(self) -> bool:
+        return time.monotonic() >= self._tick_at or self.ownership.replanned
+
+    def _tick(self, conn: Connection[Any]) -> Collection[int]:
+        """Settle what is mine, and when to ask again; the partitions in which a row that blocks nothing is due."""
+        now, most = time.monotonic(), self._longest()
+        self._ticked_at, self._tick_at = now, now + most  # also if the statement fails
+        tick = self.ownership.tick(conn, self.reader.listed())
+        if tick.look is not None:
+            self.reader.looked(tick.look)
+        if not tick.is_calm:
             self.reader.rearrange()
-        due = self._due_in(conn)
+        self._awaits_since = (self._awaits_since or now) if tick.awaits else None
+        awaited = None if self._awaits_since is None else now - self._awaits_since
+        self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
+        return tick.due
+
+    def tick_next(self) -> None:
+        """Make the next look a tick too: what was assigned is claimed, and what is due is found."""
+        self._tick_at = 0.0
+
+    def _report(self, conn: Connection[Any]) -> None:
+        self.load.tell()
+        for note in self.notes:
+            note.look(conn)
+
+    def _run_due(self, conn: Connection[Any], due: Collection[int]) -> None:
+        """Run rows of these partitions that block nothing and are due; if there may be more, tick again soon."""
         if due and self.parked.run_due(conn, self.ownership.me, due):
             self._tick_at = min(self._tick_at, time.monotonic() + SOON)
-        self.parked.run_blocked(conn, self.ownership.me)
-        return self.reader.read(conn, self._goes_on)
 
     def _goes_on(self) -> bool:
         """True while nothing but reading on needs the connection."""
         now = time.monotonic()
-        if self._wakeup.called or now >= self._tick_at or self._slot[STOPPING]:
+        if self._wakeup.called or now >= self._tick_at or self._slot[STOPPING] or self._engine.turns.is_next(now):
             return False
-        with self._engine.lock:  # what wakes next, and who waits for a turn, belong to one moment
-            wakeup = self._engine.next_wakeup()
-            if self._engine.charges.keyless or (wakeup is not None and wakeup <= now):
-                return False
         return not (self.ownership.outdated or self.ownership.replanned)
 
-    def tick_next(self) -> None:
-        """The next look is a tick too: what was assigned is claimed, and what is due is found."""
-        self._tick_at = 0.0
-
-    def _due_in(self, conn: Connection[Any]) -> Collection[int]:
-        """The partitions in which a row that blocks nothing is due; a tick tells, and suspects that had no turn."""
-        now = time.monotonic()
-        if now >= self._tick_at or self.ownership.replanned:
-            most = self._longest()
-            self._ticked_at, self._tick_at = now, now + most
-            tick = self.ownership.tick(conn, self.reader.listed())
-            if tick.look is not None:
-                self.reader.looked(tick.look)
-            if not tick.is_calm:
-                self.reader.rearrange()
-            self._awaits_since = (self._awaits_since or now) if tick.awaits else None
-            awaited = None if self._awaits_since is None else now - self._awaits_since
-            self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
-            with self._engine.lock:  # turns end with saves and with handlers
-                self._engine.take_turns()
-            self.load.tell()
-            for note in self.notes:
-                note.look(conn)
-            return tick.due
-        with self._engine.lock:  # a turn is taken once
-            return self._engine.charges.take_keyless() if self._engine.charges.keyless else ()
-
     def _longest(self) -> float:
-        """Seconds between two looks at most that nobody has called for."""
-        owned = len(self._engine.partitions)
-        calm = owned < FEW and self.pace.listener.hears
-        if calm:
-            with self._engine.lock:  # all counts are of one moment
-                calm = self._engine.is_quiet()
+        """The most seconds between two looks that nobody has called for."""
+        owned = self._engine.claims.count()
+        calm = owned < FEW and self.pace.listener.hears and self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
     def _wait(self, conn: Connection[Any], brought: bool) -> None:
+        """Wait until the next look is due, or somebody calls for it."""
         most = self._longest()
         self._tick_at = min(self._tick_at, self._ticked_at + most)  # less than at the last tick, if something has come
         pause = self.pace.pause(conn, brought, self.reader.seen, nap=most)
@@ -258,9 +267,8 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         now = time.monotonic()
         if self.reader.waits_for_saves:
             pause = LOOK_AGAIN  # a save wakes it
-        elif not self._engine.partitions:
+        elif not self._engine.claims.count():
             pause = min(pause, OWNING_NOTHING)
-        with self._engine.lock:  # guards the wakeups
-            wakeup = None if self.reader.room.starved else self._engine.next_wakeup()
+        wakeup = self._engine.turns.next_at()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
         self._wakeup.wait(max(0.0005, until - now))

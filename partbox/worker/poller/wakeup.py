@@ -1,4 +1,4 @@
-"""Wakes the poller: any thread does, and so does what arrives on a socket.
+"""Wakes the poller, by a call of any thread or by a ring, which arrives on the listener's socket.
 
 A thread that read the socket and then woke the poller would cost every ring one more switch of threads, and one more
 wait for the interpreter lock.
@@ -16,7 +16,10 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """A flag that one thread waits for and clears, and any thread sets. A pair of sockets wakes the waiting one."""
+    """A call that one thread waits for and clears, and any thread makes. A pair of sockets wakes who waits.
+
+    The bell's flag is another thing: it is the server's, and says that a worker waits here.
+    """
 
     def __init__(self) -> None:
         self.called = False  # not only because there is room to read more: so also where pages follow each other

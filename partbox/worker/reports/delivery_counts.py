@@ -70,7 +70,7 @@ class Tally:
             self._timed[endpoint].append(seconds)
 
     def passed_between(self) -> None:
-        """The same where the event was the last of the lane before."""
+        """Count the time since the last look, as `passed` does, where the event was the last of the lane before."""
         if self.last is not None:
             (endpoint, event), self.last = self.last, None
             self._newest = event

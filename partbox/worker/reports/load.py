@@ -2,8 +2,6 @@
 
 from partbox.observe import Load
 from partbox.worker.context import Context
-from partbox.worker.engine.read_budget import ReadBudget
-from partbox.worker.runners.dispatcher import Dispatcher
 
 RELEASED = 0.9  # of `max_parked`: below it an episode is over, and the next is logged again
 BRAKE = (
@@ -16,11 +14,10 @@ class LoadReport:
     """Tells observers the load, and logs when partitions stop taking new records, because too many of theirs are
     parked, and when they go on. The poller's thread only."""
 
-    def __init__(self, context: Context, dispatcher: Dispatcher, room: ReadBudget) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._engine = context.engine
-        self._dispatcher = dispatcher
-        self._room = room
+        self._credits = context.engine.credits
+        self._runs = context.engine.runs
         self._braked: set[int] = set()
 
     def tell(self) -> None:
@@ -29,17 +26,12 @@ class LoadReport:
             self._context.observers.loaded(self.measure())
 
     def measure(self) -> Load:
-        with self._engine.lock:  # guards progress and lanes: all sums are of one moment
-            held = [partition for partition in self._engine.partitions.values() if not partition.lost]
-            records = sum(partition.progress.unsaved() for partition in held)
-            lanes = sum(partition.queues() for partition in held)
-            bound = self._room.bound(held)
-        return Load(records, bound, lanes, len(self._dispatcher.handling()), len(held))
+        held = self._credits.load()
+        return Load(held.records, held.bound, held.lanes, len(self._runs.handling()), held.partitions)
 
     def _tell_brake(self) -> None:
         most = self._context.settings.max_parked
-        with self._engine.lock:  # guards the partitions and their parked rows
-            rows = {number: each.parked.open for number, each in self._engine.partitions.items() if not each.lost}
+        rows = self._credits.open_rows()
         self._braked &= rows.keys()
         on = {number for number, count in rows.items() if count >= most} - self._braked
         off = {number for number in self._braked if rows[number] < RELEASED * most}

@@ -13,7 +13,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.protocol.parking import AT_ONCE
 from partbox.protocol.verdict import Verdict
 from partbox.text.wording import counted
-from partbox.worker.engine.save import PartitionSave
+from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.traceback import application_frames
@@ -22,7 +22,7 @@ log = logging.getLogger("partbox.worker")
 
 
 class Reports:
-    """Any thread; without the lock of the engine where it can be."""
+    """Tells of what became of events; from any thread, never inside a verb of the engine."""
 
     def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers

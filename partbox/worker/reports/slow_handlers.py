@@ -12,7 +12,6 @@ from partbox.text.printing import printable_line
 from partbox.worker.context import Context
 from partbox.worker.engine.partition import Lane
 from partbox.worker.reports.process_notes import Note
-from partbox.worker.runners.dispatcher import Dispatcher
 
 LONG = 10.0  # seconds
 MOST = 10  # handlers that are named; the others are counted
@@ -28,13 +27,13 @@ class LongRuns(Note):
 
     text = "which handlers run for long could not be noted, which is tried again: %s"
 
-    def __init__(self, context: Context, dispatcher: Dispatcher) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(context, RUNS_APART)
-        self._dispatcher = dispatcher
+        self._runs = context.engine.runs
 
     def _found(self, now: float) -> tuple[Any, ...]:
         found: list[Run] = []
-        for lane in self._dispatcher.handling():
+        for lane in self._runs.handling():
             event = lane.current  # before its start: that of another event is later
             if event is not None and now - lane.started > LONG:
                 found.append((lane.started, lane, event))

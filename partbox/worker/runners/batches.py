@@ -6,37 +6,28 @@ takes no others with it.
 """
 
 import time
-from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from partbox.events import DeliveredEvent
-from partbox.events.record import IDENTITY, ROUTE
+from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Deferral, Verdict
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.forks import leave
+from partbox.worker.engine.outcomes import Destination, Member, runs_alone
+from partbox.worker.engine.partition import Lane
+from partbox.worker.fork_safety import leave
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
 
-Pair = tuple[int, bytes]
-
-Member = tuple[Lane, DeliveredEvent, int]
-"""An event of a list, its lane, and the life of the partition that it was read in."""
-
-More = Callable[[Endpoint, int], Sequence[Lane]]
-"""At most so many more lanes that wait with an event for this endpoint; they count as running from then on."""
-
 
 class Batches:
     """Lists of one process; any runner thread, and the event loop. The caller ends the lanes that come back."""
 
-    def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement, more: More) -> None:
+    def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
         self._engine = engine
+        self._outcomes = engine.outcomes
         self._runner = runner
         self._settlement = settlement
-        self._more = more
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
@@ -50,7 +41,7 @@ class Batches:
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
-        """The same by an async one, in the event loop."""
+        """Run one list by an async handler in the event loop; the lanes beside `lane` that took part."""
         members, others = self._gather(lane, endpoint)
         if members and not self._refused(members, endpoint):
             events = [event for _, event, _ in members]
@@ -62,12 +53,13 @@ class Batches:
         size = endpoint.handler.max_size or 1
         deep = endpoint.handler.per_key or size
         members = self._take(lane, endpoint, min(deep, size))
-        others: list[Lane] = []
-        if not members or _runs_alone(members[0][1]):
+        others, to = list[Lane](), Destination(self._runner.routes, endpoint)
+        if not members or runs_alone(members[0][1]):
             return members, others
-        while len(members) < size and (more := self._more(endpoint, size - len(members))):
+        take = self._engine.runs.take
+        while len(members) < size and (more := take(to, size - len(members), time.monotonic())):
             others.extend(more)
-            joining = self._join(more, endpoint, deep, size - len(members))
+            joining = self._outcomes.join(more, to, deep, size - len(members)) if self._runner.trusted() else []
             members += joining
             if not joining:
                 break
@@ -79,50 +71,16 @@ class Batches:
         walk = self._runner.begin(float("inf"))
         while len(taken) < most and (step := self._runner.step(lane, walk)) is not None:
             found, event = step
-            alone = _runs_alone(event)
-            if found is not endpoint or (alone and taken):
-                self._runner.put_back(lane, event)
+            alone = runs_alone(event)
+            # Read anew since the first was taken, the lane has that one again (A9): it is not in one list twice.
+            if found is not endpoint or (taken and (alone or lane.incarnation != taken[0][2])):
+                self._outcomes.put_back(lane, event)
                 break
-            taken.append((lane, event, lane.life))
+            taken.append((lane, event, lane.incarnation))
             if alone:
                 break
-        with self._engine.lock:  # the settlement reads `current` and the followers of a lane under it
-            self._start(lane, taken)
+        self._outcomes.start(lane, taken)
         return taken
-
-    def _join(self, lanes: Sequence[Lane], endpoint: Endpoint, deep: int, most: int) -> list[Member]:
-        """Take from the heads of many lanes at once. A lane that stops, was read anew or has remembered events gives
-        nothing: it begins a list of its own."""
-        if not self._runner.trusted():
-            return []
-        taken: list[Member] = []
-        with self._engine.lock:  # no partition is lost or read anew between the look at it and the start of its events
-            for lane in lanes:
-                partition = lane.partition
-                if not (partition.stopping or partition.resumption.remembered or partition.life != lane.life):
-                    members = self._heads(lane, endpoint, min(deep, most - len(taken)))
-                    self._start(lane, members)
-                    taken += members
-        return taken
-
-    def _heads(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
-        queue, life, routes = lane.queue, lane.life, self._runner.routes
-        taken: list[Member] = []
-        fits = routes.only is endpoint
-        while queue and len(taken) < most:
-            event = queue[0]
-            if event.parked is not None and _runs_alone(event):
-                break
-            if not fits and routes[event.record[ROUTE]] is not endpoint:
-                break
-            taken.append((lane, queue.popleft(), life))
-        return taken
-
-    def _start(self, lane: Lane, members: Sequence[Member]) -> None:
-        """Mark members of a list as running in their lane. Lock held."""
-        lane.current, lane.settled = members[0][1] if members else None, None
-        if len(members) > 1:
-            self._settlement.followers[lane] = [event for _, event, _ in members[1:]]
 
     def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
         refusal = endpoint.refusal(members[0][0].started)
@@ -131,7 +89,7 @@ class Batches:
         return refusal is not None
 
     def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
-        """Of the time that the list took each event has its share."""
+        """Settle each event of the list, which has its share of the time that the list took."""
         if self._engine.forked:
             leave(result)
         share = (time.monotonic() - members[0][0].started) / len(members)
@@ -147,24 +105,7 @@ class Batches:
 
     def _finish(self, members: list[Member], endpoint: Endpoint, share: float) -> list[Verdict | None]:
         """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
-        odd: list[Member] = []
-        done: dict[Partition, list[Pair]] = {}
-        with self._engine.lock:  # the partition may be lost or read anew between the look at it and the note
-            for member in members:
-                lane, event, life = member
-                partition = lane.partition
-                if event.parked is not None or partition.life != life:
-                    odd.append(member)
-                else:
-                    if event is lane.current:
-                        lane.settled = event
-                    else:
-                        self._settlement.ended(lane, event)
-                    done.setdefault(partition, []).append(event.record[IDENTITY])
-            for partition, pairs in done.items():
-                partition.finish(pairs)
-                self._engine.touch(partition)
-        for member in odd:
+        for member in self._outcomes.finish(members):
             self._judge(member, None, endpoint, share)
         return [None] * len(members)
 
@@ -192,23 +133,25 @@ class Batches:
         verdicts: list[Verdict | None] = []
         judged: dict[Lane, Verdict | None] = {}
         for member in members:
-            lane, event, life = member
+            lane, event, incarnation = member
             if lane not in judged:
                 judged[lane] = self._judge(member, result, endpoint, share, counts=not judged)
                 verdicts.append(judged[lane])
             else:
                 verdict = judged[lane]
                 blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
-                verdicts.append(Verdict("held" if blocked else "ready", event.attempt - 1, None, True, None))
-                self._settlement.settle(lane, event, verdicts[-1], life=life)
+                verdicts.append(
+                    Verdict(RowState.HELD if blocked else RowState.READY, event.attempt - 1, None, True, None)
+                )
+                self._settlement.settle(lane, event, verdicts[-1], incarnation=incarnation)
         return verdicts
 
     def _judge(
         self, member: Member, result: object, endpoint: Endpoint, share: float | None, *, counts: bool = True
     ) -> Verdict | None:
-        lane, event, life = member
+        lane, event, incarnation = member
         verdict = endpoint.judge(event, result, lane.started, counts=counts)
-        self._settlement.settle(lane, event, verdict, result, share, life)
+        self._settlement.settle(lane, event, verdict, result, share, incarnation)
         return verdict
 
 
@@ -218,10 +161,6 @@ def _plain(result: Any) -> list[Any] | TypeError:
         return [*result]
     except BaseException as wrong:
         return TypeError(f"the list that the handler returned cannot be read ({type(wrong).__name__})")
-
-
-def _runs_alone(event: DeliveredEvent) -> bool:
-    return event.attempt > 1 or (event.parked is not None and event.parked.charged)
 
 
 def _all_done(result: object, members: list[Member]) -> bool:

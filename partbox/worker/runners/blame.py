@@ -22,7 +22,7 @@ class GoneError(Error):
 
 
 class Blame:
-    """Of one process. The transactor's thread only."""
+    """The blame for failed transactions of one process. The transactor's thread only."""
 
     def __init__(self) -> None:
         self._alone = 0  # so many events run one at a time

@@ -14,7 +14,7 @@ from partbox.events import DeliveredEvent
 from partbox.observe.logs.log_event import log_event
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import DeadLetterLane
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 
 log = logging.getLogger("partbox.worker")
 
@@ -28,6 +28,8 @@ def walk(lane: DeadLetterLane, engine: Engine, hook: Hook | None) -> None:
     if lane.partition.stopping or not lane.queue:  # it stays due, for the next owner or the next reading
         return
     event = lane.queue.popleft()
+    if event.epoch != lane.partition.epoch:  # read anew since: its row is found again, and may be another event's (A9)
+        return
     failed: BaseException | None = None
     try:
         if hook is not None:
@@ -39,10 +41,7 @@ def walk(lane: DeadLetterLane, engine: Engine, hook: Hook | None) -> None:
     if failed is not None:
         text = "the dead-letter hook failed for %s and is called again in %g s: %s"
         log_event(log, "dead_letter_failed", text, event, RETRY, failed, about=event, trace=failed, delay=RETRY)
-    with engine.lock:  # guards the parked rows; the partition may have been lost or read anew while the hook ran
-        if not lane.partition.lost and lane.partition.life == lane.life:
-            lane.partition.parked.letter(event, None if failed is None else RETRY)
-            engine.touch(lane.partition)
+    engine.outcomes.hooked(lane, event, None if failed is None else RETRY)
 
 
 def both(hook: Hook | None, sink: Hook) -> Hook:

@@ -1,82 +1,80 @@
-"""Gives lanes that have something to do to runners.
+"""The threads that run handlers: they ask the engine for lanes, walk them, and say which have ended.
 
-A runner thread takes one lane at a time (`ready_lanes`); one whose next handler is `async def` goes on in an event
-loop, a transactional one in the thread of those, and its runner turns to the next. `concurrency` bounds
-the handlers in progress, lists count as one; threads are made when they are needed.
+A runner takes one lane at a time; one whose next handler is `async def` goes on in an event loop, a transactional one
+in the thread of those, and its runner turns to the next. Threads are made when they are needed. One that has no lane
+waits for a call, of which the engine makes one for each runner that is to look again (`engine.runs`).
 """
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Protocol
 
-from partbox.events.record import ROUTE
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.engine.partition import DeadLetterLane, Lane, Partition, SharedLane
-from partbox.worker.engine.ready_queue import ReadyQueue
-from partbox.worker.forks import leave
+from partbox.worker.engine.partition import DeadLetterLane, Lane
+from partbox.worker.engine.ready_queue import Queue
+from partbox.worker.engine.runs import Rest
+from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners import dead_letters
 from partbox.worker.runners.batches import Batches
 from partbox.worker.runners.endpoint import Endpoint, Kind
-from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.lane_runner import LaneRunner, Walk
+from partbox.worker.runners.lane_runner import LANE_TURN, LaneRunner, Walk
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.two_loops import watch
 from partbox.worker.slot import RUNNING_SINCE
 
-BUNDLE = 64  # lanes that a lone runner takes at a time
 UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
-STUCK = 1.0  # a handler that runs longer does not hold up its partition any more
+
+
+class Loop(Protocol):
+    """Runs what is `async def`, as `EventLoop` does."""
+
+    def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None: ...
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool: ...
+
+    def disown(self) -> None: ...
+
+
+class Drive(NamedTuple):
+    """The parts that step deliveries: whose turn is next, what runs async handlers, the seconds that a turn may last.
+
+    `lone`: one runner walks everything, in the order of each partition.
+    """
+
+    queue: Queue
+    loop: Loop
+    turn: float = LANE_TURN
+    lone: bool = False
 
 
 class Dispatcher:
-    """The runners of one process, and the lanes that wait for them."""
+    """The runners of one process."""
 
-    def __init__(self, context: Context, runner: LaneRunner, settlement: Settlement) -> None:
+    def __init__(self, context: Context, runner: LaneRunner, settlement: Settlement, drive: Drive) -> None:
         self._engine = engine = context.engine
-        self._lock = engine.lock
+        self._runs = engine.runs
         self._runner = runner
         self._settlement = settlement
-        self._batches = Batches(engine, runner, settlement, self._more)
+        self._batches = Batches(engine, runner, settlement)
         self._dead_letter = context.dead_letter
         self._slot = context.slot
-        self._concurrency = concurrency = context.concurrency
         self._signals = context.signals
-        self._work = threading.Condition(self._lock)
-        shared = concurrency > 1 or any(endpoint.kind is Kind.LISTS for endpoint in runner.routes.all())
-        self._ready = ReadyQueue(1 if shared else BUNDLE)
-        self._running: set[Lane] = set()
-        self._joined: set[Lane] = set()  # those of them that run in the list of another
-        self._serial: set[Lane] = set()  # those of them whose next event is transactional
-        self._idle = 0
-        self._stopped = False
+        self._calls = SimpleQueue[None]()
         self._threads: list[threading.Thread] = []
-        self._loop = EventLoop()
+        self._loop, self._turn = drive.loop, drive.turn
         if any(endpoint.handler.is_async for endpoint in runner.routes.all()):
             watch()
-        self.lone = concurrency == 1 and all(endpoint.kind is Kind.SYNC for endpoint in runner.routes.all())
-        """One runner walks everything, so new events need no lanes."""
+        engine.wakes.busy = self._note_busy
 
-    def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
-        """These lanes have something to do; runners take them when they are free. Lock held."""
-        for lane in lanes:
-            lane.active = True
-        self._ready.add(lanes, due=due)
-        self._summon(min(len(lanes), self._concurrency))
-
-    def unstick(self, partitions: Collection[Partition], now: float) -> None:
-        """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
-        late = now - STUCK
-        for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
-            self._settlement.unstick(lane)
-
-    def stop(self) -> None:
-        """Start no handler any more; runners end when theirs do."""
-        with self._lock:  # a runner sees the stop, or is waiting when it is notified
-            self._stopped = True
-            self._work.notify_all()
+    def start(self) -> None:
+        """Let there be runners: before this lanes that are ready wait."""
+        wakes = self._engine.wakes
+        wakes.run, wakes.hire = partial(self._calls.put, None), self._hire
 
     def join(self, until: float) -> bool:
         """Wait for the runners until then (monotonic seconds), cancel async handlers; False if some still run."""
@@ -88,72 +86,27 @@ class Dispatcher:
 
     def disown(self) -> None:
         """In a forked process: walk nothing on."""
-        self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # a thread may hold it which this process has not
-        with self._lock:  # nobody else goes on here: for what wants it held
-            self._engine.forked = self._stopped = True
-            for partition in {*self._engine.partitions.values(), *(lane.partition for lane in self._running)}:
-                partition.lose()
+        self._runs.disown()
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
         """The lanes whose handlers run now; the supervisor is told since when the longest does."""
-        running = self.running()
+        running = self._runs.running()
         oldest = min((lane.started for lane in running), default=0.0)
         self._slot[RUNNING_SINCE] = boottime() - (time.monotonic() - oldest) if oldest else 0.0
         return running
 
-    def running(self) -> list[Lane]:
-        """The lanes whose handlers run now."""
-        with self._lock:  # lanes begin and end meanwhile
-            return [lane for lane in self._running if lane.current is not None]
+    def turn(self, lanes: list[Lane]) -> list[Lane]:
+        """A turn over these lanes, which run, in the caller's thread; those that are to be ended."""
+        return self._take_turn(lanes, self._settlement.reports.tally())
 
-    def handling(self) -> list[Lane]:
-        """The same, but for the others of a list: one for each handler that runs now."""
-        with self._lock:  # as in `running`
-            return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
-
-    def begin(self, lane: Lane) -> None:
-        """The lane runs, but not by a runner: its events are transactional. Lock held."""
-        self._begin([lane])
-
-    def end_serial(self, lane: Lane) -> None:
-        """The lane does not run any more; if it has more events it goes on with the transactor. Lock held."""
-        self._serial.add(lane)
-        self._end([lane])
-        self._notify()
-
-    def _summon(self, runners: int) -> None:
-        for _ in range(runners):
-            if self._notify():
-                continue
-            if len(self._threads) == self._concurrency:
-                return
-            thread = threading.Thread(target=self._run, name=f"partbox-handler-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _notify(self) -> bool:
-        if not self._idle:
-            return False
-        self._idle -= 1
-        self._work.notify()
-        return True
-
-    # Runners.
-
-    def _run(self) -> None:
-        lanes: list[Lane] = []
-        tally = self._settlement.reports.tally()
-        try:
-            while lanes := self._next(lanes, tally):
-                walk = self._new_walk(lanes[0].started, tally)
-                lanes = self._walk_all(lanes, walk)
-                if self._engine.forked:
-                    leave(None)
-                if tally is not None and tally.end():
-                    self._settlement.reports.delivered(tally)
-        except BaseException as error:
-            self._signals.failed(error)
+    def _take_turn(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
+        ended = self._walk_all(lanes, self._new_walk(lanes[0].started, tally))
+        if self._engine.forked:
+            leave(None)
+        if tally is not None and tally.end():
+            self._settlement.reports.delivered(tally)
+        return ended
 
     def _walk_all(self, lanes: list[Lane], walk: Walk) -> list[Lane]:
         """Walk them until the turn ends, which the last start of a handler tells; those that are to be ended."""
@@ -168,18 +121,54 @@ class Dispatcher:
                 return ended + lanes[at:]  # these wait for another turn
         return ended
 
+    def _note_busy(self, busy: bool) -> None:
+        self._slot[RUNNING_SINCE] = boottime() if busy else 0.0
+
+    def _hire(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"partbox-handler-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        lanes: list[Lane] = []
+        tally = self._settlement.reports.tally()
+        try:
+            while lanes := self._next(lanes, tally):
+                lanes = self._take_turn(lanes, tally)
+        except BaseException as error:
+            self._signals.failed(error)
+
+    def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
+        """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""
+        while True:
+            owed = tally if tally is not None and tally.oldest is not None else None
+            trusted = self._runner.trusted()
+            lanes = self._runs.next(ended, time.monotonic(), trusted=trusted, waits=owed is None)
+            if not isinstance(lanes, Rest):
+                return lanes
+            ended = []
+            if owed is not None:
+                self._settlement.reports.delivered(owed)
+            elif lanes is Rest.STOPPED:
+                return []
+            elif lanes is Rest.UNTRUSTED:
+                time.sleep(UNTRUSTED)
+            else:
+                self._calls.get()
+
     def _new_walk(self, began: float, tally: Tally | None) -> Walk:
-        return self._runner.begin(began, tally)
+        if tally is not None:
+            tally.begin(began)
+        return self._runner.begin(began + self._turn, tally)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
         if tally is not None:
             self._settlement.reports.delivered(tally)  # what follows takes its own time
         if endpoint.kind is Kind.TRANSACTIONAL:
-            with self._lock:  # read when the lane ends
-                self._serial.add(lane)
+            self._runs.leave_to_transactor(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
-            self._end_all(self._batches.run(lane, endpoint))
+            self._runs.end(self._batches.run(lane, endpoint))
             if tally is not None:
                 tally.begin(time.monotonic())
         else:
@@ -195,96 +184,7 @@ class Dispatcher:
             if endpoint.kind is Kind.LISTS:
                 others = await self._batches.run_async(lane, endpoint)
             else:
-                walk = self._new_walk(time.monotonic(), self._settlement.reports.tally())
-                await self._runner.walk_async(lane, walk)
+                await self._runner.walk_async(lane, self._new_walk(time.monotonic(), self._settlement.reports.tally()))
         except Exception as error:
             self._signals.failed(error)
-        self._end_all([lane, *others])
-
-    def _end_all(self, lanes: Sequence[Lane]) -> None:
-        """They ran as one handler, whose place is free for another."""
-        with self._lock:  # the lanes end and their place is free as one
-            self._end(lanes)
-            self._notify()
-
-    def _more(self, endpoint: Endpoint, most: int) -> list[Lane]:
-        """Lanes that wait with an event for this endpoint; they run from now on."""
-        with self._lock:  # a lane is found and begun as one: no runner takes it too
-            found = self._ready.take_those(partial(self._waits_for, endpoint), most)
-            self._joined.update(found)
-            return self._begin(found)
-
-    def _waits_for(self, endpoint: Endpoint, lane: Lane) -> bool:
-        if isinstance(lane, DeadLetterLane) or lane.partition.stopping or not lane.queue:
-            return False
-        routes = self._runner.routes
-        return routes.only is endpoint or routes[lane.queue[0].record[ROUTE]] is endpoint
-
-    def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""
-        while True:
-            with self._lock:  # ends, looks and begins as one, or waits: no notification is missed
-                self._end(ended)
-                ended = []
-                owed = tally if tally is not None and tally.oldest is not None else None
-                if self._stopped and owed is None:
-                    return []
-                if not self._ready or len(self._running) - len(self._joined) >= self._concurrency:
-                    if owed is None:
-                        self._idle += 1  # whoever notifies takes it off again
-                        self._work.wait()
-                        continue
-                elif not self._stopped and self._runner.trusted():
-                    return self._begin(self._ready.take())
-            if owed is not None:
-                self._settlement.reports.delivered(owed)
-            else:
-                time.sleep(UNTRUSTED)
-
-    def _begin(self, lanes: list[Lane]) -> list[Lane]:
-        if not self._running:
-            self._slot[RUNNING_SINCE] = boottime()
-        now = time.monotonic()
-        for lane in lanes:
-            partition = lane.partition
-            lane.running, lane.started, lane.life = True, now, partition.life
-            partition.running += 1
-        self._running.update(lanes)
-        return lanes
-
-    def _end(self, lanes: Sequence[Lane]) -> None:
-        self._settlement.record(lanes)
-        again = [each for lane in lanes for each in self._leave(lane)]
-        if again:
-            self.ready(again)
-
-    def _leave(self, lane: Lane) -> Iterable[Lane]:
-        """The lanes that go on: itself, or those that it was sorted into; a transactional one goes on elsewhere."""
-        partition = lane.partition
-        self._running.discard(lane)
-        if self._joined or self._settlement.followers:
-            self._joined.discard(lane)
-            self._settlement.followers.pop(lane, None)
-        if not self._running:
-            self._slot[RUNNING_SINCE] = 0.0
-        lane.running, lane.current = False, None
-        partition.running -= 1
-        serial = bool(self._serial) and lane in self._serial
-        if serial:
-            self._serial.discard(lane)
-        if lane.queue and not partition.stopping:
-            if not serial:
-                return (lane,)
-            self._signals.transactional(lane)
-            return ()
-        lane.active = False
-        if not lane.queue:
-            partition.close(lane)
-        if chains := partition.parked.chains:
-            for key in list(chains) if isinstance(lane, SharedLane) else [lane.key]:
-                self._engine.wake(partition, key)
-        if partition.stopping:
-            self._engine.touch(partition)
-        elif isinstance(lane, SharedLane):
-            return partition.sorted_out()
-        return ()
+        self._runs.end([lane, *others])

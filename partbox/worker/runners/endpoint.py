@@ -24,6 +24,7 @@ from partbox.observe.logs.log_event import log_event
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.protocol.circuit import PROBE_LOST, Circuit
 from partbox.protocol.outage import says_away
+from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.text.wording import counted
 from partbox.worker.engine.key import key_of
@@ -159,7 +160,7 @@ class Endpoint:
 
     def _wait(self, now: float) -> float:
         """Seconds to defer an event. If all came back at once, the one with the lowest id would be the probe each time,
-        and an error of its own would keep the circuit open for ever. Lock held."""
+        and an error of its own would keep the circuit open for ever. The lock of the circuit is taken by who asks."""
         return self._circuit.wait(now) * random.uniform(*APART)
 
     def _by_policy(self, event: DeliveredEvent, error: BaseException) -> tuple[Verdict | None, Advice]:
@@ -197,7 +198,7 @@ class Endpoint:
         """True if something is wrong with this event alone, which tells nothing of others."""
         most = self.handler.max_attempts
         exhausted = most is not None and verdict.attempts >= most
-        return isinstance(error, UnrecoverableError) or (verdict.state == "dead" and not exhausted)
+        return isinstance(error, UnrecoverableError) or (verdict.state is RowState.DEAD and not exhausted)
 
     def _note_failure(self, event: DeliveredEvent, error: BaseException, said: str, started: float | None) -> None:
         with self._lock:  # a failure and the opening of the circuit are one

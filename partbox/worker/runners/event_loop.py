@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
-from partbox.worker.forks import leave
+from partbox.worker.fork_safety import leave
 from partbox.worker.runners import two_loops
 
 PATIENCE = 5.0  # seconds for the loop to answer

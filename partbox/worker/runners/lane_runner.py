@@ -35,42 +35,41 @@ class LaneRunner:
 
     def __init__(self, engine: Engine, routes: Routes[Endpoint], slot: Slot, settlement: Settlement) -> None:
         self._engine = engine
+        self._outcomes = engine.outcomes
         self.routes = routes
         self._slot = slot
         self._settlement = settlement
         self._trusted_at = 0.0
 
-    def begin(self, began: float, tally: Tally | None = None) -> Walk:
-        """A walk that begins now (monotonic seconds)."""
-        if tally is not None:
-            tally.begin(began)
-        return Walk(began + LANE_TURN, self._trusted_at, tally)
+    def begin(self, ends: float, tally: Tally | None = None) -> Walk:
+        """A walk that begins now, and ends then (monotonic seconds)."""
+        return Walk(ends, self._trusted_at, tally)
 
     # Over 40 lines: `step`, call and `Settlement.end` in one loop. This is all that most events go through, where one
     # more call for each of them shows.
     def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
         """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
         partition, routes, only, tally, claim = lane.partition, self.routes, self.routes.only, walk.tally, lane.claim
-        remembered, other, got, by = partition.resumption.remembered, None, None, None
+        remembered, outcomes, other, got, by = partition.remembered, self._outcomes, None, None, None
         quick: list[Endpoint] = []
         if tally is not None and tally.oldest is None:
             tally.oldest = _first(lane)
         while (queue := lane.queue) and not partition.stopping:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
-            if partition.life != lane.life:
-                self._record(lane)
+            if partition.incarnation != lane.incarnation:
+                outcomes.take_over(lane)
                 claim = lane.claim
                 continue
             try:
                 event = queue.popleft() if claim is None else DeliveredEvent(queue.popleft(), claim)
             except IndexError:  # cleared meanwhile
                 continue
-            if remembered and self._remembered(lane, event):
+            if remembered and outcomes.recall(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
-                self.put_back(lane, event)
+                outcomes.put_back(lane, event)
                 break
             record = event.record
             lane.started, lane.current = now, event
@@ -78,10 +77,11 @@ class LaneRunner:
             plain = endpoint.plain
             if not plain:
                 if endpoint.kind is not Kind.SYNC:
-                    self.put_back(lane, event)
+                    outcomes.put_back(lane, event)
                     other = endpoint
                     break
                 if self._settlement.refused(lane, endpoint, event):
+                    claim = lane.claim
                     continue
             try:
                 result = endpoint.call(event)
@@ -93,6 +93,7 @@ class LaneRunner:
                     quick.append(endpoint)
             else:
                 self._settlement.end(lane, endpoint, event, result, tally)
+                claim = lane.claim  # the lane was taken over with it, if its partition was read anew meanwhile
             got, by = event, endpoint
         lane.current = None
         if tally is not None and got is not None and by is not None:
@@ -104,7 +105,7 @@ class LaneRunner:
         while (step := self.step(lane, walk)) is not None:
             endpoint, event = step
             if endpoint.kind is not Kind.ASYNC:
-                self.put_back(lane, event)
+                self._outcomes.put_back(lane, event)
                 break
             if not self._settlement.refused(lane, endpoint, event):
                 result = await EventLoop.call(endpoint.call, event, endpoint.handler.timeout)
@@ -113,7 +114,10 @@ class LaneRunner:
             self._settlement.reports.delivered(walk.tally)
 
     def trusted(self) -> bool:
-        """True if a handler may start now. The wall clock jumps over every pause of the process or its machine."""
+        """True if a handler may start now, within the lease (⛨ DESIGN 5).
+
+        The wall clock jumps over every pause of the process or its machine.
+        """
         now = time()
         if -TRUST_SPAN < now - self._trusted_at < TRUST_SPAN:
             return True
@@ -128,44 +132,28 @@ class LaneRunner:
 
     def step(self, lane: Lane, walk: Walk) -> Step | None:
         """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
-        partition, remembered = lane.partition, lane.partition.resumption.remembered
+        partition, outcomes = lane.partition, self._outcomes
+        remembered = partition.remembered
         while (queue := lane.queue) and not partition.stopping:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
-            if partition.life != lane.life:
-                self._record(lane)
+            if partition.incarnation != lane.incarnation:
+                outcomes.take_over(lane)
                 continue
             try:
                 event = queue.popleft()
             except IndexError:  # cleared meanwhile
                 continue
-            if remembered and self._remembered(lane, event):
+            if remembered and outcomes.recall(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
-                self.put_back(lane, event)
+                outcomes.put_back(lane, event)
                 break
             lane.started, lane.current = now, event
             return self.routes[event.record[ROUTE]], event
         lane.current = None
         return None
-
-    def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
-        """The event is not started now. If its partition is read anew meanwhile, it will come again.
-
-        While it was in its runner's hands, something that must run before it may have been found for its key.
-        """
-        with self._engine.lock:  # what must run before the event is looked for where it is put back
-            partition = lane.partition
-            if partition.life != lane.life or partition.lost:
-                return
-            chains = partition.parked.chains
-            if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
-                lane = lane.behind(event)
-            lane.queue.appendleft(event if lane.claim is None else event.record)
-            if chains and lane.overtakes(event):
-                lane.hold_rest()
-                self._engine.touch(partition)
 
     def _look(self, lane: Lane, walk: Walk) -> bool:
         """Time has passed: a handler was slow perhaps, and may the next one start?"""
@@ -179,24 +167,6 @@ class LaneRunner:
             return False
         walk.looked_at = self._trusted_at
         return True
-
-    def _record(self, lane: Lane) -> None:
-        with self._engine.lock:  # `done` belongs to one life of the partition
-            self._settlement.record([lane])
-
-    def _remembered(self, lane: Lane, event: DeliveredEvent) -> bool:
-        """True if this event, read again after a lost connection, was done before."""
-        partition = lane.partition
-        with self._engine.lock:  # the memory of a pair and the note that it is done change together
-            pair, remembered = event.identity, partition.resumption.remembered
-            if pair not in remembered:
-                return False
-            if partition.life != lane.life or partition.lost:  # lost once more: it comes again, and is found then
-                return True
-            remembered.discard(pair)
-            partition.settle_done(event)
-            self._engine.touch(partition)
-            return True
 
 
 def _first(lane: Lane) -> DeliveredEvent | None:

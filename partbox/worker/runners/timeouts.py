@@ -44,7 +44,7 @@ class Timeouts:
     _looked_at: float = 0.0
 
     def look(self) -> None:
-        """One look, if the last was not a moment ago."""
+        """Look at the handlers that run, unless the last look was a moment ago."""
         now = time.monotonic()
         if now - self._looked_at < APART:
             return
@@ -63,11 +63,9 @@ class Timeouts:
 
     def settled(self) -> bool:
         """True if no handler runs but those that were given up, and what is known of all is saved."""
-        if any(lane not in self._given_up for lane in self._dispatcher.running()):
+        if any(lane not in self._given_up for lane in self._engine.runs.running()):
             return False
-        with self._engine.lock:  # a save moves it from dirty to under way: two looks could miss it in both
-            dirty = self._engine.dirty
-            return not any(each.parked.pending or each.last_save.under_way or each in dirty for each in self.stuck)
+        return self._engine.outcomes.are_saved(tuple(self.stuck))  # the poller may add one meanwhile
 
     def _judge(self, lane: Lane, event: DeliveredEvent, ran: float) -> None:
         endpoint = self._routes[event.route]
@@ -92,17 +90,10 @@ class Timeouts:
             return
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
         verdict = endpoint.overdue(event, error)
-        with self._engine.lock:  # either this verdict is noted, or the handler's own
-            if lane.current is not event or lane.has_settled(event) or lane.partition.lost:
-                return
-            if verdict is None:
-                self._settlement.note(lane, event, None)
-                self._engine.touch(lane.partition)
-            else:
-                self._settlement.unstick(lane, verdict)
-            lane.partition.serial = False
-            self._given_up.add(lane)
-            self.stuck.add(lane.partition)
+        if not self._engine.outcomes.give_up(lane, event, verdict):
+            return
+        self._given_up.add(lane)
+        self.stuck.add(lane.partition)
         if verdict is not None:
             self._settlement.reports.parked(event, verdict, error, ran)
 

@@ -2,9 +2,9 @@
 
 One fenced call saves everything that there is to save, unless an outage parks more at once than one statement could
 write within a lease: then call follows call, each of whole partitions. Nothing of a call is written if one of its
-partitions is no longer mine, and then the others are sent again.
+partitions is no longer mine (⛨ DESIGN 5), and then the others are sent again.
 
-The next save comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took:
+One comes at the earliest 50 ms after the last, and not before 25 times what the quicker of the last two took (D1):
 an open transaction anywhere in the database keeps old row versions alive, and makes each save slower than the one
 before. A save of few events, or of many partitions with little progress each, waits up to 200 ms for more, unless
 somebody waits for it. One that releases partitions comes as soon as they are quiet, after 10 ms or what the last one
@@ -23,7 +23,7 @@ from psycopg.errors import InsufficientPrivilege
 from partbox.db.delivery import cursors, proof
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.engine.save import PartitionSave, committed, gather, sent
+from partbox.worker.engine.saves import PartitionSave, Unsaved, sent
 from partbox.worker.reports.outcomes import tell_saved
 from partbox.worker.session import tell_lost
 from partbox.worker.slot import SAVE_TICK, SAVED_AT
@@ -103,7 +103,7 @@ class Saver:
             self._slot[SAVED_AT] = now
 
     def _rest(self, seconds: float) -> None:
-        """Ticking: after slow saves it may be longer than a lease. Others wait for what can be released now."""
+        """Rest, and tick, for a rest may be longer than a lease; end it early if there may be something to release."""
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0 and not self._stopped.is_set():
             if self._hurried.wait(min(left, TICK)):
@@ -113,7 +113,7 @@ class Saver:
 
     def _save_once(self) -> float:
         """One save, if there is anything; seconds until the next may come."""
-        with self._using:
+        with self._using:  # the connection, and what was gathered and not sent on it
             if self._conn is None or self._me is None:
                 self._well = self._conn is not None  # handlers that go on would keep it as it was
                 self._progressed.clear()
@@ -134,31 +134,17 @@ class Saver:
                 self._context.log("loop_error", "saving failed and is tried again: %s", error, loop="saver")
                 self._progressed.set()  # there may be no other progress before this is saved
                 return RETRY
-        self._well = True
-        self.busy += took
-        self.saves += 1
-        self._saved_at = time.monotonic()
-        return self._until_next(took)
+            self._well = True
+            self.busy += took
+            self.saves += 1
+            self._saved_at = time.monotonic()
+            return self._until_next(took)
 
     def _patience(self) -> float:
-        """Seconds to wait for more progress; 0: it is worth a save, or something waits for one.
-
-        A save costs a statement, and every partition of it some 170 bytes of WAL.
-        """
-        with self._engine.lock:  # all counts are of one moment
-            dirty = self._engine.dirty
-            if self._unsent or time.monotonic() - self._saved_at > LONGEST:
-                return 0.0
-            if any(partition.draining or partition.parked.pending or partition.parked.done_ids for partition in dirty):
-                return 0.0
-            finished = sum(partition.progress.count_finished() for partition in dirty)
-            if finished < FEW and not self._engine.await_saves():
-                return SHORTEST
-            if len(dirty) < MANY or finished >= self._enough * len(dirty):
-                return 0.0
-            if all(partition.progress.in_flight() <= 0 for partition in dirty):  # there is no more to wait for
-                return 0.0
-            return SHORTEST / 4
+        """Seconds to wait for more progress; 0: save now."""
+        if self._unsent or time.monotonic() - self._saved_at > LONGEST:
+            return 0.0
+        return patience(self._engine.saves.unsaved(), self._enough)
 
     def _until_next(self, took: float) -> float:
         """Seconds of rest after a save. One slow save alone (a cold cache, a checkpoint) says nothing of the next.
@@ -169,7 +155,7 @@ class Saver:
         self._last_took = took
         if self._unsent:
             return 0.0
-        return max(HURRIED, took) if self._engine.charges.waiting else max(SHORTEST, DUTY * usual)
+        return max(HURRIED, took) if self._engine.saves.suspects_wait else max(SHORTEST, DUTY * usual)
 
     def save(self, conn: Connection[Any], me: UUID) -> float:
         """Save what there is to save, as `me`; the seconds that the server took. By the thread only, if it runs."""
@@ -178,18 +164,19 @@ class Saver:
         while waiting:
             self._unsent = waiting
             # One call takes the first, and as many more as it may write the rows of.
-            rows = accumulate(len(save.parks) + len(save.done_ids) for save in waiting)
+            rows = accumulate(save.rows for save in waiting)
             saves = waiting[: max(1, sum(1 for _ in takewhile(lambda so_far: so_far <= MOST_ROWS, rows)))]
             mine, took = cursors.save(conn, self._context.schema, self._context.subscription, me, *sent(saves))
             total += took
-            lost = [save.partition for save in saves if save.partition.number not in mine]
+            lost = [save.tenure for save in saves if save.tenure.number not in mine]
             if not lost:
                 waiting = waiting[len(saves) :]
-                self._committed(saves)
+                for number in self._engine.saves.committed(saves, time.monotonic()):
+                    self._observers.released(number)
                 tell_saved(self._observers, saves, took)
                 break
             self._signals.lost(lost)
-            waiting = [save for save in waiting if save.partition not in lost]
+            waiting = [save for save in waiting if save.tenure not in lost]
         self._unsent = waiting
         if waiting:
             self._progressed.set()
@@ -197,26 +184,11 @@ class Saver:
 
     def _gather(self) -> list[PartitionSave]:
         """Take what an earlier call left, else all that is dirty now."""
-        with self._engine.lock:  # nobody finishes or loses anything between two parts of what a save says
-            if self._unsent:
-                return [save for save in self._unsent if not save.partition.lost]
-            self._progressed.clear()
-            self._hurried.clear()
-            return [gather(partition) for partition in self._engine.clean()]
-
-    def _committed(self, saves: list[PartitionSave]) -> None:
-        with self._engine.lock:  # what is released is dropped before a tick could take it for lost
-            committed(self._engine, saves, time.monotonic())
-            released = [save.partition for save in saves if save.release]
-            for partition in released:
-                self._engine.drop(partition)
-            if any(save.release or save.parks or save.done_ids for save in saves):
-                self._context.wakeup.call()
-            elif self._engine.await_saves():
-                self._context.wakeup.set()
-        for partition in released:
-            self._observers.released(partition.number)
-        self._signals.saved()
+        if self._unsent:
+            return self._engine.saves.still_mine(self._unsent)
+        self._progressed.clear()  # before it is gathered: what comes after that sets it again
+        self._hurried.clear()
+        return self._engine.saves.gather()
 
     def _note_idle_advances(self, now: float) -> None:
         """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge.
@@ -226,7 +198,19 @@ class Saver:
         if now < self._advance_at:
             return
         self._advance_at = now + ADVANCE_LOOK
-        with self._engine.lock:  # guards the partitions, and what is dirty
-            for partition in self._engine.partitions.values():
-                if partition.last_save.at < now - IDLE_ADVANCE and not partition.stopping:
-                    self._engine.touch(partition)
+        self._engine.saves.advance_idle(now - IDLE_ADVANCE)
+
+
+def patience(unsaved: Unsaved, enough: int) -> float:
+    """Seconds to wait for more progress; 0: it is worth a save, or somebody waits for one.
+
+    A save costs a statement, and every partition of it some 170 bytes of WAL: `enough` is the number of finished
+    records for which one is worth that.
+    """
+    if unsaved.urgent:
+        return 0.0
+    if unsaved.finished < FEW and not unsaved.awaited:
+        return SHORTEST
+    if unsaved.partitions < MANY or unsaved.finished >= enough * unsaved.partitions:
+        return 0.0
+    return SHORTEST / 4 if unsaved.grows else 0.0

@@ -3,6 +3,7 @@
 import json
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from held import Held
 from waiting import eventually
 
@@ -50,6 +51,7 @@ def test_a_press_is_not_lost_when_the_list_is_drawn_anew_under_it(live, plant, t
     eventually(lambda: plant.states() == {record: "ready"})
 
 
+@pytest.mark.thorough
 def test_a_press_is_not_lost_when_a_trouble_comes_on_top_meanwhile_and_the_trouble_is_shown_after_it(live, plant, tab):
     plant.publish("7")
     seen = tab(live.address)
@@ -66,6 +68,7 @@ def test_a_press_is_not_lost_when_a_trouble_comes_on_top_meanwhile_and_the_troub
     seen.waits_for("[data-trouble=paused]")
 
 
+@pytest.mark.thorough
 def test_choosing_all_chooses_what_the_page_shows_by_then(live, plant, tab):
     first = plant.park("a")
     seen = tab(live.with_token)
@@ -101,6 +104,7 @@ def test_all_that_match_a_filter_go_after_a_question_with_their_number_and_no_ot
     assert plant.states() == left | dict.fromkeys(discarded, "discarded")
 
 
+@pytest.mark.thorough
 def test_a_filter_that_is_not_answered_yet_has_no_buttons_and_late_answers_are_dropped(live, plant, tab):
     for name in "ab":
         plant.park(name)
@@ -121,6 +125,7 @@ def test_a_filter_that_is_not_answered_yet_has_no_buttons_and_late_answers_are_d
     assert seen.page.locator(f"#dead tr[data-record='{other}']").count() == 1
 
 
+@pytest.mark.thorough
 def test_dead_records_are_turned_over_page_by_page(live, plant, tab):
     records = [plant.park(str(number)) for number in range(51)]
     seen = tab(live.with_token)
@@ -152,6 +157,7 @@ def test_a_blocked_aggregate_is_retried_and_skipped_with_a_reason(live, plant, t
     assert "skipped: nobody is there" in plant.row(head)["last_error"]
 
 
+@pytest.mark.thorough
 def test_no_more_are_asked_for_than_are_ever_shown(live, plant, tab):
     plant.park("7", "retrying", blocks=True)
     found = live.get("/api/blocked").plain | {"more": True}
@@ -171,6 +177,7 @@ def test_no_more_are_asked_for_than_are_ever_shown(live, plant, tab):
     assert seen.text("#blocked-note") == "the 1 longest blocked"
 
 
+@pytest.mark.thorough
 def test_nothing_of_one_subscription_is_left_where_another_is_chosen(live, plant, tab):
     plant.outbox.subscriptions.create("audit")
     plant.park("7")
@@ -245,6 +252,7 @@ def test_a_problem_has_the_buttons_that_apply_to_it(live, plant, tab):
     eventually(lambda: plant.states()[blocked] == "dead")
 
 
+@pytest.mark.thorough
 def test_what_a_problem_offers_can_be_chosen_before_its_list_has_come(live, plant, tab):
     dead, held = plant.park("a"), []
     seen = tab(live.with_token)
@@ -258,6 +266,7 @@ def test_what_a_problem_offers_can_be_chosen_before_its_list_has_come(live, plan
     eventually(lambda: plant.states()[dead] == "ready")
 
 
+@pytest.mark.thorough
 def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and_resumed_from_there(
     live, plant, conn, tab
 ):
@@ -276,6 +285,7 @@ def test_a_paused_subscription_with_waiting_events_is_told_whatever_is_shown_and
     seen.waits_until_gone("[data-trouble=paused-audit]")
 
 
+@pytest.mark.thorough
 def test_names_that_are_programs_run_nothing_and_hold_the_layout_where_their_problem_is_told(live, plant, conn, tab):
     script = "<img src=x onerror=\"document.title='owned'\">'\"]<script>document.title='owned'</script>\u202egpj\u2066"
     names = ("handler", "event_type", "aggregate_type", "aggregate_id")

@@ -95,6 +95,7 @@ def test_what_doctor_found_stands_on_top_in_rows_with_evidence_and_a_remedy_to_c
     assert flood.locator("details").get_attribute("open") is None
 
 
+@pytest.mark.thorough
 def test_the_headline_says_how_long_the_oldest_event_waits_though_it_is_parked(live, plant, conn, tab):
     plant.park("7", "retrying", blocks=True, due=60)
     conn.execute("update partbox.record set created_at = now() - interval '7 minutes'")
@@ -124,6 +125,7 @@ def test_dead_records_that_are_alike_are_one_row_and_go_together_after_a_questio
     assert plant.states() == dict.fromkeys(alike, "ready") | {other: "dead"}
 
 
+@pytest.mark.thorough
 def test_what_an_open_circuit_holds_is_one_row_and_is_retried_together(live, plant, blocked, tab):
     seen = tab(live.with_token)
     group = seen.waits_for("#blocked tr.group", "12 aggregates wait for events of 2 types")
@@ -137,6 +139,7 @@ def test_what_an_open_circuit_holds_is_one_row_and_is_retried_together(live, pla
     assert seen.page.locator("#blocked tr[data-record]").count() == 12
 
 
+@pytest.mark.thorough
 def test_a_traceback_is_text_in_a_block_that_scrolls_within_itself(live, dead, tab):
     seen = tab(live.with_token)
     for size in (DESK, PHONES[0]):
@@ -151,6 +154,7 @@ def test_a_traceback_is_text_in_a_block_that_scrolls_within_itself(live, dead, t
         seen.waits_until_gone("#ask")
 
 
+@pytest.mark.thorough
 def test_two_nodes_of_one_name_are_two_and_a_handler_that_hangs_is_named(live, conn, joins, tab):
     first, second = UUID(int=1), UUID(int=2)
     slow = joins("web-1", 4_711, supervisor=first)

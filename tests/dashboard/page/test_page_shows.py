@@ -1,5 +1,6 @@
 """The page as people see it, in a real browser, on a database where records were planted."""
 
+import pytest
 from live import TOKEN, Live
 from waiting import eventually
 
@@ -39,6 +40,7 @@ def test_the_token_allows_actions_from_the_address_which_it_leaves_or_entered_an
     assert seen.text("#access") == "Read-only: unlock"
 
 
+@pytest.mark.thorough
 def test_a_wrong_token_is_refused_in_the_dialog_and_enter_unlocks_once(live, plant, tab):
     plant.park("7")
     seen = tab(live.address, expected=("401",))
@@ -59,6 +61,7 @@ def test_a_wrong_token_is_refused_in_the_dialog_and_enter_unlocks_once(live, pla
     seen.waits_for("#access", "Actions unlocked")
 
 
+@pytest.mark.thorough
 def test_where_there_is_no_token_the_page_says_so_instead_of_asking(dsn, tab):
     live = Live(dsn, token=None)
     try:
@@ -71,6 +74,7 @@ def test_where_there_is_no_token_the_page_says_so_instead_of_asking(dsn, tab):
         live.close()
 
 
+@pytest.mark.thorough
 def test_where_everything_needs_the_token_the_page_asks_for_it(dsn, plant, tab):
     plant.park("7")
     live = Live(dsn, host="0.0.0.0")
@@ -98,6 +102,7 @@ def test_a_paused_subscription_is_said_and_resumed(live, plant, conn, tab):
     seen.waits_until_gone("[data-trouble=paused]")
 
 
+@pytest.mark.thorough
 def test_another_subscription_is_chosen_and_kept_in_the_address(live, plant, tab):
     plant.outbox.subscriptions.create("audit")
     plant.park("7")

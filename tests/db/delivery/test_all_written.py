@@ -110,7 +110,11 @@ WRITES: dict[str, tuple[str, str, Callable[[Stage], object]]] = {
     "a burial that frees": ("update", "partition", buried),
     "a burial that uncharges": ("update", "parked", buried),
     "a claim": ("update", "partition", lambda stage: claim(stage.conn, stage.me)),
-    "a new session": ("update", "partition", lambda stage: cursors.take_up(stage.conn, SCHEMA, DEFAULT, stage.me)),
+    "a new session": (
+        "update",
+        "partition",
+        lambda stage: cursors.take_up(stage.conn, SCHEMA, DEFAULT, stage.me, stage.epochs),
+    ),
     "a plan": ("update", "partition", planned),
     "a save": ("update", "partition", saved),
     "a save that parks": ("insert", "parked", lambda stage: saved(stage, parks=[park(stage, 99, new=True)])),
@@ -200,7 +204,7 @@ def test_a_segment_is_not_emptied_if_its_dead_records_cannot_be_put_back(stage: 
 
 
 def test_a_release_is_a_save(stage: Stage) -> None:
-    row = cursors.take_up(stage.conn, SCHEMA, DEFAULT, stage.me, [3])[0]
+    row = cursors.take_up(stage.conn, SCHEMA, DEFAULT, stage.me, {3: stage.epochs[3]})[0]
     stage.conn.execute(DROPS.format("update", "partition"))
     with pytest.raises(ObjectNotInPrerequisiteState, match="nothing was saved"):
         save(stage.conn, stage.me, [saving(row, release=True)])

@@ -47,7 +47,8 @@ def saved(conn: Conn, random: Random) -> object:
     if not living:
         return False
     me = random.choice(living).instance_id
-    mine = cursors.take_up(conn, SCHEMA, DEFAULT, me)
+    owned = conn.execute("select partition, epoch from partbox.partition where owner = %s", [me]).fetchall()
+    mine = cursors.take_up(conn, SCHEMA, DEFAULT, me, dict(owned))
     if random.random() < 0.5:
         mine = random.sample(mine, random.randint(0, len(mine)))
     else:

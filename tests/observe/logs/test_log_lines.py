@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Iterable
 from types import SimpleNamespace
 
 import psycopg
@@ -14,7 +15,7 @@ from partbox import DownstreamUnavailable, Outbox
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.observer import Observer
 from partbox.protocol.rows import Owned
-from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.partition import Tenure
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.runners import timeouts
 
@@ -146,7 +147,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
     with outbox.worker() as worker:
         line = lines.one("slow_handler")
         publish(outbox, 2)  # the poller looks again and again meanwhile
-        eventually(lambda: worker._worker.dispatcher.running()[1:])
+        eventually(lambda: worker._worker.engine.runs.running()[1:])
         gate.set()
         worker.wait_until_empty(120)
 
@@ -197,18 +198,16 @@ def test_partitions_of_a_process_that_died_are_taken_over_with_a_warning(outbox,
     assert (claimed.partitions, planned.partitions, planned.instances) == (256, 256, 1)
 
 
-def ownership(dsn: str) -> Ownership:
-    return Ownership(context(dsn))
-
-
-def owned(number: int) -> Partition:
-    return Partition(Owned(number, 1, "1:1:", 0, 0, 0, None), 0.0, window=10, letters=False)
+def owner_of(numbers: Iterable[int]) -> tuple[Ownership, list[Tenure]]:
+    worker = context("host=nowhere")
+    worker.engine.claims.adopt([Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers], 0.0)
+    return Ownership(worker, lambda floor: None), [held.tenure for held in worker.engine.claims.held()]
 
 
 def test_a_refusal_of_the_fence_is_one_error_and_one_warning_for_all_its_partitions(lines):
-    partitions = [owned(number) for number in range(20)]
+    ownership, tenures = owner_of(range(20))
 
-    ownership("host=nowhere").refused(partitions)
+    ownership.refused(tenures)
 
     refused, lost = lines.one("fence_rejection"), lines.one("lost")
     assert (refused.levelname, refused.partitions) == ("ERROR", 20)
@@ -218,10 +217,10 @@ def test_a_refusal_of_the_fence_is_one_error_and_one_warning_for_all_its_partiti
 
 
 def test_partitions_lost_while_they_are_released_are_only_information(lines):
-    partition = owned(7)
-    partition.drain()
+    ownership, tenures = owner_of([7])
+    ownership.drain_all()
 
-    ownership("host=nowhere").lose([partition])
+    ownership.lose(tenures)
 
     assert lines.one("lost_draining").levelname == "INFO"
     assert lines.of("lost") == []

@@ -9,6 +9,7 @@ from partbox.observe.metrics.families import LabelledReading, of_processes
 from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.observe.observer import Turn
+from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
 
 
@@ -65,11 +66,11 @@ def test_a_clock_behind_that_of_the_database_makes_no_negative_lag(recorder, met
 @pytest.mark.parametrize(
     ("verdict", "error", "expected"),
     [
-        (Verdict("retrying", 1, 1.0, True, "no"), ValueError("no"), {"failed"}),
-        (Verdict("dead", 1, None, False, "no"), None, {"failed", "dead"}),
-        (Verdict("deferred", 0, 1.0, True, None), None, {"deferred"}),
-        (Verdict("deferred", 0, 1.0, True, "no"), ValueError("no"), {"failed", "deferred"}),
-        (Verdict("scheduled", 0, 1.0, False, None), None, set()),
+        (Verdict(RowState.RETRYING, 1, 1.0, True, "no"), ValueError("no"), {"failed"}),
+        (Verdict(RowState.DEAD, 1, None, False, "no"), None, {"failed", "dead"}),
+        (Verdict(RowState.DEFERRED, 0, 1.0, True, None), None, {"deferred"}),
+        (Verdict(RowState.DEFERRED, 0, 1.0, True, "no"), ValueError("no"), {"failed", "deferred"}),
+        (Verdict(RowState.SCHEDULED, 0, 1.0, False, None), None, set()),
     ],
     ids=["raised", "Dead", "RetryAfter", "raised while its circuit was open", "delayed"],
 )
@@ -79,7 +80,7 @@ def test_an_attempt_failed_if_the_handler_raised_or_it_was_charged(recorder, met
 
 
 def test_failed_attempts_take_time_too(recorder, meters):
-    recorder.parked(event(), "confirm", Verdict("retrying", 1, 1.0, True, "no"), ValueError("no"), 0.25)
+    recorder.parked(event(), "confirm", Verdict(RowState.RETRYING, 1, 1.0, True, "no"), ValueError("no"), 0.25)
     assert counted(meters)["handler_seconds_sum confirm"] == 0.25
     assert counted(meters)["handler_seconds_count confirm"] == 1
 

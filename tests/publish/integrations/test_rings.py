@@ -54,7 +54,7 @@ def up(conn: Conn) -> Callable[[], None]:
 
 
 def wake_up(conn: Conn) -> None:
-    """Nobody sleeps from here on."""
+    """Lower the flag."""
     conn.execute("drop trigger asleep on partbox.record")
     conn.execute("select setval('partbox.bell', 1)")
 
@@ -306,7 +306,7 @@ def test_a_publisher_may_read_the_flag_and_not_set_it(dsn: str, conn: Conn, up: 
 def test_a_transaction_that_rang_cannot_be_prepared_and_one_that_did_not_can(
     outbox: Outbox, dsn: str, conn: Conn, up: Callable[[], None]
 ) -> None:
-    """Therefore workers do not arm where transactions may be prepared."""
+    """Therefore workers do not raise the flag where transactions may be prepared."""
     with psycopg.connect(dsn, autocommit=True) as own:
         up()
         own.execute("begin")

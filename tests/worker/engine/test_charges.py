@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.parking import ParkedRow
+from partbox.protocol.parking import ParkedRow, RowState, Suspicion
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.poison import UNSAVED, Charges
 
@@ -17,7 +17,7 @@ class Home:
     """The part of a partition that a turn reads."""
 
     def __init__(self, number):
-        self.number, self.life = number, 1
+        self.number, self.incarnation = number, 1
         self.lost = self.stopping = False
         self.parked = SimpleNamespace(deleting={}, chains={KEY: None})
 
@@ -26,8 +26,15 @@ def partition(number=1):
     return Home(number)
 
 
-def row(id=1, **fields):
-    return ParkedRow(id, "ready", 0, True, suspect=True, **fields)
+def row(id=1, *, accused=False):
+    suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
+    return ParkedRow(id, RowState.READY, 0, True, suspicion=suspicion)
+
+
+def end(home, row):
+    """Its handler is done, which is not saved yet."""
+    row.end_turn()
+    home.parked.deleting[row.id] = b""
 
 
 def admitted(charges, *rows, of=None):
@@ -42,7 +49,7 @@ def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
     charges, other, accused = Charges(LIMIT), row(1), row(2, accused=True)
     assert admitted(charges, other, accused, row(3)) == [True, False, False]
     assert list(charges.turns()) == []
-    other.charged = False
+    other.end_turn()
     assert len(list(charges.turns())) == 1
     assert admitted(charges, accused, row(3)) == [True, False]
 
@@ -50,14 +57,15 @@ def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
 def test_a_turn_ends_when_the_outcome_is_saved():
     charges, first, accused, home = Charges(LIMIT), row(1), row(2, accused=True), partition()
     assert admitted(charges, first, of=home) == [True]
-    first.charged, home.parked.deleting[1] = False, b""
+    end(home, first)
     assert admitted(charges, accused, of=home) == [False]
     del home.parked.deleting[1]
     assert list(charges.turns()) == [(home, KEY)]
     assert admitted(charges, accused, of=home) == [True]
-    accused.charged = accused.committed = False  # parked anew
+    accused.load()
+    accused.park(RowState.READY, 1, blocks=True)
     assert admitted(charges, row(3), of=home) == [False]
-    accused.committed = True
+    accused.saved()
     assert admitted(charges, row(3), of=home) == [True]
 
 
@@ -66,7 +74,7 @@ def test_what_has_ended_but_is_not_saved_is_bounded():
     for id in range(100):
         each = row(id)
         if charges.admit(home, KEY, each):
-            each.charged, home.parked.deleting[id] = False, b""
+            end(home, each)
     assert len(home.parked.deleting) == LIMIT + UNSAVED
 
 
@@ -74,7 +82,7 @@ def test_the_turns_of_a_partition_that_is_lost_or_read_anew_are_over():
     charges, lost, anew = Charges(2), partition(), partition()
     assert admitted(charges, row(1), of=lost) == [True]
     assert admitted(charges, row(2), of=anew) == [True]
-    lost.lost, anew.life = True, 2
+    lost.lost, anew.incarnation = True, 2
     assert admitted(charges, row(3, accused=True)) == [True]
 
 
@@ -84,7 +92,7 @@ def test_suspects_that_block_nothing_have_their_turn_too():
     assert not charges.admit(home, None, row(2, accused=True))
     assert not charges.admit(home, None, row(3))  # behind the accused one
     assert charges.take_keyless() == set()
-    first.charged = False
+    first.end_turn()
     assert charges.take_keyless() == {7}
     assert charges.admit(home, None, row(2, accused=True))
 
@@ -98,7 +106,7 @@ def test_who_waits_is_woken_when_another_has_ended():
         assert admitted(engine.charges, first, row(2), of=home) == [True, False]
         engine.take_turns()
     assert engine.next_wakeup() is None
-    first.charged = False
+    first.end_turn()
     with engine.lock:
         engine.take_turns()
     assert engine.next_wakeup() == 0.0
@@ -138,7 +146,7 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
     for _ in range(20 * len(rows)):
         if running and chance.random() < 0.5:
             each = running.pop(chance.randrange(len(running)))
-            each.charged, home.parked.deleting[each.id] = False, b""
+            end(home, each)
             unsaved.append(each)
         elif unsaved:
             for each in unsaved:

@@ -1,5 +1,6 @@
-"""Whoever touches what the lock guards without holding it fails its test; and the places that once did."""
+"""Whoever touches what the lock guards without holding it fails its test; and a place that once did."""
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,27 +9,33 @@ from uuid import uuid4
 import lock_check
 import pytest
 from contexts import context
-from hand_moved import HandMoved
 from lock_check import KnownPartition
 
 from partbox.db.delivery import cursors
 from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.handlers import Handlers
 from partbox.protocol.horizon import Fence
 from partbox.protocol.rows import Owned, SeenPartition
+from partbox.worker.engine.claims import Claims
+from partbox.worker.engine.credits import Credits
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.intake import Intake
+from partbox.worker.engine.outcomes import Outcomes
+from partbox.worker.engine.parked_turns import ParkedTurns
+from partbox.worker.engine.partition import Partition
+from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.saves import Saves
+from partbox.worker.engine.transactions import Transactions
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.payload_fetch import Brought
 from partbox.worker.reports.load import LoadReport
-
-NOTHING = Brought([], {}, {}, 0, 0, delayed=False)
 
 
 @pytest.fixture
-def rig() -> HandMoved:
-    handlers = Handlers()
-    handlers.on("Counted")(lambda event: None)
-    return HandMoved(handlers)
+def engine() -> Engine:
+    engine = Engine(2)
+    engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+    engine.lock.strict = True  # type: ignore[attr-defined]
+    return engine
 
 
 @pytest.fixture
@@ -38,43 +45,40 @@ def forgotten() -> Iterator[None]:
     lock_check.violations.clear()
 
 
-FORGOTTEN: dict[str, Callable[[HandMoved], Any]] = {
-    "to touch": lambda rig: rig.engine.touch(rig.partition),
-    "to gather": lambda rig: rig.engine.clean(),
-    "to wake": lambda rig: rig.engine.wake(rig.partition, ("Key", "k")),
-    "to finish": lambda rig: rig.partition.finish([(10, b"")]),
-    "to look at what blocks": lambda rig: rig.intake.hold_behind(rig.partition, [("Key", "k")]),
-    "to put into a lane": lambda rig: rig.intake._queue_new(rig.partition, [], 0, NOTHING, large=False),
-    "to stop": lambda rig: rig.partition.drain(),
-    "to forget": lambda rig: rig.partition.reset(0.0),
-    "to begin": lambda rig: rig.dispatcher.begin(rig.lane),
-    "to look at what runs": lambda rig: rig.dispatcher.unstick({rig.partition}, 0.0),
-    "to end": lambda rig: rig.dispatcher.end_serial(rig.lane),  # of a lane that has begun
+FORGOTTEN: dict[str, Callable[[Engine, Partition], Any]] = {
+    "to touch": lambda engine, partition: engine.touch(partition),
+    "to gather": lambda engine, _: engine.clean(),
+    "to wake": lambda engine, partition: engine.wake(partition, ("Key", "k")),
+    "to finish": lambda _, partition: partition.finish([(10, b"")]),
+    "to look at what blocks": lambda engine, partition: engine.hold_behind(partition, [("Key", "k")]),
+    "to stop": lambda _, partition: partition.drain(),
+    "to forget": lambda _, partition: partition.reset(0.0),
+    "to ask for a lane": lambda _, partition: partition.lane(("Key", "k")),
 }
 
 
 @pytest.mark.parametrize("what", FORGOTTEN)
 @pytest.mark.usefixtures("forgotten")
-def test_to_forget_the_lock_fails(rig: HandMoved, what: str) -> None:
-    rig.read(10)
-    with rig.engine.lock:
-        rig.dispatcher.begin(rig.lane)
+def test_to_forget_the_lock_fails(engine: Engine, what: str) -> None:
+    with engine.lock:
+        partition = engine.partitions[5]
     with pytest.raises(AssertionError, match="without the lock"):
-        FORGOTTEN[what](rig)
+        FORGOTTEN[what](engine, partition)
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_to_take_the_lock_twice_fails(rig: HandMoved) -> None:
-    with rig.engine.lock, pytest.raises(AssertionError, match="a thread that holds it"):
-        LoadReport(rig.context, rig.dispatcher, None).tell()  # type: ignore[arg-type]
+def test_to_take_the_lock_twice_fails() -> None:
+    worker = context()
+    with worker.engine.lock, pytest.raises(AssertionError, match="a thread that holds it"):
+        LoadReport(worker).tell()
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_what_another_thread_holds_is_not_held(rig: HandMoved) -> None:
+def test_what_another_thread_holds_is_not_held(engine: Engine) -> None:
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with rig.engine.lock:
+        with engine.lock:
             held.set()
             go.wait(10)
 
@@ -82,27 +86,47 @@ def test_what_another_thread_holds_is_not_held(rig: HandMoved) -> None:
     other.start()
     assert held.wait(10)
     with pytest.raises(AssertionError, match="without the lock"):
-        rig.engine.touch(rig.partition)
+        engine.clean()
     go.set()
     other.join()
 
 
-def test_every_field_of_a_partition_that_is_not_named_is_guarded(rig: HandMoved) -> None:
+def test_every_field_of_a_partition_that_is_not_named_is_guarded(engine: Engine) -> None:
     named = lock_check.READ_FREELY | lock_check.CONSTANT | lock_check.OF_THE_POLLER
-    fields = {name for name in vars(rig.partition) if not name.startswith("_")}
+    with engine.lock:
+        fields = {name for name in vars(engine.partitions[5]) if not name.startswith("_")}
     assert named <= fields
     assert fields - named == {
         name for name in fields if isinstance(vars(KnownPartition).get(name), lock_check._Guarded)
     }
 
 
+UNLOCKED = {
+    "Claims.count", "Credits.starved", "Saves.suspects_wait", "Transactions.waiting",  # one value, perhaps out of date
+    "Credits.note_backlog", "Credits.beside", "Credits.came", "Credits.cancelled", "Intake.needs",  # the poller's own
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("facade", [Claims, Credits, Intake, Outcomes, ParkedTurns, Runs, Saves, Transactions])
+def test_every_verb_takes_the_lock_or_says_that_it_is_held(facade: type) -> None:
+    verbs = {name: vars(facade)[name] for name in vars(facade) if not name.startswith("_")}
+    verbs = {name: getattr(each, "fget", each) for name, each in verbs.items() if callable(getattr(each, "fget", each))}
+    without = {f"{facade.__name__}.{name}" for name, each in verbs.items() if not _is_locked(each)}
+    assert without == {name for name in UNLOCKED if name.startswith(f"{facade.__name__}.")}
+
+
+def _is_locked(verb: Callable[..., Any]) -> bool:
+    takes = hasattr(verb, "__wrapped__") or "with self._lock" in inspect.getsource(verb)
+    return takes or "Lock held." in (verb.__doc__ or "")
+
+
 def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monkeypatch: pytest.MonkeyPatch) -> None:
     """The saver drops what it has released, between any two steps of the poller."""
     worker = context()
     engine, numbers = worker.engine, range(4)
-    ownership = Ownership(worker)
+    ownership = Ownership(worker, lambda floor: None)
     rows = [Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers]
-    ownership._adopt(rows)
+    engine.claims.adopt(rows, 0.0)
 
     def dropped() -> None:
         with engine.lock:
@@ -121,7 +145,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
 
     lock = Dropping()
     lock.quiet, lock.strict = False, True
-    engine.lock = engine.partitions.lock = lock  # type: ignore[attr-defined]
+    engine.lock = engine.claims._lock = engine.partitions.lock = lock  # type: ignore[attr-defined]
     for partition in engine.partitions.values():
         partition.__dict__["_lock"] = lock
     seen = [SeenPartition(*_seen(number)) for number in numbers]

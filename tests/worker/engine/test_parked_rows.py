@@ -7,7 +7,7 @@ from neighbours import BEGUN, NEIGHBOUR, SOON, P, partition, released_at_the_end
 from waiting import eventually
 
 from partbox.db.delivery import cursors, parked
-from partbox.worker.poller.intake import Intake
+from partbox.worker.engine.parked_turns import ParkedTurns
 from partbox.worker.poller.parked_fetch import ROWS
 
 LATER = 3_600
@@ -75,7 +75,7 @@ def test_a_claim_whose_parked_rows_could_not_be_read_delivers_nothing_past_them(
 # The poller lists what is taken, then asks what is due. A row parked and committed in between is found; if the saver
 # then cleared its mark as taken, it would be found again while it runs, and run twice.
 def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(desk_with, monkeypatch):
-    desk, save, due, find = desk_with(retry="fixed:0"), cursors.save, parked.due, Intake.due
+    desk, save, due, find = desk_with(retry="fixed:0"), cursors.save, parked.due, ParkedTurns._queue_due
     asking, inside, saved, found, again = (threading.Event() for _ in range(5))
 
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
@@ -106,7 +106,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
 
     monkeypatch.setattr(cursors, "save", saving)
     monkeypatch.setattr(parked, "due", asked)
-    monkeypatch.setattr(Intake, "due", finding)
+    monkeypatch.setattr(ParkedTurns, "_queue_due", finding)
     desk.outbox.register(handle, "Counted", on_failure="continue")
     desk.publish("k", 1, deliver_after=LATER)
     desk.publish(NEIGHBOUR, 2)
@@ -139,7 +139,7 @@ def test_a_parked_row_that_waited_for_its_record_runs_when_it_is_met(desk_with):
         eventually(lambda: desk.states() == {2: "retrying"}, SOON)
         desk.conn.execute("update partbox.parked set due_at = clock_timestamp()")
         terminate(desk)
-        eventually(lambda: partition(worker).life > 1, SOON)
+        eventually(lambda: partition(worker).incarnation > 1, SOON)
         eventually(lambda: desk.numbers() == [2, 2], SOON)
 
 

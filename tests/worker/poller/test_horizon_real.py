@@ -81,7 +81,7 @@ class Cluster:
     def kill(self) -> None:
         """Drop the worker: its handlers end, nothing is saved or released any more."""
         assert self.worker is not None
-        self.worker.dispatcher.stop()
+        self.worker.engine.runs.stop()
         self.worker.poller.end()
         assert self.worker.dispatcher.join(time.monotonic() + 30)
         assert self.worker.failure is None
@@ -138,7 +138,11 @@ def held_open(dsn: str, wanted: bool) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("cap", "beside_an_open_transaction"),
-    [(1_000, False), (2, True), pytest.param(1_000, True, marks=pytest.mark.soak)],
+    [
+        pytest.param(1_000, False, marks=pytest.mark.thorough),
+        (2, True),
+        pytest.param(1_000, True, marks=pytest.mark.soak),
+    ],
 )
 def test_nothing_is_lost_doubled_or_reordered(dsn, monkeypatch, cap, beside_an_open_transaction):
     """With a cap of two late records to a page many pages are cut."""

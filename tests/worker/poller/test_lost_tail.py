@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from rig import Rig, transaction, write
 from stopped_backend import stop_at_rest
 from waiting import eventually
 
@@ -91,7 +90,7 @@ def test_a_fence_of_a_lost_tail_bounds_nothing_after_it(dsn: str, conn: Conn) ->
             " where datname = current_database() and application_name like 'partbox %%'"
         )
         delivered.clear()
-        with transaction(dsn) as late:
+        with psycopg.connect(dsn) as late:
             write(late)
             write(conn)
             eventually(lambda: delivered == [12])
@@ -112,21 +111,10 @@ def existing(dsn: str) -> set[str]:
         return {str(id) for (id,) in conn.execute("select event_id from partbox.record")}
 
 
-def test_after_a_reconnect_nothing_is_remembered_but_what_is_done(dsn: str, conn: Conn, rig: Rig) -> None:
-    with transaction(dsn) as late:
-        write(conn)
-        write(late)
-        write(conn, 2)
-        assert rig.read_all() == [1, 3, 4]
-        rig.done(4)
-        late.commit()
-    assert rig.read_all() == [2]
-    rig.done(2)
-    rig.save()  # (this snapshot, 0): 2 was late, and is new for who goes on from here
-    rig.reconnect()
-    two_and_four = conn.execute("select id, event_id from partbox.record where id in (2, 4)").fetchall()
-    pairs = {(id, event_id.bytes) for id, event_id in two_and_four}
-    assert rig.partition().resumption.remembered == pairs
-    assert rig.read_all() == [1, 3]
-    assert set(rig.partition().progress.done()) == pairs  # read again, and known to be done
-    assert rig.partition().resumption.remembered == set()
+def write(conn: Conn, count: int = 1) -> None:
+    """Publish so many events, each of an aggregate of its own."""
+    conn.execute(
+        "insert into partbox.record (partition, event_id, event_type, payload)"
+        " select 5, gen_random_uuid(), 'Written', '{}' from generate_series(1, %s)",
+        [count],
+    )

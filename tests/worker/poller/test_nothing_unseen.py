@@ -210,6 +210,9 @@ WAYS: dict[str, tuple[Callable[[Walk, str], object], str, tuple[str, ...]]] = {
 }
 
 
+USUAL = {"row security", "no privilege to read", "locked", "some rows deleted"}
+"""One way for each cause; the others are thorough."""
+
 # What a worker writes while it works, so that it notices. On `record` a publisher does.
 WRITTEN = {
     ("parked", "insert"),
@@ -242,7 +245,9 @@ def test_whatever_keeps_rows_as_they_are_for_a_while_loses_repeats_and_reorders_
 
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(5, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [each if each in USUAL else pytest.param(each, marks=pytest.mark.thorough) for each in WAYS]
+)
 def test_whatever_hides_a_table_for_a_while_loses_repeats_and_reorders_nothing(walk, way, seconds):
     """For longer than a lease at full size."""
     hide, cause, tables = WAYS[way]

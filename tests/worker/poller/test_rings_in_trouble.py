@@ -65,25 +65,25 @@ def test_a_worker_sleeps_as_without_a_bell_while_the_notification_queue_is_full(
         eventually(lambda: sleeps(desk))
 
 
-def test_a_worker_waits_out_a_full_queue_before_it_arms_again(
+def test_a_worker_waits_out_a_full_queue_before_it_raises_the_flag_again(
     crowded_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, armed, arm = [time.monotonic() + CROWDED], [0], bell.arm
+    now, raised, raise_flag = [time.monotonic() + CROWDED], [0], bell.raise_flag
 
     def counted(*arguments: Any) -> bool | None:
-        armed[0] += 1
-        return arm(*arguments)
+        raised[0] += 1
+        return raise_flag(*arguments)
 
     with bedroom(crowded_dsn) as sleeper:
         sleeper.hears()
         with crowd(crowded_dsn), monkeypatch.context() as patched:
             patched.setattr("partbox.worker.poller.pacing.time", SimpleNamespace(monotonic=lambda: now[0]))
-            patched.setattr(bell, "arm", counted)
+            patched.setattr(bell, "raise_flag", counted)
             pauses = []
             for _ in range(40):
                 pauses.append(sleeper.look())
                 now[0] += 0.02
-            assert armed == [1]
+            assert raised == [1]
             assert pauses[-1] == sleeper.settings.poll_idle, "as without a bell"
         sleeper.sleeps()
 

@@ -1,4 +1,4 @@
-"""The bell on a real server: who arms, who hears, who lowers, and what is left where nobody can hear."""
+"""The bell on a real server: who raises and who lowers the flag, who hears, and what is left where nobody can hear."""
 
 import logging
 import threading
@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from contexts import context
 from desk import Desk
-from rig import PARTITION, Rig, transaction, write
 from roles import cast_of
 from waiting import eventually
 
@@ -137,7 +136,7 @@ def test_all_is_delivered_though_every_ring_is_swallowed(
             eventually(lambda number=number: desk.numbers() == [*range(number + 1)])
 
 
-def test_it_arms_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
+def test_it_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
     with bedroom(dsn) as sleeper:
         assert flag(conn) is None
         sleeper.hears()
@@ -190,7 +189,7 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
         assert sleeper.pacer._doze.state is not State.NAPPING
 
 
-def test_to_arm_takes_back_nothing_that_others_have_said(
+def test_to_raise_the_flag_takes_back_nothing_that_others_have_said(
     dsn: str, conn: Conn, rings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raised(ahead: int) -> int:
@@ -200,7 +199,7 @@ def test_to_arm_takes_back_nothing_that_others_have_said(
         return value  # type: ignore[no-any-return]
 
     def kept() -> bool:
-        before, was_up = raised(1000), bell.arm(sleeper.conn, "partbox", sequence, NAP)
+        before, was_up = raised(1000), bell.raise_flag(sleeper.conn, "partbox", sequence, NAP)
         after = conn.execute("select pg_sequence_last_value('partbox.bell')").fetchone()
         assert was_up is False or after == (before,)
         return was_up
@@ -212,9 +211,9 @@ def test_to_arm_takes_back_nothing_that_others_have_said(
             patched.setattr("partbox.db.delivery.bell.raised_for", lambda _: 0.001)
             eventually(kept)  # at once, unless the machine takes a second
         raised(3_600_000)
-        assert bell.arm(sleeper.conn, "partbox", sequence, NAP) is False, "a clock was set back"
+        assert bell.raise_flag(sleeper.conn, "partbox", sequence, NAP) is False, "a clock was set back"
         assert (flag(conn) or 0) <= 1000
-        eventually(lambda: bell.arm(sleeper.conn, "partbox", sequence, NAP))
+        eventually(lambda: bell.raise_flag(sleeper.conn, "partbox", sequence, NAP))
 
 
 def test_a_lost_connection_wakes_and_another_is_made(
@@ -262,7 +261,7 @@ def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
 @pytest.mark.parametrize(
     "off", [{"bell": "auto"}, {"bell": "off"}, {"pooler": True}], ids=["prepared transactions", "off", "pooler"]
 )
-def test_where_it_is_off_nobody_listens_and_arms(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
+def test_where_it_is_off_nobody_listens_or_raises_the_flag(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
     with bedroom(dsn, **off) as awake:
         pauses = [awake.look() for _ in range(5)]
         awake.pacer._came_at -= pace.LINGER
@@ -317,51 +316,6 @@ def test_a_worker_whose_flag_vanishes_reads_on(desk_with: Callable[..., Desk], r
         desk.conn.execute("drop sequence partbox.bell")
         desk.publish("k", 1)
         eventually(lambda: desk.numbers() == [1])
-
-
-def test_a_reader_says_that_an_id_is_drawn_and_not_committed(
-    dsn: str, conn: Conn, rig_with: Callable[..., Rig]
-) -> None:
-    rig = rig_with()
-    write(conn, 2)
-    rig.read_all(5)
-    assert rig.reader.seen == Seen(2, True, 0)
-    with transaction(dsn) as late:
-        write(late)
-        write(conn)
-        rig.read_all(3)
-        assert rig.reader.seen == Seen(4, False, 0)
-        late.commit()
-    rig.read_all(3)
-    assert rig.reader.seen == Seen(4, True, 0)
-
-
-def test_a_reader_says_whether_the_flag_is_up(conn: Conn, rings: None, rig_with: Callable[..., Rig]) -> None:
-    rig = rig_with()
-    found = bell.found(conn, "partbox")
-    assert found is not None
-    rig.read_all(5)
-    rig.conn.bell = found.sequence  # type: ignore[attr-defined]
-
-    def says(ahead: int, up: bool) -> bool:
-        conn.execute(f"select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + {ahead})")
-        rig.read()
-        seen = rig.reader.seen
-        assert seen is not None
-        return 0 < seen.up <= ahead / 1000 if up else seen.up == 0
-
-    eventually(lambda: says(1000, True))  # at once, unless the machine takes a second
-    assert says(-5, False)
-    assert says(3_600_000, False)
-
-
-def test_a_reader_with_a_backlog_says_nothing_to_sleep_on(conn: Conn, rig_with: Callable[..., Rig]) -> None:
-    rig = rig_with(partitions=(PARTITION, PARTITION + 1), window=2)
-    rig.read_all(5)
-    assert rig.reader.seen is not None
-    write(conn, 9)
-    rig.read_all(5)
-    assert rig.reader.seen is None
 
 
 def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(

@@ -4,9 +4,8 @@ import threading
 import time
 
 import pytest
-from contexts import context
+from contexts import context, row
 from downstream import OPEN, Downstream, registered
-from hand_moved import row
 
 from partbox.codecs import Codecs
 from partbox.errors import DownstreamUnavailable

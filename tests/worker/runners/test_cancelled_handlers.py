@@ -3,15 +3,15 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from hand_moved import HandMoved
-from waiting import eventually
+from desk import Desk
 
-from partbox.handlers import Handlers
-from partbox.protocol.retry import Fixed
+from partbox.worker.runners.event_loop import EventLoop
 
 
 def cancel_own_task() -> None:
@@ -99,88 +99,77 @@ ONES_OWN = [value for name, value in globals().items() if inspect.iscoroutinefun
 NO_ERROR = {cancels_itself_and_returns, cancels_itself_and_says_no_more}  # they have ended, without an error
 
 
-class Attempts:
-    """The ids that handlers saw, in the order of starts; the first attempt of event 11 goes wrong."""
+def walked(wrong: Callable[[], Any]) -> list[object]:
+    """What comes of four events whose handlers run one after the other in one task; that of the second goes wrong."""
+    loop, results = EventLoop(), SimpleQueue[object]()
 
-    def __init__(self, wrong: Callable[[], Any]) -> None:
-        self.wrong = wrong
-        self.started: list[int] = []
-        self.ended: list[int] = []
+    async def handler(number: int) -> None:
+        await (wrong() if number == 1 else asyncio.sleep(0))  # where it would meet a cancelling that is not its own
 
-    async def one(self, event: Any) -> None:
-        await self.some([event])
+    async def walk() -> None:
+        for number in range(4):
+            results.put(await EventLoop.call(handler, number, None))
 
-    async def some(self, events: Any) -> None:
-        ids = [event.id for event in events]
-        self.started += ids
-        if 11 in ids and self.started.count(11) == 1:
-            await self.wrong()
-        else:
-            await asyncio.sleep(0)  # where it would meet a cancelling that is not its own
-        self.ended += ids
-
-
-@pytest.fixture
-def failures() -> Iterator[list[BaseException]]:
-    """Errors that ended a part of the worker: none may."""
-    seen: list[BaseException] = []
-    yield seen
-    assert not seen
-
-
-def delivered(handlers: Handlers, failures: list[BaseException], done: Callable[[], bool]) -> HandMoved:
-    rig = HandMoved(handlers)
-    rig.dispatcher._on_failure = failures.append
-    rig.read(10, 11, 12, 13)
-
-    def moved_on() -> bool:
-        rig.go_on()
-        return done() and not rig.partition.running and not rig.partition.parked.chains
-
-    try:
-        eventually(moved_on)
-    finally:
-        rig.dispatcher.join(0.0)
-    return rig
+    loop.start(walk)
+    found = [results.get(timeout=60) for _ in range(4)]
+    loop.stop()
+    return found
 
 
 @pytest.mark.parametrize("wrong", ONES_OWN, ids=lambda each: each.__name__)
-def test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on(
-    wrong: Any, failures: list[BaseException]
-) -> None:
-    attempts, handlers = Attempts(wrong), Handlers()
-    handlers.on("Counted", retry=Fixed(0))(attempts.one)
-    delivered(handlers, failures, lambda: 13 in attempts.ended)
-    assert attempts.started == [10, 11, 12, 13] if wrong in NO_ERROR else [10, 11, 11, 12, 13]
-    assert attempts.ended == [10, 11, 12, 13]
+def test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs(wrong: Any) -> None:
+    before, result, *after = walked(wrong)
+    assert isinstance(result, BaseException) is (wrong not in NO_ERROR)
+    assert [before, *after] == [None, None, None]
 
 
-@pytest.mark.parametrize("wrong", [cancels_itself, cancels_all_tasks, raises_cancelled, raises_system_exit])
-def test_whatever_an_async_handler_of_lists_does_to_its_task_the_list_is_judged(
-    wrong: Any, failures: list[BaseException]
-) -> None:
-    attempts, handlers = Attempts(wrong), Handlers()
-    handlers.on_batch("Counted", max_size=2, retry=Fixed(0))(attempts.some)
-    delivered(handlers, failures, lambda: sorted(attempts.ended) == [10, 11, 12, 13])
-    assert attempts.started.count(11) == 2
+def test_whatever_an_async_handler_does_to_its_task_its_aggregate_goes_on(desk_with: Callable[..., Desk]) -> None:
+    """All of it in one worker, whose handlers of others are cancelled by some: each event ends once, and in order."""
+    desk, started, ended = desk_with(retry="fixed:0", max_attempts=1_000), set[Any](), defaultdict[Any, list[int]](list)
+    wrongs = {each.__name__: each for each in ONES_OWN}
+
+    async def some(events: Any) -> None:
+        for event in events:
+            if event.payload["number"] == 1 and event.event_id not in started:
+                started.add(event.event_id)
+                await wrongs[event.aggregate_id]()
+            await asyncio.sleep(0)
+        for event in events:
+            ended[event.event_type, event.aggregate_id].append(event.payload["number"])
+
+    @desk.outbox.on("One")
+    async def one(event: Any) -> None:
+        await some([event])
+
+    desk.outbox.on_batch("List", max_size=2)(some)
+    for name in wrongs:
+        for kind in ("One", "List"):
+            desk.publish(name, 0, 1, 2, 3, event_type=kind)
+    worker = desk.outbox.worker(concurrency=100)
+    with worker:
+        desk.eventually(desk.all_done)
+    assert worker._worker.failure is None
+    assert len(ended) == 2 * len(wrongs)
+    assert {kind: numbers for kind, numbers in ended.items() if numbers != [0, 1, 2, 3]} == {}
 
 
 @pytest.mark.parametrize("wrong", [KeyboardInterrupt, GeneratorExit, SystemExit, asyncio.CancelledError])
-def test_what_ends_threads_is_the_error_of_a_sync_handler(wrong: Any, failures: list[BaseException]) -> None:
-    seen: list[int] = []
+def test_what_ends_threads_is_the_error_of_a_sync_handler(desk_with: Callable[..., Desk], wrong: Any) -> None:
+    desk = desk_with(retry="fixed:0")
 
     def handler(event: Any) -> None:
-        seen.append(event.id)
-        if seen.count(11) == 1 and event.id == 11:
+        desk.note(event)
+        if event.payload["number"] == 1 and event.attempt == 1:
             raise wrong
 
-    handlers = Handlers()
-    handlers.on("Counted", retry=Fixed(0))(handler)
-    delivered(handlers, failures, lambda: 13 in seen)
-    assert seen == [10, 11, 11, 12, 13]
+    desk.outbox.register(handler, "Counted")
+    desk.publish("k", 0, 1, 2)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert desk.numbers() == [0, 1, 1, 2]
 
 
-def test_an_interceptor_that_cancels_afterwards_is_logged_and_changes_nothing(failures: list[BaseException]) -> None:
+def test_an_interceptor_that_cancels_afterwards_is_logged_and_changes_nothing() -> None:
     from partbox.interceptors import wrap
 
     class Cancels:
@@ -194,59 +183,37 @@ def test_an_interceptor_that_cancels_afterwards_is_logged_and_changes_nothing(fa
     assert asyncio.run(call(object())) == "done"
 
 
-def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(failures: list[BaseException]) -> None:
-    seen: list[tuple[str, int]] = []
+def test_tasks_that_a_handler_cancels_before_they_begin_begin_again() -> None:
+    loop, held, go, ran = EventLoop(), threading.Event(), threading.Event(), SimpleQueue[int]()
 
-    async def handler(event: Any) -> None:
-        seen.append((event.aggregate_id, event.id))
-        if len(seen) == 1:
-            await cancels_all_tasks()
-
-    handlers = Handlers()
-    handlers.on("Counted", retry=Fixed(0))(handler)
-    rig = HandMoved(handlers)
-    rig.dispatcher._on_failure = failures.append
-    rig.read(10, 11, 12, keys="abc")
-    held, go = threading.Event(), threading.Event()
-    loop = rig.dispatcher._loop
-
-    async def first() -> None:
+    async def blocks() -> None:
         held.set()
-        go.wait(10)
+        go.wait(60)
+        await EventLoop.call(lambda _: cancels_all_tasks(), None, None)
 
-    loop.start(first)
-    assert held.wait(10)
-    while rig.turn():  # all three lanes are given to the loop before it goes on: two are cancelled before they began
-        pass
+    async def walk(number: int) -> None:
+        ran.put(number)
+
+    loop.start(blocks)
+    assert held.wait(60)
+    for number in range(3):  # they are given to the loop before it goes on, so they are cancelled before they begin
+        loop.start(lambda number=number: walk(number))  # type: ignore[misc]
     go.set()
-
-    def all_done() -> bool:
-        rig.go_on()
-        return len(seen) == 4 and not rig.partition.running
-
-    eventually(all_done)
-    rig.dispatcher.join(0.0)
-    assert sorted(set(seen)) == [("a", 10), ("b", 11), ("c", 12)]
+    assert sorted(ran.get(timeout=60) for _ in range(3)) == [0, 1, 2]
+    loop.stop()
 
 
-def test_what_the_loop_itself_cancels_is_neither_done_nor_failed(failures: list[BaseException]) -> None:
-    begun = threading.Event()
+def test_what_the_loop_itself_cancels_has_no_result() -> None:
+    loop, begun, results = EventLoop(), threading.Event(), list[object]()
 
-    async def handler(event: Any) -> None:
+    async def handler(_: object) -> None:
         begun.set()
         await asyncio.sleep(60)
 
-    handlers = Handlers()
-    handlers.on("Counted")(handler)
-    rig = HandMoved(handlers)
-    rig.dispatcher._on_failure = failures.append
-    rig.read(10, 11)
-    rig.turn()
-    assert begun.wait(10)
-    assert not rig.dispatcher.join(0.0)
-    with rig.engine.lock:
-        assert (rig.partition.running, dict(rig.partition.parked.pending), rig.partition.progress.count_finished()) == (
-            1,
-            {},
-            0,
-        )
+    async def walk() -> None:
+        results.append(await EventLoop.call(handler, None, None))
+
+    loop.start(walk)
+    assert begun.wait(60)
+    assert loop.stop()
+    assert results == []

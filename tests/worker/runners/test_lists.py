@@ -212,17 +212,17 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
     desk.outbox.on_batch("Counted", max_size=10)(take)
     desk.publish("retried", 1)
     with desk.outbox.worker(concurrency=1) as worker, released_at_the_end(unblock, release):
-        dispatcher = worker._worker.dispatcher
+        runs = worker._worker.engine.runs
         eventually(lambda: desk.states() == {1: "retrying"}, SOON)
         desk.publish("block", 0, event_type="Block")
         assert blocked.wait(SOON)
         desk.make_due()
-        eventually(lambda: dispatcher._ready.due, SOON)
+        eventually(lambda: runs._ready.due, SOON)
         desk.publish("fresh", 2)
-        eventually(lambda: dispatcher._ready.fresh, SOON)
-        dispatcher._ready._turn = 0  # a fresh one is next
+        eventually(lambda: runs._ready.fresh, SOON)
+        runs._ready._turn = 0  # a fresh one is next
         unblock.set()
         assert inside.wait(SOON)
-        assert [lane.key[1] for lane in dispatcher.running()] == ["fresh"]
+        assert [lane.key[1] for lane in runs.running()] == ["fresh"]
         release.set()
         eventually(desk.all_done, SOON)

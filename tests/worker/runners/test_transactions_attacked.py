@@ -9,7 +9,7 @@ from variants import named
 from waiting import eventually
 
 from partbox import Event, partition_of
-from partbox.worker.engine.transaction_queue import Waiting
+from partbox.worker.engine.transaction_queue import TransactionQueue
 from partbox.worker.runners import transactor
 
 pytestmark = pytest.mark.every_version("transactions, savepoints, lost connections")
@@ -191,7 +191,7 @@ def test_a_partition_lost_in_the_middle_leaves_no_effect_twice(desk):
 
 def test_a_backlog_of_one_aggregate_does_not_make_the_others_wait_for_its_end(desk, monkeypatch):
     """A transaction has five events at most here: a backlog of twenty turns, and the others wait from the first on."""
-    inside, go_on, add, waiting = threading.Event(), threading.Event(), Waiting.add, set()
+    inside, go_on, add, waiting = threading.Event(), threading.Event(), TransactionQueue.add, set()
     others = [f"k{number}" for number in range(20)]
 
     def handle(event, conn):
@@ -203,7 +203,7 @@ def test_a_backlog_of_one_aggregate_does_not_make_the_others_wait_for_its_end(de
         add(self, lane)
         waiting.add(lane.queue[0].aggregate_id)
 
-    monkeypatch.setattr(Waiting, "add", adding)
+    monkeypatch.setattr(TransactionQueue, "add", adding)
     monkeypatch.setattr(transactor, "MOST", 5)
     desk.outbox.register(handle, "Counted", transactional=True)
     desk.publish("hot", *range(100))

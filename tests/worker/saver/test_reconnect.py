@@ -166,7 +166,7 @@ def end_amid_a_lost_connection(desk, worker, release) -> None:
     stopping.start()
     desk.eventually(lambda: busy.draining)
     terminate(desk)
-    desk.eventually(lambda: busy.life > 1 and busy.draining)
+    desk.eventually(lambda: busy.incarnation > 1 and busy.draining)
     release.set()
     stopping.join()
 
@@ -208,7 +208,7 @@ def test_a_list_that_runs_while_the_connection_is_lost_is_not_delivered_again(de
     with desk.outbox.worker() as worker, released_at_the_end(release):
         assert inside.wait(BEGUN)
         terminate(desk)
-        eventually(lambda: partition(worker).life > 1 and queued(worker) == 3, SOON)
+        eventually(lambda: partition(worker).incarnation > 1 and queued(worker) == 3, SOON)
         release.set()
         eventually(desk.all_done, SOON)
     assert lists[0] == [1, 2, 3]
@@ -280,7 +280,7 @@ def test_a_handler_that_outlives_its_connection_and_its_partition_is_not_deliver
     with desk.outbox.worker() as worker, released_at_the_end(release):
         assert inside.wait(BEGUN)
         terminate(desk)
-        eventually(lambda: partition(worker).life > 1 and queued(worker) == 1, SOON)
+        eventually(lambda: partition(worker).incarnation > 1 and queued(worker) == 1, SOON)
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
         eventually(lambda: partition(worker).draining, SOON)

@@ -6,7 +6,6 @@ from typing import Any
 import psycopg
 import pytest
 from desk import Desk
-from rig import DEFAULT, PARTITION, SCHEMA, Rig
 from waiting import eventually
 
 from partbox import Dead
@@ -17,6 +16,7 @@ from partbox.worker.saver import saver
 
 Conn = psycopg.Connection[Any]
 
+SCHEMA, DEFAULT, PARTITION = "partbox", "default", 5
 KEYS = [f"k{number}" for number in range(60)]
 MOST = 20
 
@@ -80,19 +80,21 @@ def test_a_partition_that_is_lost_in_one_call_leaves_its_neighbours_and_the_next
 
 # A park is fenced by locking the partition row; looking at it is no fence.
 @pytest.mark.every_version("what a lock waits for, and what it sees then")
-def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, conn: Conn, rig: Rig) -> None:
-    epoch = rig.partition().epoch
-    saving = Saving(PARTITION, epoch, None, None, None, False)
+def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, conn: Conn) -> None:
+    about = {"subscription": DEFAULT, "node": "n", "hostname": "h", "version": "0", "lease": 60.0}
+    me = instances.register(conn, SCHEMA, pids=[1], **about)[1]  # type: ignore[arg-type]
+    conn.execute("update partbox.partition set owner = %s, epoch = 7 where partition = %s", [me, PARTITION])
+    saving = Saving(PARTITION, 7, None, None, None, False)
     park = Park(PARTITION, 1, "A", "a", "E", "held", blocks=True, attempts=0)
     answers: list[set[int]] = []
 
     def save() -> None:
         with connect(dsn, lease=60) as mine:
-            answers.append(cursors.save(mine, SCHEMA, DEFAULT, rig.me, [saving], [park])[0])
+            answers.append(cursors.save(mine, SCHEMA, DEFAULT, me, [saving], [park])[0])
 
     thread = threading.Thread(target=save)
     with psycopg.connect(dsn) as heir:
-        instances.bury(heir, SCHEMA, [rig.me], known_dead=True)
+        instances.bury(heir, SCHEMA, [me], known_dead=True)
         thread.start()
         eventually(
             lambda: conn.execute(

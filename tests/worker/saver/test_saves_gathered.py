@@ -4,12 +4,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hand_moved import KEY, HandMoved
+from contexts import context, row
 
+from partbox.codecs import Codecs
 from partbox.db.delivery import cursors
-from partbox.handlers import Handlers
+from partbox.events import Claim, DeliveredEvent
+from partbox.protocol.parking import RowState
+from partbox.protocol.rows import Owned
 from partbox.protocol.verdict import Verdict
-from partbox.worker.engine.partition import Partition
 from partbox.worker.saver import saver
 from partbox.worker.saver.saver import FEW, LONGEST, Saver
 
@@ -25,9 +27,10 @@ class Saving:
     """A saver without its thread, and the clock that it sees."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.rig = HandMoved(Handlers())
-        self.engine, self.wakeup = self.rig.engine, self.rig.context.wakeup
-        self.saver = Saver(self.rig.context)
+        worker = context()
+        self.engine, self.wakeup, self.saver = worker.engine, worker.wakeup, Saver(worker)
+        self.engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+        self.partition = self.engine.partitions[5]
         self.clock = Clock()
         self.sent: list[int] = []
         monkeypatch.setattr(saver, "time", self.clock)
@@ -38,10 +41,6 @@ class Saving:
     def _save(self, conn: Any, schema: str, subscription: str, me: Any, savings: Any, *_: Any) -> Any:
         self.sent.append(len(savings))
         return {each.partition for each in savings}, 0.001
-
-    @property
-    def partition(self) -> Partition:
-        return self.rig.partition
 
     def done(self, count: int) -> None:
         """So many new events have come and are done."""
@@ -92,9 +91,10 @@ def test_while_there_is_a_backlog_nothing_waits(saving: Saving) -> None:
 
 
 def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
-    saving.rig.read(7)
+    event = DeliveredEvent(row(7), Claim(1, "default", Codecs()))
     with saving.engine.lock:
-        saving.partition.parked.park(saving.rig.lane.queue.popleft(), Verdict("retrying", 1, 5.0, True, "no"))
+        saving.partition.progress.take_page(saving.partition.progress.page, [], [7])
+        saving.partition.parked.park(event, Verdict(RowState.RETRYING, 1, 5.0, True, "no"))
         saving.engine.touch(saving.partition)
     assert not saving.wakeup.is_set()
     assert saving.saves()
@@ -113,12 +113,3 @@ def test_a_save_that_nobody_waits_for_wakes_nobody(saving: Saving) -> None:
     saving.done(FEW)
     assert saving.saves()
     assert not saving.wakeup.is_set()
-
-
-def test_a_save_wakes_the_poller_while_a_blocked_key_is_to_wake(
-    saving: Saving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(saving.engine, "_wakeups", [(0.0, 0, saving.partition, 1, KEY)])
-    saving.done(1)
-    assert saving.saves()
-    assert saving.wakeup.is_set()

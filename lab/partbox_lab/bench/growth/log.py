@@ -20,7 +20,7 @@ from partbox.db.operator import segments
 from partbox.db.schema.migrate import migrate
 from partbox.demo.workspace import drop
 from partbox.events.record import ID, PARTITION
-from partbox.protocol.cursor import Cursor
+from partbox.protocol.cursor import Cursor, ReadMode
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.quick_poll import bits
 from partbox.protocol.rows import Saving
@@ -139,7 +139,7 @@ class OwnedLog:
     def _asked(self) -> Callable[[], Any]:
         """A full poll of what the quick one is about to read, by partitions that are caught up."""
         self._horizon.learn(idle_check.run(self._full, self._schema, []).fence)
-        positions = [Cursor(number, self._last[number], None, full=False, caught_up=True) for number in ALL]
+        positions = [Cursor(number, self._last[number], None, ReadMode.CAUGHT_UP) for number in ALL]
         asks = [each.ask(ROOM, self._page) for each in positions]
         hi = self._horizon.ceiling(max(ask.last_id for ask in asks))
         swept = brief(asks, hi)

@@ -26,8 +26,8 @@ from kits.of_sqlalchemy import (
 )
 
 __all__ = [
-    "KITS", "AsyncPsycopg", "Asyncpg", "Kit", "Psycopg", "async_engine_of", "configure_django", "connect_asyncpg",
-    "engine_of", "install_django", "opened", "parts",
+    "KITS", "LIKE_ANOTHER", "AsyncPsycopg", "Asyncpg", "Kit", "Psycopg", "async_engine_of", "configure_django",
+    "connect_asyncpg", "engine_of", "install_django", "opened", "parts",
 ]  # fmt: skip
 
 KITS: list[type[Kit]] = [
@@ -35,3 +35,8 @@ KITS: list[type[Kit]] = [
     PsycopgCore, Psycopg2Core, AsyncpgSession, AsyncPsycopgSession, AsyncScopedSession, AsyncSqlModel,
     AsyncpgCore, AsyncPsycopgCore, Django, DjangoOther, Asyncpg, AsyncpgPool,
 ]  # fmt: skip
+LIKE_ANOTHER: set[type[Kit]] = {
+    PsycopgPool, AsyncPsycopgPool, ScopedSession, SqlModel, Psycopg2Core, AsyncScopedSession, AsyncSqlModel,
+    AsyncpgCore, AsyncPsycopgCore, DjangoOther, AsyncpgPool,
+}  # fmt: skip
+"""Another door to the library and the driver of one of the others: their tests are thorough."""

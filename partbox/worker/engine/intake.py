@@ -1,0 +1,333 @@
+"""From a page to lanes: each record that a poll brings becomes an event that waits for its handler, or a parked row.
+
+First a page *moves* the cursors of the partitions that were asked for, then its records are *handed over* to their
+lanes. The reader may ask for the next page in between; that one moves nothing before all of this one is handed over.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
+
+from partbox.events import Claim, DeliveredEvent
+from partbox.events.delivered import Decoder
+from partbox.events.record import (
+    AGGREGATE,
+    AGGREGATE_ID,
+    AVAILABLE_AT,
+    EVENT_TYPE,
+    ID,
+    PARTITION,
+    Row,
+    lacks_names,
+    microseconds,
+)
+from partbox.protocol.cursor import Ask, Reading
+from partbox.protocol.horizon import Page
+from partbox.worker.engine.key import Key, key_of
+from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.saves import READY
+from partbox.worker.engine.state import EngineState
+
+PORTION = 16
+"""Partitions for which the lock is taken once: who takes it for each of 256 meets the runner's wish for it as often."""
+
+_id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
+
+T = TypeVar("T")
+
+
+class Brought(NamedTuple):
+    """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
+
+    Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
+    which there may be more, though there was room for it. `delayed`: some have a time before which they do not run.
+    """
+
+    rows: list[Row]
+    large: dict[int, dict[int, int]]
+    ends: dict[int, int]
+    cap: int
+    clock: int
+    delayed: bool
+    cut: Container[int] = ()
+
+    def fits(self) -> bool:
+        """True if anything of it can be taken: it does not begin with what is left out, of each partition."""
+        return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
+
+
+class Share(NamedTuple):
+    """The rows of one partition in a page, with their ids."""
+
+    rows: list[Row]
+    ids: list[int]
+
+
+class Arrived(NamedTuple):
+    """A partition that a page has moved, and its rows, which are not handed over yet."""
+
+    partition: Partition
+    reading: Reading
+    rows: list[Row]
+
+
+class Intake:
+    """Takes pages from the poller's thread. `wanted`: the event types that the subscription takes; None: all of them.
+
+    `transactional`: some handlers are, so a late record that came is parked before anything after it runs.
+    """
+
+    def __init__(
+        self, state: EngineState, runs: Runs, subscription: str, codecs: Decoder, *, transactional: bool
+    ) -> None:
+        self._state = state
+        self._lock = state.lock
+        self._runs = runs
+        self._subscription = subscription
+        self._codecs = codecs
+        self._transactional = transactional
+        self.wanted: frozenset[str] | None = None
+
+    def page(
+        self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, brought: Brought, *, together: bool
+    ) -> list[Arrived]:
+        """Move all partitions that were asked for, each with the floor of its late search, to `page`.
+
+        Returns what `hand_over` is to be given next. `together`: partitions in lockstep share the page. What a
+        partition that drains has read, and a piece of a cut page, is handed over at once.
+        """
+        shares, moved = _shares(brought.rows), list[Arrived]()
+        for some in _portions(asked):
+            # Cursor and progress move as one: a save between them would pass what no lane has.
+            with self._lock:
+                for partition, ask, floor in some:
+                    if not partition.lost:
+                        share = shares.get(partition.number) or Share([], [])
+                        one = self._move(partition, ask, page, floor, share, brought, together=together)
+                        # It may be released at any time, and a release parks only what is in a lane (DESIGN 5).
+                        if one.reading.piece or partition.draining:
+                            self._hand_over_moved(one, brought)
+                        else:
+                            moved.append(one)
+        return moved
+
+    def hand_over(self, moved: Sequence[Arrived], brought: Brought) -> None:
+        """Hand over what a page has moved, before the next one moves anything."""
+        for some in _portions(moved):
+            with self._lock:  # rows become events or parked rows, never neither
+                for each in some:
+                    if not each.partition.lost:
+                        self._hand_over_moved(each, brought)
+
+    def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
+        """Move and hand over a quick page to those caught up of which it brought something; others need no touch."""
+        for number, share in _shares(brought.rows).items():
+            partition = caught_up[number]
+            with self._lock:  # as in `page`
+                if not partition.lost:
+                    self._follow(partition, page, share, brought)
+
+    def follow(self, partitions: Iterable[Partition], page: Page) -> None:
+        """Move these, which are caught up, to `page`, which has brought nothing of theirs: so a save can pass it."""
+        for partition in partitions:
+            with self._lock:  # as in `page`
+                if not partition.lost:
+                    self._follow(partition, page, Share([], []), None)
+
+    def needs(self, partition: Partition, row: Row, clock: int) -> bool:
+        """True if a record's omitted parts are needed now.
+
+        Its names always are, for it may be parked under them; its payload only if it may run: if its time has come by
+        this clock, the subscription wants its type, and it is not to be parked for its partition drains, or as late.
+        """
+        if lacks_names(row):
+            return True
+        if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):
+            return False
+        return not _waits(row[AVAILABLE_AT], clock) and (self.wanted is None or row[EVENT_TYPE] in self.wanted)
+
+    def _move(
+        self, partition: Partition, ask: Ask, page: Page, floor: int, share: Share, brought: Brought, *, together: bool
+    ) -> Arrived:
+        rows, ids = _in_order(share)
+        late = bisect_right(ids, ask.last_id)
+        end = brought.ends.get(partition.number)
+        # What follows a payload that was left out counts as not asked for. Below 0: a late record's was. Late records
+        # are kept whatever the room (A4).
+        whole = (len(ids) if end is None else bisect_left(ids, end)) - late
+        kept = late + min(ask.room, whole)
+        new, rows = ids[late:kept], rows[:kept]
+        cap = brought.cap if end is None else min(kept, brought.cap)
+        if end is not None or partition.number in brought.cut:
+            ask = ask._replace(room=len(new))  # so the cursor says that there is more
+        if end is not None:
+            partition.narrow = 2 * max(0, whole) + 1
+        elif partition.narrow is not None and (new or not partition.payload_bytes.total):
+            partition.widen()
+        reading = partition.cursor.take(ask, page, floor, ids[:late], new, together=together, cap=cap)
+        if reading.piece:
+            partition.progress.take_piece(reading.page, reading.late, reading.last)
+            rows = rows[: len(reading.late)]
+        else:
+            partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
+        return Arrived(partition, reading, rows)
+
+    def _hand_over_moved(self, moved: Arrived, brought: Brought) -> None:
+        partition, reading, rows = moved
+        had_ahead = bool(partition.parked.ahead)
+        if rows:
+            self._hand_over(partition, rows, len(reading.late), brought)
+        if reading.piece:
+            # No cursor inside a cut page is saved (DESIGN 4), so only the last piece makes what was done savable.
+            if partition.draining or (reading.last and partition.progress.count_finished()):
+                self._state.touch(partition)
+            return
+        if not partition.cursor.full:  # the dead process cannot have had what comes after an uncut page (DESIGN 7)
+            partition.suspects.left = 0
+        if had_ahead:
+            self._forget_ahead(partition)
+
+    def _follow(self, partition: Partition, page: Page, share: Share, brought: Brought | None) -> None:
+        rows, ids = share
+        reading = partition.cursor.take_quick(page, ids)
+        partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
+        if partition.narrow is not None:
+            partition.widen()
+        if brought is not None:
+            self._hand_over(partition, rows, len(reading.late), brought)
+
+    def _hand_over(self, partition: Partition, rows: list[Row], late: int, brought: Brought) -> None:
+        """Queue or park the records of a partition, the first `late` of them late ones, and count large ones' bytes."""
+        large = brought.large.get(partition.number, {})
+        there = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
+        for id, bytes in there:
+            partition.payload_bytes.add(id, bytes)
+        self._queue_new(partition, rows, late, brought, large=bool(there))
+        partition.payload_bytes.drop(id for id, _ in there if partition.progress.has_finished(id))
+
+    def _queue_new(self, partition: Partition, rows: list[Row], late: int, brought: Brought, *, large: bool) -> None:
+        parked = partition.parked
+        last_late = rows[late - 1][ID] if late and self._transactional else 0
+        plain = not (
+            parked.ahead
+            or parked.chains
+            or partition.draining
+            or partition.suspects.left
+            or last_late
+            or self.wanted is not None
+            or (rows and rows[0][ID] <= partition.resumption.done_to)  # done before a lost connection, perhaps (A9)
+        )
+        delayed = brought.delayed and any(map(_available_at, rows))
+        if plain and self._runs.lone and partition.lined_up and not delayed:
+            # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order
+            # (DESIGN 6, shared line).
+            line = partition.line
+            line.claim = self._claim(partition)
+            line.queue.extend(rows)
+            if not line.active:
+                self._runs.ready([line])
+        else:
+            self._sort(partition, rows, last_late, brought.clock, plain=plain, large=large)
+
+    def _sort(
+        self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
+    ) -> None:
+        """Put each record into the lane of its key, unless it is kept back. `large`: names may be long.
+
+        `plain`: nothing is known of any record, so only those that have a time may be kept back.
+        """
+        claim, lanes, parked, woken = self._claim(partition), partition.lanes, partition.parked, []
+        for row in rows:
+            event = DeliveredEvent(row, claim)
+            if (row[AVAILABLE_AT] is not None or not plain) and self._keep_back(partition, event, last_late, clock):
+                plain = plain and not parked.chains
+                continue
+            key: Key = row[AGGREGATE] if row[AGGREGATE_ID] is not None else (None, row[ID])
+            if large:
+                key = key_of(event)
+            lane = lanes.get(key)
+            if lane is None:
+                lane = lanes[key] = Lane(partition, key)
+            lane.queue.append(event)
+            if not lane.active:
+                lane.active = True
+                woken.append(lane)
+        self._runs.ready(woken)
+
+    def _forget_ahead(self, partition: Partition) -> None:
+        """Forget which rows were parked ahead of the cursor as far as the log is read by now, and wake their keys.
+
+        A row that was not met has no record any more, or the saved cursor had passed it (EVIDENCE B6).
+        """
+        last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
+        partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
+        for key in partition.parked.chains:
+            self._state.wake(partition, key)
+
+    def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
+        """Finish an event that is known or unwanted, park one that may not run now; True if it was either.
+
+        The states are those of DESIGN 7; A and B are the entries of EVIDENCE.
+        """
+        parked, remembered = partition.parked, partition.resumption.remembered
+        chain = parked.chains.get(key_of(event))
+        if parked.meet(event.id):  # its row says what becomes of it, and may run from now on (B6)
+            partition.progress.finish([(event.id, b"")])
+            self._state.wake(partition, key_of(event))
+        elif event.identity in remembered:  # done, or still running, since before a lost connection (A9)
+            remembered.discard(event.identity)
+            partition.progress.finish([event.identity])
+        elif self.wanted is not None and event.event_type not in self.wanted:
+            partition.progress.finish([event.identity])
+        elif _waits(event.record[AVAILABLE_AT], clock):  # it never blocks
+            parked.schedule(event)
+        elif partition.draining:  # the rest of a cut page: its next owner runs it (B5)
+            parked.park(event, READY)
+        elif partition.suspects.include(event.id):  # it may have killed the last owner: charged before it runs
+            parked.suspect(event)
+        elif event.id <= last_late:  # no transaction begins beside an unfinished late record (DESIGN 6)
+            parked.park(event, READY)
+        elif chain is not None and not chain.caught_up():  # another of its key is to run first
+            parked.hold(event)
+        else:
+            return False
+        self._state.touch(partition)
+        return True
+
+    def _claim(self, partition: Partition) -> Claim:
+        return Claim(partition.epoch, self._subscription, self._codecs)
+
+
+def _portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Slices of as many as are moved without letting others have the lock."""
+    return (several[at : at + PORTION] for at in range(0, len(several), PORTION))
+
+
+def _waits(available_at: bytes | None, clock: int) -> bool:
+    """True if the time of a record had not come by this clock (microseconds since 2000)."""
+    return available_at is not None and microseconds(available_at) > clock
+
+
+def _shares(rows: Sequence[Row]) -> dict[int, Share]:
+    """The rows of a page by partition.
+
+    Each is looked at once, in the order in which they were made: in the order of partitions each look goes to memory.
+    """
+    shares: dict[int, Share] = {}
+    for row in rows:
+        number = row[PARTITION]
+        share = shares.get(number)
+        if share is None:
+            share = shares[number] = Share([], [])
+        share[0].append(row)
+        share[1].append(row[ID])
+    return shares
+
+
+def _in_order(share: Share) -> Share:
+    """The share sorted by id: late records first, as their ids are lower."""
+    rows, ids = share
+    ordered = sorted(ids)
+    return share if ids == ordered else Share(sorted(rows, key=_id), ordered)

@@ -1,0 +1,308 @@
+"""Notes the outcome of events, as the threads that ran them say: done, parked, or to be met again.
+
+A handler's result has been judged when it comes here; None for a verdict is: done. What is plainly done comes by no
+verb: the runner appends it to `done` of its lane without the lock, and `record` takes that over at the end of the turn.
+
+Between an event's start and its end others may have gone on with its partition. It may be *lost*: nothing is noted any
+more. It may have been *read anew*, after a lost connection: the event comes again, and if it is done it is remembered,
+so that it is not started again (DESIGN 4, lost connection ⛨). Or the event ran for long and is parked, that its window
+may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row goes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from partbox.events import DeliveredEvent
+from partbox.events.record import IDENTITY, ROUTE
+from partbox.protocol.parking import RowState
+from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.key import key_of
+from partbox.worker.engine.lock import verb
+from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.phase import Phase
+from partbox.worker.engine.reconnect import Pair
+from partbox.worker.engine.state import EngineState
+
+Member = tuple[Lane, DeliveredEvent, int]
+"""An event of a list, its lane, and the incarnation of the partition that it was read in."""
+
+_partition = attrgetter("partition")
+
+
+class Destination(NamedTuple):
+    """The handler that a list is made for: an event is for it if its types lead there."""
+
+    routes: Mapping[tuple[str, str], object]
+    endpoint: object
+
+
+class Outcomes:
+    """The verbs of runner threads, event loop, transactor and poller about events that they have run."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._lock = state.lock
+        self._followers: dict[Lane, list[DeliveredEvent]] = {}  # what runs with the current event of a lane, in a list
+
+    # One event.
+
+    @verb  # the partition may be lost or read anew between the look at it and the note
+    def settle(
+        self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, incarnation: int | None = None
+    ) -> bool:
+        """Note what became of an event where it is not simply done; True if that is to be reported.
+
+        `incarnation`: that in which it was read, if that is not when its lane began to run.
+        """
+        partition, incarnation = lane.partition, lane.incarnation if incarnation is None else incarnation
+        lane.unstuck = None if lane.unstuck is event else lane.unstuck
+        self._ended(lane, event)
+        self.record([lane])
+        if partition.lost:
+            return False
+        if partition.incarnation != incarnation:
+            if verdict is None:
+                partition.resumption.remembered.add(event.identity)
+            return verdict is None
+        self.note(lane, event, verdict)
+        if event.parked is not None:
+            self._state.take_turns()
+        self._state.touch(partition)
+        return True
+
+    @verb  # the memory of a pair and the note that it is done change together
+    def recall(self, lane: Lane, event: DeliveredEvent) -> bool:
+        """True if this event, read again after a lost connection, was done before: it is not to be started."""
+        partition = lane.partition
+        pair, remembered = event.identity, partition.resumption.remembered
+        if pair not in remembered:
+            return False
+        if partition.incarnation == lane.incarnation and not partition.lost:  # else it comes again, and is found then
+            remembered.discard(pair)
+            partition.settle_done(event)
+            self._state.touch(partition)
+        return True
+
+    @verb  # what must run before the event is looked for where it is put back
+    def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
+        """The event, taken from the head of the lane, is not started now.
+
+        If its partition is read anew meanwhile, it comes again. While it was in its runner's hands, something that must
+        run before it may have been found for its key.
+        """
+        partition = lane.partition
+        if partition.incarnation != lane.incarnation or partition.lost:
+            return
+        chains = partition.parked.chains
+        if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
+            lane = lane.behind(event)
+        lane.queue.appendleft(event if lane.claim is None else event.record)
+        if chains and lane.overtakes(event):
+            lane.hold_rest()
+            self._state.touch(partition)
+
+    @verb  # `done` belongs to one incarnation of the partition
+    def take_over(self, lane: Lane) -> None:
+        """Take over what the lane has done so far. Its runner goes on; its partition may have been read anew."""
+        self.record([lane])
+
+    @verb  # the partition may have been lost or read anew while the hook ran
+    def hooked(self, lane: Lane, event: DeliveredEvent, delay: float | None) -> None:
+        """The dead-letter hook had this dead event; it is to have it again after `delay` seconds, if it failed."""
+        partition = lane.partition
+        if not partition.lost and partition.incarnation == lane.incarnation:
+            partition.parked.letter(event, delay)
+            self._state.touch(partition)
+
+    # An event that is over its time.
+
+    @verb  # either this verdict is noted, or the handler's own
+    def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
+        """Note the verdict of an event whose handler goes on for too long; False if it has ended after all."""
+        partition = lane.partition
+        if lane.current is not event or lane.has_settled(event) or partition.lost:
+            return False
+        if verdict is None:
+            self.note(lane, event, None)
+            self._state.touch(partition)
+        else:
+            self.unstick(lane, verdict)
+        partition.serial = False
+        return True
+
+    @verb  # a save moves a partition from dirty to under way: two looks could miss it in both
+    def are_saved(self, partitions: Collection[Partition]) -> bool:
+        """True if all that has become of the events of these is saved."""
+        dirty = self._state.dirty
+        return not any(each.parked.pending or each.last_save.under_way or each in dirty for each in partitions)
+
+    # Lists.
+
+    @verb  # `current` and the followers of a lane change together
+    def start(self, lane: Lane, members: Sequence[Member]) -> None:
+        """Note that these events, taken from the head of the lane, run as part of a list."""
+        self._start(lane, members)
+
+    @verb  # no partition is lost or read anew between the look at it and the start of its events
+    def join(self, lanes: Iterable[Lane], to: Destination, deep: int, most: int) -> list[Member]:
+        """Take from the heads of many lanes what joins a list: at most `deep` events of each, and `most` of all.
+
+        A lane that stops, was read anew or has remembered events gives nothing: it begins a list of its own.
+        """
+        taken: list[Member] = []
+        for lane in lanes:
+            partition = lane.partition
+            read_anew = partition.incarnation != lane.incarnation
+            if not (partition.stopping or partition.resumption.remembered or read_anew):
+                members = _heads(lane, to, min(deep, most - len(taken)))
+                self._start(lane, members)
+                taken += members
+        return taken
+
+    @verb  # the partition may be lost or read anew between the look at it and the note
+    def finish(self, members: Iterable[Member]) -> list[Member]:
+        """Note that all of a list are done, in one go; those that are not so plain come back, each to be settled."""
+        odd: list[Member] = []
+        done: dict[Partition, list[Pair]] = {}
+        for member in members:
+            lane, event, incarnation = member
+            partition = lane.partition
+            if event.parked is not None or partition.incarnation != incarnation:
+                odd.append(member)
+            else:
+                if event is lane.current:
+                    lane.settled = event
+                else:
+                    self._ended(lane, event)
+                done.setdefault(partition, []).append(event.record[IDENTITY])
+        for partition, pairs in done.items():
+            partition.finish(pairs)
+            self._state.touch(partition)
+        return odd
+
+    # For the engine itself. Lock held.
+
+    def record(self, lanes: Iterable[Lane]) -> None:
+        """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
+        for partition, neighbours in groupby(lanes, _partition):
+            done: list[Pair] = []
+            incarnation = None if partition.phase is Phase.LOST else partition.incarnation
+            for lane in neighbours:
+                if lane.incarnation == incarnation and lane.unstuck is None:
+                    if lane.done:
+                        done += lane.done
+                        lane.done = []
+                else:
+                    self._record_odd(lane)
+            if done:
+                partition.finish(done)
+                self._state.touch(partition)
+
+    def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
+        """Park the event, and hold its lane if it blocks; or count it as done. Lock held."""
+        partition = lane.partition
+        if verdict is None:
+            partition.settle_done(event)
+        elif partition.parked.park(event, verdict).blocks:
+            lane.behind(event).hold_rest()
+
+    def unstick(self, lane: Lane, verdict: Verdict | None = None) -> None:
+        """Park the event that runs for long, though it goes on here, and its key behind it. Lock held.
+
+        So the cursor moves on past a full window (DESIGN 6). `ready`, unless a `verdict` says that it is over its time.
+        """
+        partition, event = lane.partition, lane.current
+        if event is None or lane.has_settled(event):  # it has ended, and its lane has not gone on yet
+            return
+        if partition.incarnation != lane.incarnation:  # read anew since: it comes again behind itself
+            lane.behind(event).hold_rest()
+            self._state.touch(partition)
+        elif verdict is None and event.parked is not None:
+            self._hold_behind(lane, event)
+        elif _is_open(partition, event):
+            self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
+
+    def end(self, lanes: Iterable[Lane]) -> None:
+        """Take over what these lanes have done; they do not run any more, nor do followers in a list. Lock held."""
+        self.record(lanes)
+        if self._followers:
+            for lane in lanes:
+                self._followers.pop(lane, None)
+
+    def _record_odd(self, lane: Lane) -> None:
+        """Do so where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
+        partition, done = lane.partition, lane.done
+        if partition.incarnation != lane.incarnation:  # read anew since the lane began: what is done will come again
+            partition.resumption.remembered.update(done)
+            lane.incarnation, lane.settled = partition.incarnation, lane.current
+        elif done and not partition.lost:
+            if lane.unstuck is not None and lane.unstuck.identity in done:  # parked while it ran, done all the same
+                done.remove(lane.unstuck.identity)
+                partition.parked.done(lane.unstuck)
+            if done:
+                partition.finish(done)
+            self._state.touch(partition)
+        lane.unstuck = None
+        lane.done = []
+
+    def _start(self, lane: Lane, members: Sequence[Member]) -> None:
+        lane.current, lane.settled = members[0][1] if members else None, None
+        if len(members) > 1:
+            self._followers[lane] = [event for _, event, _ in members[1:]]
+
+    def _ended(self, lane: Lane, event: DeliveredEvent) -> None:
+        """The event, the current one of its lane or one that runs behind it, does not run any more."""
+        if event is lane.current:
+            lane.settled = event
+        elif (followers := self._followers.get(lane)) and event in followers:
+            followers.remove(event)
+
+    def _park_running(self, lane: Lane, event: DeliveredEvent, verdict: Verdict) -> None:
+        partition = lane.partition
+        row = partition.parked.park(event, verdict)
+        row.keep()
+        for follower in self._followers.get(lane, ()):
+            partition.parked.hold(follower)
+            follower.parked.keep()
+        lane.unstuck = event
+        if (key := key_of(event)) in partition.parked.chains:
+            partition.parked.chains[key].stuck = True
+        lane.behind(event).hold_rest()
+        self._state.touch(partition)
+
+    def _hold_behind(self, lane: Lane, event: DeliveredEvent) -> None:
+        """A parked event runs for long: what waits behind it, parked or new, does not wait in memory."""
+        partition = lane.partition
+        partition.payload_bytes.drop((event.id,))
+        if event.parked.loaded and (key := key_of(event)) in partition.parked.chains:
+            partition.parked.chains[key].stuck = True
+        if (rest := lane.behind(event)).queue:
+            rest.hold_rest()
+            self._state.touch(partition)
+
+
+def runs_alone(event: DeliveredEvent) -> bool:
+    """True if the event comes in a list of its own: it has failed before, or may have killed a process."""
+    return event.attempt > 1 or (event.parked is not None and event.parked.charged)
+
+
+def _is_open(partition: Partition, event: DeliveredEvent) -> bool:
+    """True if nothing has become of it yet: others may have ended or parked it beside its handler."""
+    if event.parked is not None:
+        return event.parked.loaded and event.id not in partition.parked.deleting
+    return not partition.progress.has_finished(event.id)
+
+
+def _heads(lane: Lane, to: Destination, most: int) -> list[Member]:
+    queue, incarnation, (routes, endpoint) = lane.queue, lane.incarnation, to
+    taken: list[Member] = []
+    while queue and len(taken) < most:
+        event = queue[0]
+        if event.parked is not None and runs_alone(event):
+            break
+        if routes[event.record[ROUTE]] is not endpoint:
+            break
+        taken.append((lane, queue.popleft(), incarnation))
+    return taken

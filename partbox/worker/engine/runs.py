@@ -1,0 +1,220 @@
+"""The lanes that are ready and those that run, and the runners that wait for one.
+
+A runner asks for lanes with `next`, and says there which of its own have ended. A lane is with one runner at a time,
+and not ready while it runs: so its events run in order, one by one (⛨ DESIGN 6). `concurrency` bounds the handlers in
+progress; a list counts as one, so the lanes that join one are counted apart.
+
+**No wake-up is missed.** A runner for which there is no lane is counted as idle in the section in which it has looked,
+and then waits for a call. Whoever makes a lane ready or a place free takes one off the count and makes one call
+(`wakes.run`). Calls are kept until somebody takes them: one that comes before its runner waits is there when it does.
+
+**No place is lost.** There are as many calls and idle runners as runners that wait, or are about to. It does not matter
+which of them takes a call: each looks again, and is counted again if it finds nothing. Where nobody is idle and fewer
+than `concurrency` are hired, one more is (`wakes.hire`), which looks before it waits. Where all are hired and nobody is
+idle, each of them asks by itself when its turn has ended, before it waits.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import Enum
+from functools import partial
+
+from partbox.events.record import ROUTE
+from partbox.worker.engine.lock import verb
+from partbox.worker.engine.outcomes import Destination, Outcomes
+from partbox.worker.engine.partition import DeadLetterLane, Lane, Partition, SharedLane
+from partbox.worker.engine.ready_queue import Queue
+from partbox.worker.engine.state import EngineState
+
+STUCK = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
+
+
+class Rest(Enum):
+    """Why there is no lane for a runner."""
+
+    IDLE = "no lane is ready"
+    FULL = "as many handlers run as may"
+    UNTRUSTED = "the lease may be over"
+    STOPPED = "no handler starts any more"
+
+
+class Runs:
+    """The verbs of runner threads, event loop and transactor, and of whoever watches what runs.
+
+    `lone`: one runner walks everything, so new events need no lanes.
+    """
+
+    # Where a lane goes on whose next event is transactional; of `Transactions`. Lock held.
+    transact: Callable[[Lane], object]
+
+    def __init__(
+        self, state: EngineState, outcomes: Outcomes, concurrency: int, queue: Queue, *, lone: bool = False
+    ) -> None:
+        self._state = state
+        self._lock = state.lock
+        self._outcomes = outcomes
+        self._concurrency = concurrency
+        self._ready = queue
+        self._running: set[Lane] = set()
+        self._joined: set[Lane] = set()  # those of them that run in the list of another
+        self._serial: set[Lane] = set()  # those of them whose next event is transactional
+        self._hired = 0  # runners, of which there are at most `concurrency`
+        self._idle = 0  # those of them that wait and are not called
+        self._stopped = False
+        self.lone = lone
+
+    # Runners.
+
+    def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | Rest:
+        """End these lanes; the next to run, or why there are none: then the runner is to wait for a call, if it `waits`
+        and the rest is IDLE or FULL. `trusted`: a handler may start now."""
+        with self._lock:  # ends, looks, and begins or is counted as idle in one: no call is missed
+            self._end(ended)
+            if self._stopped:
+                return Rest.STOPPED
+            full = len(self._running) - len(self._joined) >= self._concurrency
+            if full or not self._ready:
+                self._idle += waits  # whoever calls takes it off again
+                return Rest.FULL if full else Rest.IDLE
+            if not trusted:
+                return Rest.UNTRUSTED
+            return self._begin(self._ready.take(), now)
+
+    @verb  # the lanes end and their place is free as one
+    def end(self, lanes: Sequence[Lane]) -> None:
+        """End lanes that ran as one handler, whose place is free for another."""
+        self._end(lanes)
+        self._call()
+
+    @verb  # a lane is found and begun as one: no runner takes it too
+    def take(self, to: Destination, most: int, now: float) -> list[Lane]:
+        """At most so many lanes that wait with an event for this handler, for a list; they run from now on."""
+        found = self._ready.take_those(partial(_waits_for, to), most)
+        self._joined.update(found)
+        return self._begin(found, now)
+
+    @verb  # read when the lane ends
+    def leave_to_transactor(self, lane: Lane) -> None:
+        """The next event of this lane is transactional: when it ends it does not go on with a runner."""
+        self._serial.add(lane)
+
+    @verb  # a runner sees the stop, or is idle when it is called
+    def stop(self) -> None:
+        """Start no handler any more; runners end when theirs do."""
+        self._stopped = True
+        while self._call():
+            pass
+
+    def disown(self) -> None:
+        """In a forked process: nothing runs or is saved here any more."""
+        self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # a thread may hold it which this process has not
+        with self._lock:  # nobody else goes on here: for what wants it held
+            self._state.forked = self._stopped = True
+            for partition in {*self._state.partitions.values(), *(lane.partition for lane in self._running)}:
+                partition.lose()
+
+    # Whoever watches.
+
+    @verb  # lanes begin and end meanwhile
+    def running(self) -> list[Lane]:
+        """The lanes whose handlers run now."""
+        return [lane for lane in self._running if lane.current is not None]
+
+    @verb  # as in `running`
+    def handling(self) -> list[Lane]:
+        """One lane for each handler that runs now: of a list its first."""
+        return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
+
+    # For the engine itself. Lock held.
+
+    def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
+        """Have runners take these lanes, which have something to do, when they are free. Lock held."""
+        for lane in lanes:
+            lane.active = True
+        self._ready.add(lanes, due=due)
+        for _ in range(min(len(lanes), self._concurrency)):
+            if not self._call() and not self._hire():
+                return
+
+    def unstick(self, partitions: Collection[Partition], now: float) -> None:
+        """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
+        late = now - STUCK
+        for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
+            self._outcomes.unstick(lane)
+
+    def begin(self, lane: Lane, now: float) -> None:
+        """The lane runs, but not by a runner: its events are transactional. Lock held."""
+        self._begin([lane], now)
+
+    def end_serial(self, lane: Lane) -> None:
+        """The lane does not run any more; if it has more events it goes on with the transactor. Lock held."""
+        self._serial.add(lane)
+        self._end([lane])
+        self._call()
+
+    def _call(self) -> bool:
+        """Call a runner that waits; False if none does."""
+        if not self._idle:
+            return False
+        self._idle -= 1
+        self._state.wakes.run()
+        return True
+
+    def _hire(self) -> bool:
+        """Let there be one runner more; False if there are all."""
+        if self._hired >= self._concurrency:
+            return False
+        self._hired += 1
+        self._state.wakes.hire()
+        return True
+
+    def _begin(self, lanes: list[Lane], now: float) -> list[Lane]:
+        if not self._running:
+            self._state.wakes.busy(True)
+        for lane in lanes:
+            partition = lane.partition
+            lane.running, lane.started, lane.incarnation = True, now, partition.incarnation
+            partition.running += 1
+        self._running.update(lanes)
+        return lanes
+
+    def _end(self, lanes: Sequence[Lane]) -> None:
+        self._outcomes.end(lanes)
+        again = [each for lane in lanes for each in self._leave(lane)]
+        if again:
+            self.ready(again)
+
+    def _leave(self, lane: Lane) -> Iterable[Lane]:
+        """The lanes that go on: itself, or those that it was sorted into; a transactional one goes on elsewhere."""
+        partition = lane.partition
+        self._running.discard(lane)
+        if self._joined:
+            self._joined.discard(lane)
+        if not self._running:
+            self._state.wakes.busy(False)
+        lane.running, lane.current = False, None
+        partition.running -= 1
+        serial = bool(self._serial) and lane in self._serial
+        if serial:
+            self._serial.discard(lane)
+        if lane.queue and not partition.stopping:
+            if not serial:
+                return (lane,)
+            self.transact(lane)
+            return ()
+        lane.active = False
+        if not lane.queue:
+            partition.close(lane)
+        if chains := partition.parked.chains:
+            for key in list(chains) if isinstance(lane, SharedLane) else [lane.key]:
+                self._state.wake(partition, key)
+        if partition.stopping:
+            self._state.touch(partition)
+        elif isinstance(lane, SharedLane):
+            return partition.sorted_out()
+        return ()
+
+
+def _waits_for(to: Destination, lane: Lane) -> bool:
+    if isinstance(lane, DeadLetterLane) or lane.partition.stopping or not lane.queue:
+        return False
+    return to.routes[lane.queue[0].record[ROUTE]] is to.endpoint

@@ -1,0 +1,169 @@
+"""Gathers the next save of each partition, and notes in memory what follows when it is committed.
+
+A save is under way from `gather` until `committed`: what the database knows of its partitions cannot be told meanwhile.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from partbox.protocol.parking import RowState
+from partbox.protocol.progress import Target
+from partbox.protocol.rows import Park, Saving
+from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.lock import verb
+from partbox.worker.engine.parked_rows import Pending
+from partbox.worker.engine.partition import Partition, Tenure
+from partbox.worker.engine.state import EngineState
+
+READY = Verdict(RowState.READY, 0, None, True, None)
+
+
+class PartitionSave(NamedTuple):
+    """Its cursor, parks and deletions; `finished` counts the records that had been finished here by then.
+
+    `still`: nothing has become of its records since the save before, whose last id it has. Such a save only moves the
+    snapshot and the floor, and does not count as progress: who asks since when a partition stands still is told so.
+    """
+
+    partition: Partition
+    incarnation: int
+    target: Target
+    parks: list[Pending]
+    done_ids: list[int]
+    finished: int
+    release: bool
+    still: bool
+
+    @property
+    def tenure(self) -> Tenure:
+        """The ownership that it is a save of."""
+        return self.partition.tenure
+
+    @property
+    def rows(self) -> int:
+        """The number of parked rows that it writes or deletes."""
+        return len(self.parks) + len(self.done_ids)
+
+    def saving(self) -> Saving:
+        """Its cursor, as the statement has it."""
+        page = self.target.page
+        last_id = None if self.still else self.target.last_id
+        return Saving(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
+
+
+class Unsaved(NamedTuple):
+    """The extent of the next save: of how many partitions it is, and how many records were finished there.
+
+    `urgent`: a park, a deletion or a release, which somebody waits for. `awaited`: the poller goes on when it is saved.
+    `grows`: handlers run that may add to it.
+    """
+
+    partitions: int
+    finished: int
+    urgent: bool
+    awaited: bool
+    grows: bool
+
+
+class Saves:
+    """The verbs of the saver. Each is one section: what a save says belongs to one moment, and so does its end."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._lock = state.lock
+
+    @property
+    def suspects_wait(self) -> bool:
+        """True if a save gives suspects their turn; read without the lock."""
+        return self._state.charges.waiting
+
+    @verb  # all counts are of one moment
+    def unsaved(self) -> Unsaved:
+        """Measure the next save."""
+        dirty = self._state.dirty
+        return Unsaved(
+            len(dirty),
+            sum(each.progress.count_finished() for each in dirty),
+            any(each.draining or each.parked.pending or each.parked.done_ids for each in dirty),
+            self._state.await_saves(),
+            any(each.progress.in_flight() > 0 for each in dirty),
+        )
+
+    @verb  # nobody finishes or loses anything between two parts of what a save says
+    def gather(self) -> list[PartitionSave]:
+        """Take all that there is to save, but for partitions that a transaction is to save."""
+        return [gather(partition) for partition in self._state.clean()]
+
+    @verb  # ownership loses partitions meanwhile
+    def still_mine(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
+        """Keep those of the saves gathered before that may yet be sent."""
+        return [save for save in saves if not save.partition.lost]
+
+    @verb  # what is released is dropped before a tick could take it for lost
+    def committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
+        """Note that these are saved, and wake who waits for it; the partitions that were released by it."""
+        committed(self._state, saves, now)
+        if any(save.release or save.rows for save in saves):
+            self._state.wakes.call()
+        elif self._state.await_saves():
+            self._state.wakes.look()
+        self._state.wakes.transact()
+        return [save.partition.number for save in saves if save.release]
+
+    @verb  # ownership adds and drops partitions
+    def advance_idle(self, before: float) -> None:
+        """Save anew what was last saved before this time: its cursor may have moved with the horizon (EVIDENCE B4)."""
+        for partition in self._state.partitions.values():
+            if partition.last_save.at < before and not partition.stopping:
+                self._state.touch(partition)
+
+
+def gather(partition: Partition) -> PartitionSave:
+    """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
+    draining = partition.draining
+    # No cursor inside a cut page is saved: the rest of it is read on, and parked (DESIGN 5).
+    release = draining and partition.running == 0 and partition.cursor.cut is None
+    if draining:
+        for event in partition.charged():  # charged and not started: the attempt is taken back (DESIGN 7)
+            partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))
+    if release:
+        partition.settle_remembered()
+        # What was read, is unfinished and lies at or below the last id that the release saves is handed over `ready`:
+        # the next owner repeats nothing (EVIDENCE B5).
+        last_id, waiting = partition.progress.released().last_id, partition.waiting()
+        for id in partition.progress.unfinished():
+            if id <= last_id and id in waiting:
+                partition.parked.park(waiting[id], READY)
+    progress, before = partition.progress, partition.last_save
+    target = progress.released() if release else progress.target()
+    parks, done_ids = partition.parked.take_unsaved()
+    before.under_way = True
+    finished = progress.finished_ever()
+    stirred = release or parks or done_ids or finished != before.finished
+    still = not stirred and target.last_id == before.last_id
+    return PartitionSave(partition, partition.incarnation, target, parks, done_ids, finished, release, still)
+
+
+def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list[int]]:
+    """The arguments of the save: cursors, parks, finished parked rows."""
+    return (
+        [save.saving() for save in saves],
+        [pending.park for save in saves for pending in save.parks],
+        [id for save in saves for id in save.done_ids],
+    )
+
+
+def committed(state: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
+    """Note that these are saved; what was released by it is dropped. Lock held."""
+    for save in saves:
+        partition = save.partition
+        if partition.incarnation != save.incarnation:
+            continue  # read anew since, from the saved cursor: what this save passed is found done (EVIDENCE A9)
+        partition.saved(save.target, save.finished, now)
+        if save.parks or save.done_ids:
+            for key in partition.parked.committed(save.parks, save.done_ids, now):
+                state.wake(partition, key)
+    state.take_turns()
+    for save in saves:
+        if save.release:
+            state.drop(save.partition)

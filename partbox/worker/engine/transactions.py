@@ -1,0 +1,266 @@
+"""Transactional events: whose turn it is, and what becomes of the one transaction that is in hand.
+
+A record is started only if after the transaction's save the cursor will have passed it: its effects are committed with
+that cursor (DESIGN 6). The ordinary saver leaves the partitions alone meanwhile (`Partition.serial`).
+
+    RUNNING ──> ENDING ──> SAVED ──> OVER          ENDING: what became of its events is noted, and its save is sent
+       │          └──────────┴────────^            SAVED: the save is answered, the commit is not
+       └──> CONDEMNED ────────────────┘            CONDEMNED: a connection was lost while its handlers ran
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from partbox.events import DeliveredEvent
+from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.lock import verb
+from partbox.worker.engine.outcomes import Outcomes
+from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.saves import PartitionSave, committed, gather
+from partbox.worker.engine.state import EngineState
+from partbox.worker.engine.transaction_queue import TransactionQueue
+
+
+class Stage(Enum):
+    """The stages of a transaction, as above."""
+
+    RUNNING = "running"
+    ENDING = "ending"
+    SAVED = "saved"
+    CONDEMNED = "condemned"
+    OVER = "over"
+
+
+_NEXT = {
+    Stage.RUNNING: {Stage.ENDING, Stage.CONDEMNED, Stage.OVER},
+    Stage.ENDING: {Stage.SAVED, Stage.OVER},
+    Stage.SAVED: {Stage.OVER},
+    Stage.CONDEMNED: {Stage.OVER},
+    Stage.OVER: set[Stage](),
+}
+
+
+class CalledOffError(Exception):
+    """The transaction must not commit: others have read anew, or own, what it has run."""
+
+
+class Judged(NamedTuple):
+    """An event that ran, and what became of it."""
+
+    lane: Lane
+    event: DeliveredEvent
+    verdict: Verdict | None
+
+
+class OpenTransaction:
+    """A transaction as the engine knows it. `conn` and `me` are its driver's, and opaque here."""
+
+    __slots__ = ("conn", "judged", "lanes", "last", "me", "stage", "taken")
+
+    def __init__(self, conn: Any, me: UUID) -> None:
+        self.conn = conn
+        self.me = me
+        self.stage = Stage.RUNNING
+        self.judged: list[Judged] = []
+        self.lanes: set[Lane] = set()  # that it has begun
+        self.taken: dict[Partition, set[int]] = {}  # new records that it has run, or is to hold behind them
+        self.last: dict[Partition, int] = {}  # the last new record that was run
+
+    def enter(self, stage: Stage) -> None:
+        """Go on to this stage."""
+        assert stage in _NEXT[self.stage], f"{self.stage} -> {stage}"
+        self.stage = stage
+
+
+class Transactions:
+    """The verbs of the transactor. Each is one section: others lose partitions, save, and call a transaction off.
+
+    `is_transactional` says so of an event's handler; the transactor puts it in.
+    """
+
+    def __init__(self, state: EngineState, outcomes: Outcomes, runs: Runs) -> None:
+        self._state = state
+        self._lock = state.lock
+        self._outcomes = outcomes
+        self._runs = runs
+        self._queue = TransactionQueue()
+        self._conn: Any = None
+        self._me: UUID | None = None
+        self._current: OpenTransaction | None = None
+        self._closing: Any = None  # a connection, to be closed after the transaction in hand
+        self._unended: list[Lane] = []  # of transactions that failed, until they are read anew
+        runs.transact = self.wait
+        self.is_transactional: Callable[[DeliveredEvent], bool] = lambda event: False
+
+    @property
+    def waiting(self) -> bool:
+        """True if any lane waits; read without the lock."""
+        return bool(self._queue)
+
+    # The connection.
+
+    @verb  # lanes of a failed transaction end here or in `failed`, never in both
+    def connected(self, conn: Any, me: UUID | None) -> None:
+        """Transactions are run on this connection, as `me`. What was read before is forgotten."""
+        self._conn, self._me = conn, me
+        self._end_lanes()
+
+    @verb  # a transaction is condemned, or its end is awaited
+    def hold_still(self) -> bool:
+        """No transaction begins or commits after this, but for one that is about to: True if it is to be awaited."""
+        self._conn = None
+        self._queue.clear()
+        current = self._current
+        if current is not None and current.stage is Stage.RUNNING:
+            current.enter(Stage.CONDEMNED)
+        return current is not None and current.stage in (Stage.ENDING, Stage.SAVED)
+
+    @verb  # the transaction in hand may end meanwhile, and close nothing
+    def closes_later(self, conn: Any) -> bool:
+        """True if a transaction uses this connection: `end` returns it then, and it is to be closed."""
+        if self._current is None or self._current.conn is not conn:
+            return False
+        self._closing = conn
+        return True
+
+    # One transaction.
+
+    @verb  # nobody takes the connection away between the look at it and its use
+    def begin(self) -> OpenTransaction | None:
+        """Begin a transaction, if there is a connection for it."""
+        if self._conn is None or self._me is None:
+            return None
+        self._current = OpenTransaction(self._conn, self._me)
+        return self._current
+
+    @verb  # nothing may save, drain or lose the partition between the look at it and the start
+    def pick(self, transaction: OpenTransaction, now: float) -> tuple[Lane, DeliveredEvent] | None:
+        """Start the next event that may run in this transaction, if there is one."""
+        lane = None if transaction.stage is Stage.CONDEMNED else self._queue.take(transaction.taken)
+        if lane is None:
+            return None
+        if lane not in transaction.lanes:
+            self._runs.begin(lane, now)
+            transaction.lanes.add(lane)
+        partition, event = lane.partition, lane.queue.popleft()
+        partition.serial = True
+        if event.parked is None:
+            transaction.taken.setdefault(partition, set()).add(event.id)
+            transaction.last[partition] = event.id
+        lane.current, lane.started = event, now
+        return lane, event
+
+    @verb  # others hold and take what waits in the lane
+    def ran(self, transaction: OpenTransaction, judged: Judged) -> None:
+        """Its handler has ended; what became of it is noted only when the transaction ends."""
+        transaction.judged.append(judged)
+        lane, _, verdict = judged
+        lane.current = None  # it does not run any more, whatever the others do
+        if verdict is not None and verdict.blocks and lane.key[0] is not None:
+            waiting = {each.id for each in list(lane.queue) if each.parked is None}
+            transaction.taken.setdefault(lane.partition, set()).update(waiting)  # to be held, with this save
+        elif lane.queue and self.is_transactional(lane.queue[0]):
+            self._queue.add(lane)
+
+    @verb  # no loss and no save of the saver comes between what is noted and what is gathered
+    def note(self, transaction: OpenTransaction) -> list[PartitionSave]:
+        """Note what became of its events, and gather its save; CalledOffError if it must not commit."""
+        if transaction.stage is Stage.CONDEMNED:
+            raise CalledOffError("a connection was lost meanwhile")
+        for lane, _, _ in transaction.judged:
+            if lane.partition.lost or lane.partition.incarnation != lane.incarnation:
+                raise CalledOffError(f"partition {lane.partition.number} was lost meanwhile")
+        transaction.enter(Stage.ENDING)
+        for judged in transaction.judged:
+            self._outcomes.note(*judged)
+        saves = [gather(partition) for partition in _partitions(transaction)]
+        for save in saves:
+            last = transaction.last.get(save.partition)
+            # Effects are committed with a cursor that has passed them, or not at all (DESIGN 6).
+            if last is not None and not save.partition.progress.passes(save.target, last):
+                raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")
+        return saves
+
+    @verb  # `hold_still` looks at the stage
+    def saved(self, transaction: OpenTransaction) -> None:
+        """Its save is answered; the commit is next."""
+        transaction.enter(Stage.SAVED)
+
+    @verb  # the saver has the partitions again only when memory knows the saved cursor
+    def committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
+        """Note that the transaction is committed, with these saves."""
+        committed(self._state, saves, now)
+        partitions = _partitions(transaction)
+        for partition in partitions:
+            partition.serial = False
+            self._state.touch(partition)  # what others did in it meanwhile
+        self._queue.put_last(partitions)
+        for lane in transaction.lanes:
+            self._runs.end_serial(lane)
+        self._state.wakes.call()
+
+    @verb  # against `connected` and `hold_still`: one side ends the lanes
+    def failed(self, transaction: OpenTransaction) -> Stage:
+        """Stop after a rollback, or a COMMIT without an answer: nothing goes on until the saved cursors are read.
+
+        Returns the stage in which it failed; CONDEMNED also where it was ending, and `hold_still` waits for that.
+        """
+        if transaction.stage in (Stage.ENDING, Stage.SAVED):
+            for lane, event, _ in transaction.judged:
+                lane.partition.progress.unfinish(event.id)
+                lane.partition.parked.deleting.pop(event.id, None)
+        for lane in transaction.lanes:
+            lane.current = None
+        self._unended += transaction.lanes
+        if transaction.stage is Stage.CONDEMNED:
+            if self._conn is not None:  # they have been read anew already
+                self._end_lanes()
+            return Stage.CONDEMNED
+        if self._conn is None:
+            return Stage.CONDEMNED
+        self._queue.clear()
+        self._conn = None
+        return transaction.stage
+
+    @verb  # as in `closes_later`
+    def end(self, transaction: OpenTransaction) -> Any:
+        """End the transaction; return the connection that is to be closed now, if any is."""
+        transaction.enter(Stage.OVER)
+        self._current = None
+        closing, self._closing = self._closing, None
+        return closing
+
+    # What waits.
+
+    @verb  # no lane joins or leaves the queues while they are compared
+    def put_first(self) -> int | None:
+        """The lowest id that waits for its turn, if any does; its partition has the next one."""
+        return self._queue.put_first()
+
+    @verb  # what waits is looked at and let go as one
+    def unstick(self, now: float) -> None:
+        """Park what stands in the way for long; let go lanes whose events went another way."""
+        self._runs.unstick(self._queue.partitions(), now)
+        for lane in self._queue.take_stale():
+            self._runs.begin(lane, now)
+            self._runs.end_serial(lane)
+
+    def wait(self, lane: Lane) -> None:
+        """The lane's next event is transactional, unless it has changed meanwhile. Lock held."""
+        if self.is_transactional(lane.queue[0]):
+            self._queue.add(lane)
+            self._state.wakes.transact()
+        else:
+            self._runs.ready([lane])
+
+    def _end_lanes(self) -> None:
+        lanes, self._unended = self._unended, []
+        for lane in lanes:
+            self._runs.end_serial(lane)
+
+
+def _partitions(transaction: OpenTransaction) -> set[Partition]:
+    return {judged.lane.partition for judged in transaction.judged}

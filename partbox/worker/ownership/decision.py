@@ -1,0 +1,45 @@
+"""Decides what a tick asks of a process: the database's rows of its partitions, compared with what it holds. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from partbox.protocol.rows import SeenPartition
+from partbox.worker.engine.claims import HeldTenure
+from partbox.worker.engine.partition import Tenure
+from partbox.worker.engine.phase import Phase
+
+
+class Decision(NamedTuple):
+    """`taken`: the database has given them to others, or to nobody. `surplus`: others are to have them, so they are
+    drained. `unknown`: mine, and not known to be, with their epochs. `claims`: there is something to be claimed."""
+
+    taken: list[Tenure]
+    surplus: list[int]
+    unknown: dict[int, int]
+    claims: bool
+
+
+def decide(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> Decision:
+    """Compare the rows with what is held, which was asked later: what was leaving may have left in between."""
+    seen = {row.partition: row for row in rows}
+    mine = [each for each in held if each.phase is not Phase.LOST]
+    taken = [each.tenure for each in mine if not each.leaving and not _is_owned(each.tenure, seen)]
+    kept = {each.tenure.number: each for each in mine if each.tenure not in taken}
+    surplus = [number for number in kept if number in seen and not seen[number].assigned]
+    unknown = {row.partition: row.epoch for row in rows if row.owned and row.partition not in kept}
+    return Decision(taken, surplus, unknown, any(row.assigned and row.free for row in rows))
+
+
+def stale(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> dict[int, int]:
+    """The versions of parked rows to be read again: a command has changed them, or they could not be read before."""
+    known = {each.tenure.number: each.parked_version for each in held if each.phase in (Phase.LOADING, Phase.RUNNING)}
+    return {
+        row.partition: row.parked_version
+        for row in rows
+        if row.owned and row.partition in known and known[row.partition] < row.parked_version
+    }
+
+
+def _is_owned(tenure: Tenure, seen: dict[int, SeenPartition]) -> bool:
+    row = seen.get(tenure.number)
+    return row is not None and row.owned and row.epoch == tenure.epoch

@@ -1,0 +1,400 @@
+"""What the database answers to a worker, in memory and exactly: its tables, and the functions that write to them.
+
+The log is in `server_log`, and the statements as a worker sends them, with what may happen on the way, in
+`statements`. Each method here is one function or statement of `sql/`, and says the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from model_clock import ModelClock
+from server_log import Logged, Publishing, ServerLog, ended, sees
+
+from partbox.db.delivery.cursors import SeenTick
+from partbox.db.delivery.idle_check import IdleCheck
+from partbox.db.delivery.records import Polled, QuickPolled
+from partbox.events.record import Row, size
+from partbox.protocol import cursor as cursor_rules
+from partbox.protocol import quick_poll
+from partbox.protocol.cursor import Ask
+from partbox.protocol.horizon import Page, Snapshot, fence
+from partbox.protocol.parking import OPEN
+from partbox.protocol.rows import Owned, Park, Saving, SeenPartition, Stored
+from partbox.protocol.sweep import Sweep
+
+Pair = tuple[int, int]
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class PartitionRow:
+    partition: int
+    assignee: UUID | None = None
+    owner: UUID | None = None
+    epoch: int = 0
+    claimed_at: float = 0.0
+    suspect_until_id: int | None = None
+    parked_version: int = 0
+    snapshot: str = "1:1:"
+    last_id: int = 0
+    floor_id: int = 0
+
+    def covers(self, record: Logged, snapshot: Snapshot) -> bool:
+        """True if the saved cursor, whose snapshot this is, counts the record as consumed."""
+        return record.id <= self.last_id and (record.id <= self.floor_id or sees(snapshot, record.xid))
+
+
+@dataclass
+class ParkedLine:
+    """A row of `parked`; times by the server's clock."""
+
+    record_id: int
+    partition: int
+    aggregate_type: str
+    aggregate_id: str | None
+    state: str
+    blocks: bool
+    attempts: int
+    due_at: float | None
+    started_at: float | None = None
+    last_error: str | None = None
+
+
+class Database:
+    """One server. `saved` is called after each save, with the partitions of which it says something."""
+
+    replayed: frozenset[int] = frozenset()  # ids of rows that were dead
+    wanted: frozenset[str] | None = None  # event types; None: all
+
+    def __init__(self, clock: ModelClock, partitions: Iterable[int], first_xid: int) -> None:
+        self.clock = clock
+        self.log = ServerLog(first_xid)
+        self.partitions = {number: PartitionRow(number) for number in partitions}
+        self.parked: dict[int, ParkedLine] = {}
+        self.instances: dict[UUID, bool] = {}  # whether it is draining
+        self.incarnation = 1
+        self.meddling: list[
+            Callable[[], None]
+        ] = []  # what others do between two parts of a statement, one for each gap
+        self.arriving: list[Callable[[], object]] = []  # sent on connections that are lost, and not there yet
+        self.saved: Callable[[Sequence[Saving]], None] = lambda _: None
+        self._joined = 0
+        self.flush()
+
+    # Crashes.
+
+    def flush(self) -> None:
+        """All that is committed by now survives a crash."""
+        log = self.log
+        self._durable = (
+            (log.next_xid, log.drawn, list(log.committed)),
+            {number: copy(row) for number, row in self.partitions.items()},
+            {id: copy(row) for id, row in self.parked.items()},
+            dict(self.instances),
+        )
+
+    def crash(self) -> None:
+        """All connections are lost, and what was committed since the last flush: ids and xids are given out again."""
+        log, (began, self.partitions, self.parked, self.instances) = self.log, self._durable
+        log.next_xid, log.drawn, log.committed = began
+        log.completed, log.open = log.next_xid - 1, []
+        self.incarnation += 1
+        self.meddling.clear()
+        self.arriving.clear()
+        self.replayed = frozenset()
+        self.clock.now += 0.1
+        self.flush()
+
+    # Membership: what supervisors write.
+
+    def register(self) -> UUID:
+        self._joined += 1
+        instance = UUID(int=self._joined)
+        self.instances[instance] = False
+        self.flush()
+        return instance
+
+    def plan(self, assignees: Mapping[int, UUID | None]) -> None:
+        for number, assignee in assignees.items():
+            self.partitions[number].assignee = assignee
+        self.flush()
+
+    def leave(self, me: UUID) -> None:
+        if me in self.instances:
+            self.instances[me] = True
+
+    def bury(self, victim: UUID) -> None:
+        drained = self.instances.pop(victim, False)
+        for row in self.partitions.values():
+            if row.owner is None or row.owner in self.instances:
+                continue
+            left = drained and row.owner == victim
+            if left:
+                for parked in self.parked.values():
+                    if parked.partition == row.partition and (parked.started_at or -1.0) >= row.claimed_at:
+                        parked.attempts, parked.started_at = parked.attempts - 1, None
+            else:
+                row.suspect_until_id = self.log.drawn
+            row.owner = None
+        self.flush()
+
+    # Commands.
+
+    def replay(self, ids: Collection[int]) -> None:
+        for row in [self.parked[id] for id in sorted(ids)]:
+            if row.state == "dead":
+                self.replayed |= {row.record_id}
+                row.state, row.blocks, row.attempts = "ready", row.aggregate_id is not None, 0
+                row.due_at, row.started_at = None if row.blocks else self.clock.now, None
+                self.partitions[row.partition].parked_version += 1
+        self.flush()
+
+    def retry_now(self, id: int) -> None:
+        """The head of a blocked key is due now."""
+        row = self.parked[id]
+        if row.state == "dead":
+            self.replay([id])
+        elif row.state in ("retrying", "deferred"):
+            row.due_at = self.clock.now
+            self.partitions[row.partition].parked_version += 1
+            self.flush()
+
+    # Claims.
+
+    def mine(self, me: UUID) -> list[SeenPartition]:
+        rows = [row for row in self.partitions.values() if me in (row.assignee, row.owner)]
+        return [
+            SeenPartition(
+                row.partition, row.assignee == me, row.owner == me, row.owner is None, row.epoch, row.parked_version
+            )
+            for row in rows
+        ]
+
+    def tick(self, me: UUID, listed: Sequence[int], known: int | None) -> SeenTick:
+        look, rows = self.look(listed), self.mine(me)
+        digest = hash(tuple(rows)) if rows else None
+        dues: dict[int, float] = {}
+        for parked in self.parked.values():
+            if parked.due_at is not None and self.partitions[parked.partition].owner == me:
+                left = parked.due_at - self.clock.now
+                dues[parked.partition] = min(left, dues.get(parked.partition, left))
+        return SeenTick(look, digest, None if digest is not None and digest == known else rows, dues)
+
+    def calm(self, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
+        rows = self.mine(me)
+        if self.log.drawn != before.fence.drawn or not rows or hash(tuple(rows)) != known:
+            return None
+        if any(row.due_at is not None for row in self.parked.values()):
+            return None
+        return before._replace(ended=False)
+
+    def claim(self, me: UUID) -> list[Owned]:
+        if me not in self.instances:
+            return []
+        free = [row for row in self.partitions.values() if row.assignee == me and row.owner is None]
+        for row in free:
+            row.owner, row.claimed_at = me, self.clock.now
+        return self._taken(free)
+
+    def take_up(self, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+        held = [row for row in self.partitions.values() if row.owner == me]
+        return self._taken([row for row in held if epochs.get(row.partition) == row.epoch])
+
+    def _taken(self, rows: Sequence[PartitionRow]) -> list[Owned]:
+        for row in rows:
+            row.epoch = max(row.epoch + 1, int(self.clock.now * 1000))
+        self.flush()
+        return [
+            Owned(
+                row.partition, row.epoch, row.snapshot, row.last_id, row.floor_id, row.parked_version,
+                row.suspect_until_id,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    # Saves.
+
+    def owned(self, me: UUID, savings: Sequence[Saving]) -> set[int]:
+        """Those of them that are mine, under their epochs."""
+        rows = [(saving, self.partitions[saving.partition]) for saving in savings]
+        return {row.partition for saving, row in rows if row.owner == me and row.epoch == saving.epoch}
+
+    def save(
+        self, me: UUID, savings: Sequence[Saving], parks: Sequence[Park], done_ids: Sequence[int], *, durable: bool
+    ) -> set[int]:
+        """The partitions that are still mine. If they are not all, nothing is written."""
+        mine = self.owned(me, savings)
+        if len(mine) < len(savings):
+            return mine
+        for saving in savings:
+            self._move(self.partitions[saving.partition], saving)
+        for park in parks:
+            self._park(park)
+        for id in done_ids:
+            self.parked.pop(id, None)
+        self.saved(savings)
+        if durable:
+            self.flush()
+        return mine
+
+    def _move(self, row: PartitionRow, saving: Saving) -> None:
+        if saving.snapshot is not None:
+            row.snapshot = saving.snapshot
+        row.last_id = row.last_id if saving.last_id is None else saving.last_id
+        row.floor_id = row.floor_id if saving.floor_id is None else saving.floor_id
+        if (row.suspect_until_id or 0) <= row.last_id:
+            row.suspect_until_id = None
+        if saving.release:
+            row.owner = None
+
+    def _park(self, park: Park) -> None:
+        due = self.clock.now + park.delay if park.delay is not None else None
+        if park.due is not None:
+            due = (datetime.fromisoformat(park.due) - EPOCH).total_seconds()
+        if park.new:
+            line = ParkedLine(
+                park.record_id, park.partition, park.aggregate_type, park.aggregate_id, park.state, park.blocks,
+                park.attempts, due, last_error=park.error,
+            )  # fmt: skip
+            self.parked.setdefault(park.record_id, line)
+            return
+        row = self.parked.get(park.record_id)
+        if row is None or (park.letter and row.state != "dead"):
+            return
+        if not park.letter:
+            row.blocks, row.attempts = park.blocks, park.attempts
+        row.state, row.due_at, row.started_at = park.state, due, self.clock.now if park.charge else None
+        row.last_error = park.error or row.last_error
+
+    # Parked rows.
+
+    def of(self, numbers: Collection[int]) -> list[ParkedLine]:
+        """The parked rows of these partitions, by id."""
+        return sorted((row for row in self.parked.values() if row.partition in numbers), key=lambda row: row.record_id)
+
+    def blocking(self, numbers: Collection[int]) -> list[Stored]:
+        return [self._stored(row, due=True) for row in self.of(numbers) if row.blocks]
+
+    def ahead(self, numbers: Collection[int]) -> list[tuple[int, int]]:
+        at = {number: min(self.partitions[number].floor_id, self.partitions[number].last_id) for number in numbers}
+        return [(row.partition, row.record_id) for row in self.of(numbers) if row.record_id > at[row.partition]]
+
+    def open_rows(self, numbers: Collection[int]) -> dict[int, int]:
+        count: dict[int, int] = defaultdict(int)
+        for row in self.of(numbers):
+            if row.state in OPEN:
+                count[row.partition] += 1
+        return dict(count)
+
+    def due(self, numbers: Collection[int], taken: Collection[int], room: int) -> list[Stored]:
+        found = [
+            self._stored(row, due=False)
+            for row in self.of(numbers)
+            if row.due_at is not None and row.due_at <= self.clock.now and (not row.blocks or row.state == "dead")
+            and row.record_id not in taken
+        ]  # fmt: skip
+        return found[:room]
+
+    def _stored(self, row: ParkedLine, *, due: bool) -> Stored:
+        left = row.due_at - self.clock.now if due and row.due_at is not None else None
+        error = row.last_error if not due and row.state == "dead" else None
+        started = row.started_at is not None
+        return Stored(
+            row.partition, row.record_id, row.aggregate_type, row.aggregate_id, row.state, row.attempts, left, started,
+            error,
+        )  # fmt: skip
+
+    # The log.
+
+    def gap(self) -> None:
+        """What others do between two parts of a statement."""
+        if self.meddling:
+            self.meddling.pop(0)()
+
+    def look(self, listed: Sequence[int]) -> IdleCheck:
+        """Its parts come in this order: its snapshot, the ids drawn, the next transaction id."""
+        snapshot = self.log.snapshot()
+        self.gap()
+        drawn = self.log.drawn
+        self.gap()
+        return IdleCheck(fence(drawn, self.log.age(), snapshot.xmax), any(ended(snapshot, listed)), 0.0)
+
+    def poll(
+        self, asks: Sequence[Ask], shared: Page | None, *, lo: int, hi: int, cap: int, sweep: Sweep | None
+    ) -> Polled:
+        snapshot, rows = self.log.snapshot(), self.log.in_order(lo, hi)
+        floors = {ask.base: _floor(ask.base, snapshot) for ask in asks}
+        rooms = [ask.room for ask in asks] if sweep is None else sweep.beside(asks)
+        found = [
+            row
+            for ask, room in zip(asks, rooms, strict=True)
+            for row in _one(ask._replace(room=room), floors[ask.base], rows, cap)
+        ]
+        if sweep is not None:
+            swept = (row for row in rows if sweep.start < row.id <= sweep.end and row.partition in sweep.last_ids)
+            found += [row for row in swept if row.id > sweep.last_ids[row.partition]][: sweep.most]
+        self.gap()
+        drawn, text = self.log.drawn, [row.row() for row in found]
+        return Polled(snapshot.text, [floors[ask.base] for ask in asks], text, self._micros(), drawn)
+
+    def quick(self, shared: Page, bits: str) -> QuickPolled:
+        """Its ceiling is all that is drawn, within the range of ids that it is planned for."""
+        snapshot, since = self.log.snapshot(), Snapshot.parse(shared.snapshot)
+        seen = list(self.log.committed)
+        self.gap()
+        drawn = self.log.drawn
+        self.gap()
+        floor, age = _floor(shared, snapshot), self.log.age()
+        above, end = quick_poll.ids(shared)
+        rows = sorted((row for row in seen if max(floor, above) < row.id < min(drawn + 1, end)), key=lambda row: row.id)
+        unseen = [row for row in rows if bits[row.partition] == "1" and not sees(since, row.xid)]
+        found = [row.row() for row in unseen[: cursor_rules.CAP + 1]]
+        return QuickPolled(snapshot.text, fence(drawn, age, snapshot.xmax), floor, found, self._micros(), 0.0)
+
+    def records(self, wanted: Collection[Pair]) -> dict[Pair, Logged]:
+        return {(row.partition, row.id): row for row in self.log.committed if (row.partition, row.id) in wanted}
+
+    def bodies(self, wanted: Collection[Pair]) -> list[Row]:
+        return [row.row() for row in sorted(self.records(wanted).values(), key=lambda row: row.id)]
+
+    def payloads(self, wanted: Collection[Pair], most: int) -> dict[Pair, Row | None]:
+        found, got, bytes = self.records(wanted), dict[Pair, Row | None](), 0
+        for pair in wanted:
+            if bytes >= most:
+                break
+            got[pair] = found[pair].row(whole=True) if pair in found else None
+            bytes += size(got[pair] or (None,) * 14)
+        return got
+
+    def transaction(self, slot: int) -> Publishing:
+        """The publisher's transaction in this slot, which begins now if there is none."""
+        while len(self.log.open) <= slot:
+            self.log.begin()
+        return self.log.open[slot]
+
+    def _micros(self) -> int:
+        return round(self.clock.now * 1e6)
+
+
+def _floor(base: Page, snapshot: Snapshot) -> int:
+    over = zip(base.listed, ended(snapshot, [xid for xid, _ in base.listed]), strict=True)
+    return min([base.settled, *(bound for (_, bound), is_over in over if is_over)])
+
+
+def _one(ask: Ask, floor: int, rows: Sequence[Logged], cap: int) -> list[Logged]:
+    """The late and the new records of one partition."""
+    since, until = Snapshot.parse(ask.base.snapshot), Snapshot.parse(ask.until) if ask.until else None
+    start = max(min(floor, ask.last_id), ask.after or 0)
+    end = min(ask.last_id, start + cursor_rules.STRETCH)
+    mine = [row for row in rows if row.partition == ask.partition]
+    late = [
+        row
+        for row in mine
+        if start < row.id <= end and not sees(since, row.xid) and (until is None or sees(until, row.xid))
+    ]
+    new = [row for row in mine if row.id > ask.last_id]
+    return late[: cap + 1] + new[: ask.room]

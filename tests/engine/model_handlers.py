@@ -1,0 +1,150 @@
+"""The handlers of a process of the model: each ends as the test says, and who watches hears what it does."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from fibers import aside, between, pause
+from statements import ModelConnection
+
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handlers
+
+MOST_ATTEMPTS = 3
+LIST = 3  # events of a list at most
+PENDING = object()
+"""In the place of an outcome: it is done, if its transaction is committed."""
+
+
+class Killed(BaseException):
+    """The process of this fiber is dead."""
+
+
+class Handling(NamedTuple):
+    """A handler runs; it ends with what its fiber, or its future, is told: one outcome for each event. `letter`: it is
+    the hook for dead events."""
+
+    events: list[DeliveredEvent]
+    letter: bool = False
+
+
+class Watcher(Protocol):
+    """Who hears what handlers of a process do."""
+
+    def begins(self, process: Any, event: DeliveredEvent, before: Sequence[DeliveredEvent] = ()) -> None: ...
+    def ends(self, process: Any, event: DeliveredEvent, outcome: object) -> None: ...
+    def letter_begins(self, process: Any, event: DeliveredEvent) -> None: ...
+    def letter_ends(self, event: DeliveredEvent, outcome: object) -> None: ...
+    def connection(self, process: Any) -> ModelConnection: ...
+
+
+class Shape(NamedTuple):
+    """The handlers of a process, by the kinds of events that they take, and the settings that bound it."""
+
+    concurrency: int = 2
+    kind: str = "sync"  # sync | async | lists | async lists | effects | mixed
+    page: int = 30
+    window: int = 8
+    window_bytes: int = 1 << 20
+    max_parked: int = 6
+    max_attempts: int = MOST_ATTEMPTS
+    letters: bool = False  # there is a hook for dead events
+
+
+class HandlingProcess:
+    """The part of a process that is its handlers."""
+
+    def __init__(self, watcher: Watcher, shape: Shape, loop: asyncio.AbstractEventLoop) -> None:
+        self.watcher, self.shape = watcher, shape
+        self.dead = False
+        self.failure: BaseException | None = None
+        self._loop = loop
+        self._handling: dict[asyncio.Future[list[object]], Handling] = {}
+
+    def check_turn(self, event: DeliveredEvent) -> None:
+        """Fail if it is not the turn of this event."""
+        raise NotImplementedError
+
+    def handlers(self) -> Handlers:
+        handlers, shape = Handlers(), self.shape
+        kinds = {"mixed": ("sync", "async", "lists", "effects")}.get(shape.kind, (shape.kind,))
+        for number, kind in enumerate(kinds):
+            name = "*" if number == 0 else f"Type {number}"
+            if "lists" in kind:
+                handlers.on_batch(name, max_size=LIST)(self._handle_async if "async" in kind else self._handle)
+            elif kind == "async":
+                handlers.on(name)(self._handle_async)
+            elif kind == "effects":
+                handlers.on(name, transactional=True)(self._handle_effect)
+            else:
+                handlers.on(name)(self._handle)
+        if shape.letters:
+            handlers.on_dead_letter(self._handle_letter)
+        return handlers
+
+    def _begin(self, given: Any, in_hand: Sequence[DeliveredEvent] = ()) -> Handling:
+        events = given if isinstance(given, list) else [given]
+        if self.dead:
+            raise Killed
+        for at, event in enumerate(events):
+            with self._watched():
+                self.check_turn(event)
+                mine = self.shape.kind != "mixed" or isinstance(given, list) == (event.event_type == "Type 2")
+                assert mine, f"{event.id} is given to another handler"
+                self.watcher.begins(self, event, [*in_hand, *events[:at]])
+        return Handling(events)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            with aside():
+                yield
+        except AssertionError as error:  # which would be taken for the handler's own
+            self.failure = self.failure or error
+            raise
+
+    def _end(self, handling: Handling, outcomes: list[object] | None, given: Any) -> Any:
+        if self.dead or outcomes is None:
+            raise Killed
+        for event, outcome in zip(handling.events, outcomes, strict=True):
+            self.watcher.ends(self, event, outcome)
+        between("has returned")
+        if isinstance(given, list):
+            return outcomes
+        if isinstance(outcomes[0], BaseException):
+            raise outcomes[0]
+        return None if outcomes[0] is PENDING else outcomes[0]
+
+    def _handle(self, given: Any) -> Any:
+        handling = self._begin(given)
+        return self._end(handling, pause(handling), given)
+
+    async def _handle_async(self, given: Any) -> Any:
+        handling = self._begin(given)
+        future: asyncio.Future[list[object]] = self._loop.create_future()
+        self._handling[future] = handling
+        return self._end(handling, await future, given)
+
+    def _handle_effect(self, event: DeliveredEvent, conn: Any) -> Any:
+        """It is done when its transaction is committed, and until then for what follows in that."""
+        handling = self._begin(event, conn.in_hand)
+        outcomes = pause(handling)
+        if outcomes == [None]:
+            conn.effect(event)
+            outcomes = [PENDING]
+        return self._end(handling, outcomes, event)
+
+    def _handle_letter(self, event: DeliveredEvent, _: str) -> None:
+        """The hook for dead events."""
+        if self.dead:
+            raise Killed
+        with self._watched():
+            self.watcher.letter_begins(self, event)
+        outcomes = pause(Handling([event], letter=True))
+        if self.dead or outcomes is None:
+            raise Killed
+        self.watcher.letter_ends(event, outcomes[0])
+        between("has returned")
+        if outcomes[0] is not None:
+            raise ValueError("no")

@@ -1,0 +1,239 @@
+"""The statements of a worker, answered by the model of the database: the one place where its functions are replaced.
+
+A statement may be answered, be lost before it gets there, or lose its answer; it may arrive long after its connection
+is lost; or fail on a connection that lives. Who makes its fiber go on says which.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import pytest
+from database import Database
+from fibers import pause
+from psycopg import OperationalError, Rollback
+from psycopg.errors import QueryCanceled
+from psycopg.pq import TransactionStatus
+
+from partbox.db.blocking import Row
+from partbox.db.delivery import cursors, idle_check, instances, parked, proof, records, traffic
+from partbox.db.delivery.cursors import SeenTick
+from partbox.db.delivery.idle_check import IdleCheck
+from partbox.db.delivery.records import Polled, QuickPolled
+from partbox.db.operator import subscriptions
+from partbox.protocol.rows import Owned, Park, Saving, Stored
+from partbox.worker.poller import poller
+
+T = TypeVar("T")
+Pair = tuple[int, int]
+MAY_BE_LATE = ("save", "claim", "take_up")
+TAKES = 0.001  # seconds, of a statement
+IN_VAIN = 4
+
+
+class Fate(Enum):
+    """What becomes of a statement that is sent, or of its answer."""
+
+    LOST = "lost"  # and the connection with it
+    LATE = "late"  # its connection is lost, and it arrives all the same, some time
+    REFUSED = "refused"  # it fails, and the connection lives
+
+
+class Sent(NamedTuple):
+    """A statement on its way; or `answered`, and its answer is."""
+
+    name: str
+    answered: bool = False
+
+
+class ModelConnection:
+    """A connection to the model. `committed` is told what transactional handlers have done in a transaction."""
+
+    def __init__(self, database: Database, committed: Callable[[list[Any]], None]) -> None:
+        self.database = database
+        self.closed = self.broken = False
+        self.adapters = SimpleNamespace(register_loader=lambda *_: None)
+        self._incarnation = database.incarnation
+        self._committed = committed
+        self._page: Any = None  # asked for by the last full poll, and what came
+        self._in_vain = 0  # so often it came again
+        self._effects: list[list[Any]] = []
+        self._last: list[Callable[[], object]] = []  # what the transaction in hand does when it commits
+
+    def close(self) -> None:
+        self.closed = True
+
+    def ask(self, name: str, run: Callable[[], T]) -> T:
+        self._check()
+        fate = pause(Sent(name))
+        if fate is Fate.LATE and name in MAY_BE_LATE and not self.closed:
+            self.database.arriving.append(run)
+        if fate is Fate.REFUSED:
+            raise QueryCanceled("canceling statement due to statement timeout")
+        self._check(lost=fate is not None)
+        self.database.clock.now += TAKES
+        answer = run()
+        self._check(lost=pause(Sent(name, answered=True)) is not None)
+        return answer
+
+    def _check(self, *, lost: bool = False) -> None:
+        if lost or self._incarnation != self.database.incarnation:
+            self.closed = True
+        if self.closed:
+            raise OperationalError("the connection is lost")
+
+    # The transactions of handlers.
+
+    @property
+    def info(self) -> Any:
+        inside = bool(self._effects) and not self.closed
+        return SimpleNamespace(transaction_status=TransactionStatus.INTRANS if inside else TransactionStatus.IDLE)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """A transaction, or a savepoint within one."""
+        self._check()
+        savepoint: Any = SimpleNamespace()
+        self._effects.append([])
+        try:
+            yield savepoint
+        except BaseException as error:
+            self._effects.pop()
+            self._last = self._last if self._effects else []
+            if not (isinstance(error, Rollback) and error.transaction is savepoint):
+                raise
+        else:
+            self._end_transaction(self._effects.pop())
+
+    def _end_transaction(self, effects: list[Any]) -> None:
+        if self._effects:
+            self._effects[-1] += effects
+            return
+        last, self._last = self._last, []
+        self._check()
+        self._committed(effects)
+        for run in last:
+            run()
+        self._check(lost=pause(Sent("commit", answered=True)) is not None)
+
+    @property
+    def in_hand(self) -> list[Any]:
+        """What handlers have done in the transaction that is not committed yet."""
+        return [what for level in self._effects for what in level]
+
+    def effect(self, what: Any) -> None:
+        self._effects[-1].append(what)
+
+    # The statements, by the names of their functions.
+
+    def tick(self, _: str, __: str, me: UUID, listed: Iterable[int], known: int | None = None) -> SeenTick:
+        return self.ask("tick", lambda: self.database.tick(me, list(listed), known))
+
+    def calm(self, _: str, __: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
+        return self.ask("calm", lambda: self.database.calm(me, known, before))
+
+    def claim(self, _: str, __: str, me: UUID) -> list[Owned]:
+        return self.ask("claim", lambda: self.database.claim(me))
+
+    def take_up(self, _: str, __: str, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+        return self.ask("take_up", lambda: self.database.take_up(me, epochs))
+
+    def save(
+        self, _: str, __: str, me: UUID, savings: Sequence[Saving], parks: Sequence[Park] = (),
+        done_ids: Sequence[int] = (), *, durable: bool = False,
+    ) -> tuple[set[int], float]:  # fmt: skip
+        def run() -> set[int]:
+            return self.database.save(me, savings, parks, done_ids, durable=durable)
+
+        if not self._effects:
+            return self.ask("save", run), 0.001
+        # Its rows are locked until the commit, which follows at once: nothing comes between the two.
+        self._check(lost=pause(Sent("save")) is not None)
+        mine = self.database.owned(me, savings)
+        if len(mine) == len(savings):
+            self._last.append(run)
+        return mine, 0.001
+
+    def begin_effects(self, _: str) -> None:
+        self._check()
+
+    def end_effects(self, _: str, __: float) -> None:
+        self._check()
+
+    def blocking(self, _: str, __: str, partitions: Sequence[int]) -> list[Stored]:
+        return self.ask("blocking", lambda: self.database.blocking(partitions))
+
+    def open_rows(self, _: str, __: str, partitions: Sequence[int]) -> dict[int, int]:
+        return self.ask("open_rows", lambda: self.database.open_rows(partitions))
+
+    def ahead(self, _: str, __: str, partitions: Sequence[int]) -> list[Pair]:
+        return self.ask("ahead", lambda: self.database.ahead(partitions))
+
+    def due(self, _: str, __: str, partitions: Sequence[int], taken: Sequence[int], room: int) -> list[Stored]:
+        return self.ask("due", lambda: self.database.due(partitions, taken, room))
+
+    def run(self, _: str, listed: Iterable[int]) -> IdleCheck:
+        return self.ask("look", lambda: self.database.look(list(listed)))
+
+    def poll(self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, cap: int, sweep: Any = None) -> Polled:
+        polled = self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, cap=cap, sweep=sweep))
+        page = [(ask.partition, ask.last_id, ask.room, ask.after) for ask in asks], polled.rows
+        self._in_vain = self._in_vain + 1 if polled.rows and page == self._page else 0
+        assert self._in_vain < IN_VAIN, f"the log is asked in vain, for {page}"
+        self._page = page
+        return polled
+
+    def quick(self, _: str, shared: Any, partitions: str) -> QuickPolled:
+        return self.ask("quick", lambda: self.database.quick(shared, partitions))
+
+    def bodies(self, _: str, wanted: Sequence[Pair]) -> list[Row]:
+        return self.ask("bodies", lambda: self.database.bodies(wanted))
+
+    def payloads(self, _: str, wanted: Sequence[Pair], most: int) -> dict[Pair, Row | None]:
+        return self.ask("payloads", lambda: self.database.payloads(wanted, most))
+
+    def leave(self, _: str, me: UUID) -> None:
+        self.ask("leave", lambda: self.database.leave(me))
+
+    def filters(self, _: str, __: str) -> frozenset[str] | None:
+        self._check()
+        return self.database.wanted
+
+    def intact(self, _: str, __: str | None = None) -> None:
+        self._check()
+
+    def note_running(self, *_: object) -> None:
+        self._check()
+
+    def note(self, *_: object) -> None:
+        self._check()
+
+
+REPLACED: Mapping[Any, Sequence[str]] = {
+    cursors: ("tick", "calm", "claim", "take_up", "save", "begin_effects", "end_effects"),
+    parked: ("blocking", "open_rows", "ahead", "due"),
+    records: ("poll", "quick", "bodies", "payloads"),
+    idle_check: ("run",),
+    instances: ("leave", "note_running"),
+    proof: ("intact",),
+    subscriptions: ("filters",),
+    traffic: ("note",),
+}
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Have the model answer every statement of a worker."""
+    for module, names in REPLACED.items():
+        for name in names:
+            patch.setattr(module, name, _asking(name))
+    patch.setattr(poller, "lean", lambda _: None)
+
+
+def _asking(name: str) -> Callable[..., Any]:
+    def ask(conn: ModelConnection, *arguments: Any, **keywords: Any) -> Any:
+        return getattr(conn, name)(*arguments, **keywords)
+
+    return ask

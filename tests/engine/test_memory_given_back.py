@@ -1,0 +1,58 @@
+"""The memory that a partition took at its largest is given back once all of it is saved."""
+
+from sys import getsizeof
+from typing import Any
+
+from model_handlers import Shape
+from process import Process
+from world import World
+
+from partbox import RetryAfter
+
+MANY = 100
+
+
+def tables(process: Process) -> dict[str, int]:
+    """The bytes of the dicts that a partition keeps as long as it is owned."""
+    with process.engine.lock:
+        partition = process.engine.partitions[0]
+        parked = partition.parked
+        kept = {
+            "lanes": partition._lanes,
+            "sizes": partition.payload_bytes.sizes,
+            "finished": partition.progress._finished,
+            "chains": parked.chains,
+            "deleting": parked.deleting,
+        }
+        return {name: getsizeof(table) for name, table in kept.items()}
+
+
+def test_what_was_parked_of_many_keys_leaves_no_large_dict_behind(stage: Any) -> None:
+    """Each event is for later at first, and done then."""
+    world = World(*stage, partitions=1)
+    process = world.join(Shape(1_000, "async", window=1_000, max_parked=1_000, window_bytes=1 << 40))
+    world.assign([0], process)
+    for _ in range(2):
+        world.go_on(process, "poller")
+    at_first, largest = tables(process), list[dict[str, int]]()
+    for number in range(MANY):
+        world.publish(0, 0, f"k{number}")
+    world.end(0, commit=True)
+    for outcome in (RetryAfter(0.001), None):
+        world.clock.now += 1
+        for _ in range(3):  # what is parked is fetched in several goes
+            world.go_on(process, "poller")
+        for actor in process.actors[2:]:
+            world.go_on(process, actor)
+        largest.append(tables(process))
+        assert len(process.handling()) == MANY
+        for where, _ in reversed(process.handling()):  # the first one last: the cursor waits for it
+            process.finish(where, [outcome])
+            largest.append(tables(process))
+        world.go_on(process, "saver")
+    assert min(max(each[name] for each in largest) for name in at_first) > 1_000, largest
+    world.publish(0, 0, "another")  # something more, so there is another save
+    world.end(0, commit=True)
+    world.settle_down(process)
+    assert tables(process) == at_first
+    process.kill()

@@ -1,0 +1,148 @@
+"""The page of a backlog is handed over while the server makes the next one."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from process import Shape
+from psycopg import OperationalError
+from world import World
+
+from partbox.protocol import sweep
+from partbox.protocol.cursor import CutPage, ReadMode
+from partbox.protocol.horizon import Page
+from partbox.worker.poller import full_poll
+
+SHARE = 40
+NUMBERS = range(4)
+prefetch = full_poll.prefetch  # before the model takes its place
+
+
+class Reading:
+    """A process whose four partitions have more than a window each; it has read two shares of each."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.process = world.join(Shape(4, page=4 * SHARE, window=1_000, window_bytes=1 << 26, max_parked=1_000))
+        world.assign(NUMBERS, self.process)
+        for _ in range(8 * SHARE):  # in turn, so every page brings some of each
+            for number in NUMBERS:
+                world.publish(0, number, None)
+        world.end(0, commit=True)
+        self.engine, self.reader = self.process.engine, self.process.poller.reader
+        self.polls = 0
+        for _ in range(2):  # the first page of each, alone
+            world.clock.now += 0.06
+            world.go_on(self.process, "poller")
+        self.on(goes_on=False)  # the first that they share; the next can be a sweep
+        self._poll = world.database.poll
+        self.failing = 0
+        world.database.poll = self._counted  # type: ignore[method-assign]
+        assert self.read == 8 * SHARE == len(self.handed)
+
+    def _counted(self, *of: Any, **more: Any) -> Any:
+        self.polls += 1
+        if self.polls == self.failing:
+            raise OperationalError("the server is gone")
+        return self._poll(*of, **more)
+
+    def on(self, *, goes_on: bool = True) -> None:
+        self.reader.read(self.world.connection(self.process), lambda: goes_on)  # type: ignore[arg-type]
+
+    @property
+    def read(self) -> int:
+        return sum(self.engine.partitions[number].progress.read_new for number in NUMBERS)
+
+    @property
+    def handed(self) -> list[int]:
+        """The ids of what waits for runners."""
+        with self.engine.lock:
+            lanes = [lane for partition in self.engine.partitions.values() for lane in partition.lanes.values()]
+            return [event.id for lane in lanes for event in lane.queue]
+
+
+@pytest.fixture
+def reading(stage: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reading]:
+    monkeypatch.setattr(sweep, "LEAST", 2)
+    made = Reading(World(*stage, partitions=len(NUMBERS)))
+    yield made
+    made.process.kill()
+
+
+def test_one_step_reads_page_after_page_until_windows_are_full(reading: Reading) -> None:
+    reading.on()
+    assert reading.polls > 1
+    assert len(reading.handed) == len(set(reading.handed)) == reading.read >= 12 * SHARE
+
+
+def test_it_reads_one_page_while_something_else_is_to_be_done(reading: Reading) -> None:
+    reading.on(goes_on=False)
+    assert reading.polls == 1
+
+
+def test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does(reading: Reading) -> None:
+    poller = reading.process.poller
+    poller._tick_at = math.inf
+    poller._wakeup.set()
+    assert poller._goes_on()
+    poller.wake()
+    assert not poller._goes_on()
+
+
+def test_a_page_is_handed_over_though_the_next_one_fails(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_poll, "prefetch", prefetch)
+    reading.failing = 2
+    with pytest.raises(OperationalError, match="the server is gone"):
+        reading.on()
+    assert len(reading.handed) == reading.read > 8 * SHARE
+
+
+def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_moved(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = reading.engine.partitions[0]
+
+    def losing(call: Callable[[], Any]) -> AbstractContextManager[Any]:
+        if not lost.lost:  # once: to lose it again would clear its lanes again
+            reading.process.poller.ownership.lose([lost.tenure])
+        return prefetch(call)
+
+    monkeypatch.setattr(full_poll, "prefetch", losing)
+    reading.on()
+    assert len(reading.handed) > 8 * SHARE
+    with reading.engine.lock:
+        assert not any(lane.queue for lane in lost.lanes.values())
+
+
+def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_may_be(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, kept = reading.engine.partitions[0], list[Any]()
+    monkeypatch.setattr(reading.reader._intake, "hand_over", lambda arrived, _: kept.extend(arrived))
+    with reading.engine.lock:
+        partition.drain()
+        page = Page("1:1:", 0)
+        partition.cursor.to(ReadMode.CUT, page, CutPage(page, 0))  # its last piece comes
+    reading.reader.rearrange()
+    reading.on(goes_on=False)
+    assert partition.cursor.cut is None
+    assert partition not in [each.partition for each in kept]
+
+
+def test_a_call_meanwhile_gives_its_result_or_its_error_after_the_block() -> None:
+    with prefetch(lambda: 7) as call:
+        pass
+    assert call.result() == 7
+    with prefetch(lambda: 1 // 0) as call:
+        pass
+    with pytest.raises(ZeroDivisionError):
+        call.result()
+
+
+def test_the_call_has_ended_when_the_block_has_whatever_becomes_of_it() -> None:
+    ended: list[int] = []
+    with pytest.raises(KeyError), prefetch(lambda: ended.append(1)):
+        raise KeyError
+    assert ended == [1]

@@ -1,0 +1,70 @@
+"""The transitions of a parked row are those that `protocol.parking` draws."""
+
+import json
+from collections import Counter
+
+import orjson
+import pytest
+
+from partbox.protocol.parking import ParkedRow, RowStage, RowState, Suspicion
+
+
+def row_at(stage: RowStage, state: RowState = RowState.READY, suspicion: Suspicion = Suspicion.NONE) -> ParkedRow:
+    return ParkedRow(1, state, 0, True, stage=stage, suspicion=suspicion)
+
+
+@pytest.mark.parametrize(
+    ("verb", "moves"),
+    [
+        ("load", {"WAITING": "LOADED"}),
+        ("change", {"WAITING": "UNSAVED"}),
+        ("keep", {"UNSAVED": "RUNS_ON", "WAITING": "LOADED"}),
+        ("put_back", {"LOADED": "WAITING", "RUNS_ON": "UNSAVED"}),
+        ("saved", {"UNSAVED": "WAITING", "RUNS_ON": "LOADED", "WAITING": "WAITING", "LOADED": "LOADED"}),
+    ],
+)
+def test_a_row_moves_between_database_and_memory_as_drawn_and_not_otherwise(verb, moves):
+    for stage in RowStage:
+        row = row_at(stage)
+        if stage.name in moves:
+            getattr(row, verb)()
+            assert row.stage.name == moves[stage.name]
+        else:
+            with pytest.raises(AssertionError):
+                getattr(row, verb)()
+
+
+@pytest.mark.parametrize("before", RowState)
+@pytest.mark.parametrize("after", RowState)
+def test_an_event_is_parked_anew_only_from_memory_never_as_scheduled_and_a_dead_one_only_by_its_handler(before, after):
+    allowed = after != "scheduled" and (before != "dead" or after in ("retrying", "deferred", "dead"))
+    for stage in RowStage:
+        row = row_at(stage, before, Suspicion.CHARGED)
+        if allowed and row.loaded:
+            row.park(after, 1, blocks=False)
+            assert row == ParkedRow(1, after, 1, False, stage=RowStage.UNSAVED)
+        else:
+            with pytest.raises(AssertionError):
+                row.park(after, 1, blocks=False)
+
+
+def test_a_turn_is_charged_once_and_ends_in_the_suspicion_that_it_began_with():
+    for before in (Suspicion.SUSPECT, Suspicion.ACCUSED):
+        row = row_at(RowStage.WAITING, suspicion=before)
+        row.give_turn()
+        assert row.charged
+        assert row.accused == (before is Suspicion.ACCUSED)
+        for verb in (row.give_turn, row.suspect_it):
+            with pytest.raises(AssertionError):
+                verb()
+        row.end_turn()
+        assert row.suspicion is before
+    with pytest.raises(AssertionError):
+        row_at(RowStage.WAITING).give_turn()
+
+
+def test_a_state_is_the_string_that_it_was_wherever_it_is_shown():
+    assert repr(Counter([RowState.DEAD])) == "Counter({'dead': 1})"
+    assert f"{RowState.HELD} {RowState.READY!s} {RowState.DEAD!r}" == "held ready 'dead'"
+    assert json.dumps({RowState.HELD: RowState.READY}) == '{"held": "ready"}'
+    assert orjson.dumps([RowState.DEAD]) == b'["dead"]'

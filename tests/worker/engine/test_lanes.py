@@ -1,0 +1,115 @@
+"""Lanes and the line of a partition, while a runner takes from them without the lock."""
+
+from collections import deque
+from typing import Any
+
+import pytest
+from contexts import row
+
+from partbox.codecs import Codecs
+from partbox.events import Claim, DeliveredEvent
+from partbox.protocol.rows import Owned, Stored
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.outcomes import Destination
+from partbox.worker.engine.partition import Lane, Partition
+
+KEY = ("Key", "k")
+EVERYTHING: Any = {("Counted", "Key"): None}
+
+
+class Taken(deque[Any]):
+    """The queue of a lane whose runner takes the next at the worst moment: as four are left in it."""
+
+    taken: Any = None
+
+    def pop(self) -> Any:  # type: ignore[override]  # always the last
+        if len(self) == 4 and self.taken is None:
+            self.taken = super().popleft()
+        return super().pop()
+
+
+@pytest.fixture
+def engine() -> Engine:
+    engine = Engine(2)
+    engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+    return engine
+
+
+@pytest.fixture
+def partition(engine: Engine) -> Partition:
+    return engine.partitions[5]
+
+
+def filled(lane: Lane, *ids: int) -> Taken:
+    """It has these events, or the rows of these if it is a line."""
+    claim = Claim(1, "default", Codecs())
+    lane.queue = queue = Taken(row(id) if lane.claim else DeliveredEvent(row(id), claim) for id in ids)
+    return queue
+
+
+def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones(engine: Engine, partition: Partition) -> None:
+    with engine.lock:
+        lane = partition.lane(KEY)
+        queue = filled(lane, *range(1, 7))
+        lane.hold_rest()
+        assert (queue.taken.id, [each.id for each in partition.parked.chains[KEY].rows]) == (1, [2, 3, 4, 5, 6])
+
+
+def test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones(engine: Engine, partition: Partition) -> None:
+    with engine.lock:
+        queue = filled(partition.line, *range(1, 7))
+        sorted_out = partition.lanes[KEY].queue
+        assert (partition.line.event(queue.taken).id, [each.id for each in sorted_out]) == (1, [2, 3, 4, 5, 6])
+
+
+def test_after_what_was_sorted_is_held_there_is_a_line_again(engine: Engine, partition: Partition) -> None:
+    with engine.lock:
+        filled(partition.line, 1, 2)
+        partition.lanes[KEY].hold_rest()
+        assert not partition.lined_up
+        assert partition.sorted_out() == []
+        assert partition.lined_up
+
+
+def test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanwhile(
+    engine: Engine, partition: Partition
+) -> None:
+    line = partition.line
+    with engine.lock:
+        queue = filled(line, 1, 2, 3)
+        engine.runs.begin(line, 0.0)
+        event = line.event(queue.popleft())
+        lane = partition.lanes[KEY]
+    engine.outcomes.put_back(line, event)
+    with engine.lock:
+        assert ([*line.queue], [each.id for each in lane.queue]) == ([], [1, 2, 3])
+
+
+def test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back(
+    engine: Engine, partition: Partition
+) -> None:
+    line = partition.line
+    with engine.lock:
+        queue = filled(line, 5)
+        engine.runs.begin(line, 0.0)
+        event = line.event(queue.popleft())
+        partition.parked.load([Stored(5, 4, *KEY, "ready", 0, None, False, None)], 1, 0.0)
+    engine.outcomes.put_back(line, event)
+    with engine.lock:
+        assert ([*line.queue], [each.id for each in partition.parked.chains[KEY].rows]) == ([], [4, 5])
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "it stops", "it is read anew", "something was done before"])
+def test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_joins_a_list(
+    engine: Engine, partition: Partition, meanwhile: str
+) -> None:
+    with engine.lock:
+        lane = partition.lane(KEY)
+        filled(lane, 1, 2)
+        engine.runs.begin(lane, 0.0)
+        partition.stopping = meanwhile == "it stops"
+        partition.incarnation += meanwhile == "it is read anew"
+        if meanwhile == "something was done before":
+            partition.resumption.remembered.add((9, b""))
+    joined = engine.outcomes.join([lane], Destination(EVERYTHING, None), 10, 10)
+    assert [event.id for _, event, _ in joined] == ([1, 2] if meanwhile == "nothing" else [])

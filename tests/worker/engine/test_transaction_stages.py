@@ -1,0 +1,141 @@
+"""The one transaction in hand, as the engine knows it: its stages, and who ends what."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from contexts import row
+
+from partbox.codecs import Codecs
+from partbox.events import Claim, DeliveredEvent
+from partbox.protocol.progress import Page
+from partbox.protocol.rows import Owned
+from partbox.worker.engine.claims import ParkedIndex
+from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.transactions import CalledOffError, Judged, OpenTransaction, Stage
+
+EVENTS = 3
+
+
+class Effects:
+    """An engine with some transactional events of one key, and a connection for them."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(1)
+        self.transactions = self.engine.transactions
+        self.transactions.is_transactional = lambda event: True
+        self.engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+        self.engine.claims.loaded(self.engine.claims.loading([5]), ParkedIndex([], {}, []), {5: 0}, 0.0)
+        self.partition = self.engine.partitions[5]
+        claim = Claim(1, "default", Codecs())
+        with self.engine.lock:
+            self.partition.progress.take_page(Page("1:1:", 0), [], [*range(1, EVENTS + 1)])
+            self.lane = self.partition.lane(("Key", "k"))
+            self.lane.queue.extend(DeliveredEvent(row(id), claim) for id in range(1, EVENTS + 1))
+            self.lane.active = True
+            self.transactions.wait(self.lane)
+        self.conn = object()
+        self.transactions.connected(self.conn, uuid4())
+
+    def run(self, events: int = EVENTS) -> OpenTransaction:
+        """A transaction in which so many events have run."""
+        opened = self.transactions.begin()
+        assert opened is not None
+        for _ in range(events):
+            picked = self.transactions.pick(opened, 0.0)
+            assert picked is not None
+            self.transactions.ran(opened, Judged(*picked, None))
+        return opened
+
+
+@pytest.fixture
+def effects() -> Effects:
+    return Effects()
+
+
+def test_what_has_run_is_saved_and_the_saver_has_the_partition_again(effects: Effects) -> None:
+    opened = effects.run()
+    assert effects.partition.serial
+    saves = effects.transactions.note(opened)
+    assert [save.saving().last_id for save in saves] == [EVENTS]
+    effects.transactions.saved(opened)
+    effects.transactions.committed(opened, saves, 1.0)
+    assert effects.transactions.end(opened) is None
+    assert (effects.partition.serial, effects.lane.running, opened.stage) == (False, False, Stage.OVER)
+    assert effects.partition.last_save.last_id == EVENTS
+
+
+def test_one_whose_connection_is_lost_while_handlers_run_does_not_commit(effects: Effects) -> None:
+    opened = effects.run(1)
+    assert not effects.transactions.hold_still(), "nobody waits for a handler"
+    assert effects.transactions.pick(opened, 0.0) is None
+    with pytest.raises(CalledOffError, match="a connection was lost"):
+        effects.transactions.note(opened)
+    assert effects.transactions.failed(opened) is Stage.CONDEMNED
+    assert effects.lane.running, "until all is read anew"
+    effects.transactions.connected(object(), uuid4())
+    assert not effects.lane.running
+
+
+def test_one_that_fails_when_all_has_been_read_anew_ends_its_lanes_itself(effects: Effects) -> None:
+    opened = effects.run(1)
+    effects.transactions.hold_still()
+    effects.transactions.connected(object(), uuid4())
+    assert effects.lane.running
+    assert effects.transactions.failed(opened) is Stage.CONDEMNED
+    assert not effects.lane.running
+
+
+@pytest.mark.parametrize("stage", [Stage.ENDING, Stage.SAVED])
+def test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_nothing(
+    effects: Effects, stage: Stage
+) -> None:
+    opened = effects.run()
+    effects.transactions.note(opened)
+    if stage is Stage.SAVED:
+        effects.transactions.saved(opened)
+    assert effects.transactions.hold_still()
+    assert effects.partition.progress.has_finished(1)
+    assert effects.transactions.failed(opened) is Stage.CONDEMNED, "whoever waits goes on by itself"
+    assert not effects.partition.progress.has_finished(1)
+
+
+def test_after_a_failure_nothing_begins_until_all_is_read_anew(effects: Effects) -> None:
+    opened = effects.run(1)
+    effects.transactions.note(opened)
+    assert effects.transactions.failed(opened) is Stage.ENDING
+    effects.transactions.end(opened)
+    assert effects.transactions.begin() is None
+    assert not effects.transactions.waiting
+    effects.transactions.connected(effects.conn, uuid4())
+    assert effects.transactions.begin() is not None
+
+
+@pytest.mark.parametrize("how", ["lost", "read anew"])
+def test_of_a_partition_that_is_not_as_it_was_nothing_is_noted(effects: Effects, how: str) -> None:
+    opened = effects.run()
+    if how == "lost":
+        effects.engine.claims.lose([effects.partition.tenure])
+    else:
+        effects.engine.claims.take_up([Owned(5, 2, "1:1:", 0, 0, 0, None)], 1.0)
+    with pytest.raises(CalledOffError, match="partition 5 was lost"):
+        effects.transactions.note(opened)
+    assert opened.stage is Stage.RUNNING
+
+
+def test_a_connection_that_is_in_use_is_closed_when_the_transaction_ends(effects: Effects) -> None:
+    opened = effects.run(1)
+    other: Any = object()
+    assert not effects.transactions.closes_later(other)
+    assert effects.transactions.closes_later(effects.conn)
+    assert effects.transactions.end(opened) is effects.conn
+    assert not effects.transactions.closes_later(effects.conn)
+
+
+def test_no_stage_is_left_out_or_taken_back(effects: Effects) -> None:
+    opened = effects.run(1)
+    with pytest.raises(AssertionError, match="SAVED"):
+        effects.transactions.saved(opened)
+    effects.transactions.end(opened)
+    with pytest.raises(AssertionError, match="OVER"):
+        effects.transactions.note(opened)

@@ -1,0 +1,62 @@
+"""What a tick asks of a process, from the database's rows and what it holds."""
+
+from partbox.protocol.rows import SeenPartition
+from partbox.worker.engine.claims import HeldTenure
+from partbox.worker.engine.partition import Tenure
+from partbox.worker.engine.phase import Phase
+from partbox.worker.ownership.decision import Decision, decide, stale
+
+NOTHING = Decision([], [], {}, claims=False)
+
+
+def seen(number=5, *, assigned=True, owned=True, free=False, epoch=1, version=1):
+    return SeenPartition(number, assigned, owned, free, epoch, version)
+
+
+def held(number=5, *, epoch=1, phase=Phase.RUNNING, leaving=False, version=1):
+    return HeldTenure(Tenure(number, epoch), phase, leaving, version)
+
+
+def test_what_is_held_as_the_database_says_asks_for_nothing():
+    assert decide([seen()], [held()]) == NOTHING
+
+
+def test_a_partition_that_others_own_by_now_is_taken():
+    for rows in ([], [seen(owned=False)]):
+        assert decide(rows, [held()]).taken == [Tenure(5, 1)]
+
+
+def test_a_partition_under_another_epoch_is_taken_and_to_be_found_again():
+    decision = decide([seen(epoch=2)], [held()])
+    assert (decision.taken, decision.unknown, decision.surplus) == ([Tenure(5, 1)], {5: 2}, [])
+
+
+def test_what_is_about_to_learn_of_its_release_is_not_taken():
+    assert decide([], [held(phase=Phase.DRAINING, leaving=True)]) == NOTHING
+
+
+def test_what_others_are_to_have_is_drained_unless_it_is_lost():
+    rows = [seen(assigned=False)]
+    assert decide(rows, [held()]).surplus == [5]
+    assert decide(rows, [held(phase=Phase.LOST)]).surplus == []
+    assert decide([seen(assigned=False, epoch=2)], [held()]).surplus == []
+
+
+def test_what_is_mine_and_not_held_or_was_lost_by_mistake_is_to_be_found():
+    assert decide([seen()], []).unknown == {5: 1}
+    assert decide([seen()], [held(phase=Phase.LOST)]).unknown == {5: 1}
+
+
+def test_only_what_is_assigned_and_free_is_claimed():
+    assert decide([seen(owned=False, free=True)], []).claims
+    assert not decide([seen(owned=False)], []).claims
+    assert not decide([seen(assigned=False, owned=False, free=True)], []).claims
+
+
+def test_parked_rows_are_read_again_where_a_command_has_changed_them_and_they_may_run():
+    rows = [seen(version=2)]
+    assert stale(rows, [held()]) == {5: 2}
+    assert stale(rows, [held(phase=Phase.LOADING, version=-1)]) == {5: 2}
+    for unchanged in (held(version=2), held(phase=Phase.DRAINING), held(phase=Phase.LOST)):
+        assert stale(rows, [unchanged]) == {}
+    assert stale([seen(owned=False, version=2)], [held()]) == {}
