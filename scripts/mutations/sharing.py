@@ -90,7 +90,7 @@ MUTATIONS = (
         "partbox/worker/runners/lane_runner.py",
         "                claim = lane.claim  # the lane was taken over with it",
         "                # the lane was taken over with it",
-        (scenario("read_anew_in_a_line"),),
+        (scenario("line"),),
     ),
     Mutation(
         "sorted-and-forgotten",

@@ -50,6 +50,7 @@ class Shape(NamedTuple):
     max_parked: int = 6
     max_attempts: int = MOST_ATTEMPTS
     letters: bool = False  # there is a hook for dead events
+    on_dead: str = "continue"  # | block: later events of the key of a dead one wait
 
 
 class HandlingProcess:

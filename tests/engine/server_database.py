@@ -131,6 +131,7 @@ class ServerDatabase(Database):
 
     def replay(self, ids: Collection[int]) -> None:
         dead.replay(self.admin, SCHEMA, SUBSCRIPTION, [*ids])
+        self.replayed |= frozenset(ids)
 
     # The statements of a worker.
 

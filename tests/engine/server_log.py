@@ -34,6 +34,9 @@ class Logged:
     def event_id(self) -> bytes:
         return self.number.to_bytes(16)
 
+    def is_left_out_by(self, wanted: frozenset[str] | None) -> bool:
+        return wanted is not None and self.type not in wanted
+
     def row(self, *, whole: bool = False) -> Row:
         """As a statement returns it."""
         payload = None if self.large and not whole else b"{}" + b" " * self.large

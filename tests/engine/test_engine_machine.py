@@ -17,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from model_clock import ModelClock
 from model_handlers import MOST_ATTEMPTS, Handling, Shape
 from process import Process
+from rest import PAUSES, QUIET, settle_down
 from run_size import examples
-from world import POISON, QUIET, World
+from world import POISON, World
 
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import progress as progress_rules
@@ -40,7 +41,7 @@ BUSY_WITH = {
 }  # fmt: skip
 RARE = {
     "arrive": 2, "command": 2, "plan": 2, "join": 2, "stop": 1, "leave": 4, "kill": 1, "expire": 0.5, "rename": 2,
-    "crash": 0.4, "lose": 2,
+    "crash": 0.4, "lose": 2, "filter": 0.5,
 }  # fmt: skip
 
 
@@ -71,6 +72,7 @@ THEMES = [
     Theme({"expire": 1, "rename": 3, "crash": 1, "lose": 1, "plan": 2, "join": 2}),
     Theme({}, fails=0.0, lost=0.0),
     Theme({"plan": 1, "lose": 1, "command": 5}, fails=0.25, lost=0.0, through=0.3, keys=1.0, burst=4),
+    Theme({"command": 8, "save": 8, "lose": 1}, fails=0.4, lost=0.0, keys=0.95),
 ]
 WANTED = [None, None, frozenset({"Event", "Type 1", POISON})]
 SHAPES = st.builds(
@@ -83,6 +85,7 @@ SHAPES = st.builds(
     max_parked=st.sampled_from([2, 6]),
     max_attempts=st.just(MOST_ATTEMPTS),
     letters=st.booleans(),
+    on_dead=st.sampled_from(["continue", "continue", "block"]),
 )
 
 
@@ -201,6 +204,8 @@ class EngineMachine(RuleBasedStateMachine):
                 world.assign(random.choices(PARTITIONS), random.choice(whom) if whom else None)
             case "crash":
                 world.crash()
+            case "filter":
+                world.filter(random.choice(WANTED))
             case _ if process is not None:
                 self.trouble_of(process, deed)
 
@@ -244,14 +249,14 @@ class EngineMachine(RuleBasedStateMachine):
     def end_with(self, heir: Process) -> None:
         """Nothing is left unread, whatever comes last: what others do between the parts of the last statements, too."""
         world, log = self.world, self.world.database.log
-        world.settle_down(heir)
+        settle_down(world, heir)
         for transaction in list(log.open):  # each is late by itself, and nothing else happens
             log.end(transaction, commit=True)
-            world.settle_down(heir)
+            settle_down(world, heir)
         for gap in range(3):
             self.publish_at_once()
             world.database.meddling = [*[lambda: None] * gap, self.publish_at_once]
-            world.settle_down(heir)
+            settle_down(world, heir)
 
     def publish_at_once(self) -> None:
         self.world.publish(0, 0, "0a")
@@ -270,7 +275,7 @@ class EngineMachine(RuleBasedStateMachine):
             if process.is_free:
                 world.leave(process)
                 return
-            self.clock.now += (0.3, 0.01, 0.06)[round % 3]
+            self.clock.now += PAUSES[round % 3]
             for actor in process.actors:
                 if process in world.processes and not isinstance(process.subject(actor), Handling):
                     world.go_on(process, actor)

@@ -5,6 +5,7 @@ from typing import Any
 
 from model_handlers import Shape
 from process import Process
+from rest import settle_down
 from world import World
 
 from partbox import RetryAfter
@@ -53,6 +54,6 @@ def test_what_was_parked_of_many_keys_leaves_no_large_dict_behind(stage: Any) ->
     assert min(max(each[name] for each in largest) for name in at_first) > 1_000, largest
     world.publish(0, 0, "another")  # something more, so there is another save
     world.end(0, commit=True)
-    world.settle_down(process)
+    settle_down(world, process)
     assert tables(process) == at_first
     process.kill()

@@ -2,6 +2,7 @@
 
 import pytest
 from process import Process, Shape
+from rest import process_once
 from world import World
 
 from partbox.worker.poller.listener import Listener
@@ -72,7 +73,7 @@ def test_a_process_has_something_in_hand_until_all_that_it_has_read_is_saved_and
 ) -> None:
     engine = process.engine
     assert not engine.is_quiet(), "what it has read waits"
-    world.process_once(process)
+    process_once(world, process)
     world.clock.now += 1
     world.go_on(process, "saver")
     assert engine.is_quiet()
@@ -118,7 +119,7 @@ def test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick(world: Worl
 
 def test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it(world: World, process: Process) -> None:
     """It holds for what is open after the claim, and says nothing of what the page did not see."""
-    world.process_once(process)
+    process_once(world, process)
     for _ in range(3):
         world.clock.now += 0.06
         world.go_on(process, "poller")
@@ -128,5 +129,5 @@ def test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it(world: W
     world.end(0, commit=True)
     process.poller.reader.claimed(world.database.log.drawn)
     world.go_on(process, "poller")
-    world.process_once(process)
+    process_once(world, process)
     assert late.number in world.ran

@@ -22,13 +22,11 @@ from partbox.events import DeliveredEvent
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol.horizon import Snapshot
 from partbox.protocol.rows import Saving
-from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.reconnect import SETTLE
 
 POISON = "Poison"
 LEASE = 10.0
 LARGE = 4_000  # bytes of a record in memory, whose payload is fetched by itself
-QUIET = 300  # rounds after which something is stuck
 
 
 class World:
@@ -42,11 +40,13 @@ class World:
         self.database = Database(clock, range(partitions), first_xid)
         self.database.saved = self._check_saved
         self.database.wanted = wanted
+        self.filters = [wanted]  # all that there were: a process asks for it when its session begins
         self.processes: list[Process] = []
         self.ran: set[int] = set()
         self.excused: set[int] = set()
         self.out_of_line: set[int] = set()  # may be overtaken: delayed, dead, or replayed
         self.harmed: set[int] = set()  # innocents that had failed, or ran or were charged when their process died
+        self.died: dict[int, int] = {}  # under which epoch an event was dead by the word of its handler
         self.effects: set[int] = set()
         self.told: set[int] = set()  # that the hook for dead events has had
         self.said: list[str] = []  # what handlers were given, for who reads along
@@ -55,7 +55,7 @@ class World:
         self._claimed: dict[int, tuple[UUID | None, int]] = {}  # by partition: its owner, and its session at the claim
         self._reconnected: dict[UUID, float] = {}  # the beginning of the last session
         self._names = 0
-        self._has_crashed = False  # what is lost with its tail does not come again, and is remembered
+        self.has_crashed = False  # what is lost with its tail does not come again, and is remembered
         self.fails, self.lost = 0.1, 0.05  # of handlers, of statements
 
     # Publishers.
@@ -98,7 +98,7 @@ class World:
     def _harm(self, process: Process) -> None:
         """Its death is no fault of what runs there, or is charged already and about to."""
         owned = {row.partition for row in self.database.partitions.values() if row.owner == process.me}
-        charged = (self._of(row.record_id) for row in self.database.of(owned) if row.started_at is not None)
+        charged = (self.of(row.record_id) for row in self.database.of(owned) if row.started_at is not None)
         self.harmed |= {*process.running, *(record.number for record in charged if record is not None)}
 
     def expire(self, process: Process) -> None:
@@ -126,7 +126,7 @@ class World:
 
     def crash(self) -> None:
         """The server crashes, and loses what was not flushed."""
-        before, self._has_crashed = self._saved(), True
+        before, self.has_crashed = self._saved(), True
         self.database.crash()
         self.excused |= before - self._saved()
 
@@ -155,15 +155,17 @@ class World:
     def begins(self, process: Process, event: DeliveredEvent, before: Sequence[DeliveredEvent] = ()) -> None:
         record, mine = self._known[number(event)], process.running
         self.said.append(f"{process} begins {event.id}" + (f", attempt {event.attempt}" if event.attempt > 1 else ""))
-        assert not self._is_unwanted(record), f"{record} begins, which is of a type that the subscription does not want"
+        unwanted = all(map(record.is_left_out_by, self.filters))
+        assert not unwanted, f"{record} begins, which is of a type that the subscription does not want"
         assert process.trusted, f"{record} begins after the lease of {process}"
         assert record.number not in mine, f"{record} begins in {process} while it runs there"
         again = record.number in self.ran and record.number not in self.excused
         assert not again, f"{record} begins again in {process}"
+        assert not self._is_dead(record, event.epoch), f"{record} begins in {process}, and is dead"
         with_it = {number(each) for each in before}
         alive = {each.number for each in self.database.log.committed}
         for earlier in record.before if record.available_at is None else ():  # a delayed one has no place in the order
-            ahead = earlier.number in alive and earlier.number not in with_it and not self._is_over(earlier)
+            ahead = earlier.number in alive and earlier.number not in with_it and not self._is_over(earlier, process)
             assert not ahead, f"{record} begins in {process} before {earlier} is over"
         mine[record.number] = process.me
 
@@ -178,7 +180,9 @@ class World:
         elif isinstance(outcome, Dead) or (
             isinstance(outcome, Exception) and event.attempt >= process.shape.max_attempts
         ):
-            self.out_of_line.add(record.number)
+            self.died[record.number] = event.epoch
+            if process.shape.on_dead == "continue":
+                self.out_of_line.add(record.number)
         elif isinstance(outcome, Exception):
             self.harmed.add(record.number)
 
@@ -194,15 +198,28 @@ class World:
         if outcome is None:
             self.told.add(number(event))
 
-    def _is_unwanted(self, record: Logged) -> bool:
-        return self.database.wanted is not None and record.type not in self.database.wanted
+    def filter(self, wanted: frozenset[str] | None) -> None:
+        """From its next session on a process takes these types."""
+        self.database.wanted = wanted
+        self.filters.append(wanted)
 
-    def _is_over(self, record: Logged) -> bool:
-        if self._is_unwanted(record) or record.number in self.ran or record.number in self.out_of_line:
+    def may_be_passed(self, record: Logged) -> bool:
+        """True if the record may be passed without a handler: some filter leaves it out."""
+        return any(map(record.is_left_out_by, self.filters))
+
+    def _is_dead(self, record: Logged, epoch: int) -> bool:
+        """True if its row says so, or it died under this epoch (each reading has its own); and nobody replayed it."""
+        row = self.database.parked.get(record.id)
+        dead = self.died.get(record.number) == epoch or (row is not None and row.state == "dead")
+        return dead and record.id not in self.database.replayed
+
+    def _is_over(self, record: Logged, process: Process) -> bool:
+        if self.may_be_passed(record) or record.number in self.ran or record.number in self.out_of_line:
             return True
         row = self.database.parked.get(record.id)
         # It has killed so many processes that it does not run again, though that is not saved yet.
-        return row is not None and row.started_at is not None and row.attempts >= 3
+        perished = row is not None and row.started_at is not None and row.attempts >= process.shape.max_attempts
+        return perished and process.shape.on_dead == "continue"
 
     # What is saved.
 
@@ -213,17 +230,18 @@ class World:
             row = rows.get(record.partition)
             if row is not None and row.covers(record, snapshots[record.partition]):
                 self._covered[record.partition].add(record.number)
-                finished = record.number in self.ran or record.id in self.database.parked or self._is_unwanted(record)
+                finished = record.number in self.ran or record.id in self.database.parked or self.may_be_passed(record)
                 assert finished, f"{record} is saved as consumed, and it is neither done nor parked"
         for parked in self.database.parked.values():
-            if parked.state == "dead" and (known := self._of(parked.record_id)) is not None:
-                self._check_death(known, parked.last_error)
+            if parked.state == "dead" and (known := self.of(parked.record_id)) is not None:
+                self._check_death(known, parked.last_error, blocks=parked.blocks)
         for saving in savings:
             if saving.release:
                 self._check_release(rows[saving.partition])
 
-    def _check_death(self, record: Logged, error: str | None) -> None:
-        self.out_of_line.add(record.number)
+    def _check_death(self, record: Logged, error: str | None, *, blocks: bool) -> None:
+        if not blocks:
+            self.out_of_line.add(record.number)
         perished = error is not None and "its process died" in error
         innocent = record.type != POISON and record.number not in self.harmed
         assert not (perished and innocent), f"{record} is dead, and has killed nobody"
@@ -234,13 +252,13 @@ class World:
         process = next((each for each in self.processes if each.me == owner), None)
         if process is not None and process.claims > session:
             unsaved, late = self._unsaved(row), self.clock.now > self._reconnected[process.me] + SETTLE
-            parked = {each.number for each in map(self._of, self.database.parked) if each is not None}
+            parked = {each.number for each in map(self.of, self.database.parked) if each is not None}
             self.excused |= unsaved if late else unsaved & parked
 
     def claimed(self, partition: int, process: Process) -> None:
         self._claimed[partition] = process.me, process.claims
 
-    def _of(self, record_id: int) -> Logged | None:
+    def of(self, record_id: int) -> Logged | None:
         return next((each for each in self.database.log.committed if each.id == record_id), None)
 
     def _saved(self) -> set[int]:
@@ -332,62 +350,6 @@ class World:
         if random is None or random.random() >= self.fails:
             return None
         return random.choice([ValueError("no"), ValueError("no"), RetryAfter(0.5), Dead("over"), Dead("over")])
-
-    # The end.
-
-    def settle_down(self, process: Process) -> None:
-        """Everything there is is delivered to this process: with good handlers, and for long enough."""
-        for _ in range(QUIET):
-            self._beat()
-            for pause in (0.3, 0.01, 0.06):  # looks with a tick, and without
-                self.clock.now += pause
-                self.process_once(process)
-                if not self.left(process):
-                    return
-        raise AssertionError(f"does not come to rest: {self.left(process)}")
-
-    def _beat(self) -> None:
-        """A heartbeat: transactions end now and then, so a range that one still open has cut is not cut for ever."""
-        heart = self.database.log.begin()
-        self.database.log.draw_xid(heart)
-        self.database.log.end(heart, commit=True)
-
-    def process_once(self, process: Process) -> None:
-        """Each of its actors has a turn, and each handler that runs ends well."""
-        for actor in process.actors:
-            if not isinstance(process.subject(actor), Handling):
-                self.go_on(process, actor)
-        while handling := process.handling():
-            where, what = handling[0]
-            process.finish(where, [None for _ in what.events])
-            if isinstance(where, str) and not isinstance(process.subject(where), Handling):
-                self.go_on(process, where)
-
-    def left(self, process: Process) -> list[str]:
-        """What is not done, or holds the log back though no transaction is open."""
-        found, drawn = list[str](), self.database.log.drawn
-        over = {row.record_id for row in self.database.parked.values() if row.state == "dead"}
-        over |= {record.id for record in self.database.log.committed if record.number in self.ran}
-        over |= {record.id for record in self.database.log.committed if self._is_unwanted(record)}
-        found += [f"{record} is lost" for record in self.database.log.committed if record.id not in over]
-        for row in self.database.partitions.values():
-            if row.owner != process.me:
-                found.append(f"partition {row.partition} is not owned")
-            elif row.last_id != drawn and not self.database.log.open:
-                found.append(f"partition {row.partition} holds the log back at {row.last_id} of {drawn}")
-            elif self._remembers_too_much(process.engine.partitions[row.partition]):
-                found.append(f"of partition {row.partition} more is remembered than may come again")
-        for row in self.database.parked.values():
-            known = self._of(row.record_id)
-            untold = row.due_at is not None or (known is not None and known.number not in self.told)
-            if row.state != "dead":
-                found.append(f"{row.record_id} is {row.state}")
-            elif process.shape.letters and untold:
-                found.append(f"the hook has not had {row.record_id}, which is dead")
-        return found
-
-    def _remembers_too_much(self, partition: Partition) -> bool:
-        return bool(partition.remembered) and not (self._has_crashed or self.database.log.open)
 
 
 def number(event: DeliveredEvent) -> int:

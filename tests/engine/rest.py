@@ -1,0 +1,79 @@
+"""A world comes to rest: what is left in it is delivered to one process, whose handlers end well."""
+
+from model_handlers import Handling
+from process import Process
+from world import World
+
+from partbox.worker.engine.partition import Partition
+
+QUIET = 300  # rounds after which something is stuck
+PAUSES = (1.1, 0.01, 0.06)  # of a round: looks with a tick, and without
+
+
+def settle_down(world: World, process: Process) -> None:
+    """Everything there is is delivered to this process: for long enough."""
+    for _ in range(QUIET):
+        _beat(world)
+        _replay_blockers(world)
+        for pause in PAUSES:
+            world.clock.now += pause
+            process_once(world, process)
+            if not left(world, process):
+                return
+    raise AssertionError(f"does not come to rest: {left(world, process)}")
+
+
+def process_once(world: World, process: Process) -> None:
+    """Each of its actors has a turn, and each handler that runs ends well."""
+    for actor in process.actors:
+        if not isinstance(process.subject(actor), Handling):
+            world.go_on(process, actor)
+    while handling := process.handling():
+        where, what = handling[0]
+        process.finish(where, [None for _ in what.events])
+        if isinstance(where, str) and not isinstance(process.subject(where), Handling):
+            world.go_on(process, where)
+
+
+def left(world: World, process: Process) -> list[str]:
+    """What is not done, or holds the log back though no transaction is open."""
+    found, log = list[str](), world.database.log
+    over = {row.record_id for row in world.database.parked.values() if row.state == "dead"}
+    over |= {record.id for record in log.committed if record.number in world.ran or world.may_be_passed(record)}
+    found += [f"{record} is lost" for record in log.committed if record.id not in over]
+    for row in world.database.partitions.values():
+        if row.owner != process.me:
+            found.append(f"partition {row.partition} is not owned")
+        elif row.last_id != log.drawn and not log.open:
+            found.append(f"partition {row.partition} holds the log back at {row.last_id} of {log.drawn}")
+        elif _remembers_too_much(world, process.engine.partitions[row.partition]):
+            found.append(f"of partition {row.partition} more is remembered than may come again")
+    for row in world.database.parked.values():
+        known = world.of(row.record_id)
+        untold = row.due_at is not None or (known is not None and known.number not in world.told)
+        if row.state != "dead":
+            found.append(f"{row.record_id} is {row.state}")
+        elif process.shape.letters and untold:
+            found.append(f"the hook has not had {row.record_id}, which is dead")
+    return found
+
+
+def _beat(world: World) -> None:
+    """A heartbeat: transactions end now and then, so a range that one still open has cut is not cut for ever."""
+    heart = world.database.log.begin()
+    world.database.log.draw_xid(heart)
+    world.database.log.end(heart, commit=True)
+
+
+def _replay_blockers(world: World) -> None:
+    """An operator looks after the dead events for which others wait, once the hook has had them."""
+    rows = world.database.parked.values()
+    blockers = [row.record_id for row in rows if row.state == "dead" and row.blocks and row.due_at is None]
+    if blockers:
+        world.database.replay(blockers)
+
+
+def _remembers_too_much(world: World, partition: Partition) -> bool:
+    """What ran when the connection was lost, and is not wanted any more, is remembered until it is lost once more."""
+    forgiven = world.has_crashed or world.database.log.open or len(world.filters) > 1
+    return bool(partition.remembered) and not forgiven
