@@ -21,7 +21,7 @@ MUTATIONS = (
         ENDPOINT,
         "        if not self._circuit.is_open:\n            return verdict\n",
         '        if not self._circuit.is_open or verdict.state == "dead":\n            return verdict\n',
-        (f"{BOTH}::test_an_outage_kills_nothing_not_even_at_the_last_attempt[sync]",),
+        (f"{BOTH}::test_an_outage_kills_nothing_not_even_at_the_last_attempt",),
     ),
     Mutation(
         "a-bug-keeps-the-probe",

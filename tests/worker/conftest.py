@@ -7,20 +7,22 @@ import pytest
 from desk import Desk
 from run_size import pytest_collection_modifyitems, pytest_configure
 
+from partbox.testing.sessions import Sessions
+
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
 
 @pytest.fixture
-def desk_with(dsn: str) -> Iterator[Callable[..., Desk]]:
+def desk_with(dsn: str, partbox_sessions: Sessions) -> Iterator[Callable[..., Desk]]:
     made: list[Desk] = []
 
     def make(**settings: Any) -> Desk:
-        made.append(Desk(dsn, **settings))
+        made.append(Desk(dsn, partbox_sessions, **settings))
         return made[-1]
 
     yield make
     for desk in made:
-        desk.conn.close()
+        desk.close()
 
 
 @pytest.fixture

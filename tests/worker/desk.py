@@ -9,13 +9,20 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.events import DeliveredEvent
+from partbox.testing.drain import Drainer
+from partbox.testing.outcomes import Drained
+from partbox.testing.sessions import Sessions
 
 
 class Desk:
-    """An outbox on a test's database, and what its handlers saw, in the order of their starts."""
+    """An outbox on a test's database, and what its handlers saw, in the order of their starts.
 
-    def __init__(self, dsn: str, **settings: Any) -> None:
+    `sessions`: connections that drains keep from test to test.
+    """
+
+    def __init__(self, dsn: str, sessions: Sessions | None = None, **settings: Any) -> None:
         self.outbox = Outbox(dsn, **settings)
+        self._drainer = Drainer(self.outbox, dsn, sessions)
         self.conn = psycopg.connect(dsn, autocommit=True)
         self.seen: list[tuple[str | None, int, int]] = []
         self._lock = threading.Lock()
@@ -32,6 +39,19 @@ class Desk:
                 self.conn,
                 [Event(event_type, {"number": number}, aggregate_type="Key", **own, **fields) for number in numbers],
             )
+
+    def drain(self, subscription: str = "default") -> Drained:
+        """Deliver what is due, event by event: the parts of a worker that ship, without its threads and waits."""
+        return self._drainer.drain(subscription)
+
+    def drain_again(self) -> Drained:
+        """Deliver what waits too."""
+        self.make_due()
+        return self.drain()
+
+    def close(self) -> None:
+        self._drainer.close()
+        self.conn.close()
 
     def numbers(self, key: str | None = "k") -> list[int]:
         return [number for aggregate, number, _ in self.seen if aggregate == key]

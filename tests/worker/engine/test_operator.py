@@ -107,12 +107,13 @@ def test_events_without_an_aggregate_are_replayed_too(desk):
     handler = Ill(desk, die, 1, 2)
     desk.outbox.register(handler, "Counted")
     desk.publish(None, 1, 2, 3)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {1: "dead", 2: "dead"})
-        handler.on = False
-        assert desk.outbox.dead.replay_all(event_type="Counted") == 2
-        desk.eventually(lambda: sorted(desk.numbers(None)) == [1, 1, 2, 2, 3])
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.states() == {1: "dead", 2: "dead"}
+    handler.on = False
+    assert desk.outbox.dead.replay_all(event_type="Counted") == 2
+    desk.drain()
+    assert sorted(desk.numbers(None)) == [1, 1, 2, 2, 3]
+    assert desk.all_done()
 
 
 def test_a_replayed_event_has_all_its_attempts_again(desk):
@@ -132,11 +133,11 @@ def test_a_replay_clears_what_is_owed_to_no_worker_and_waits_for_one(desk):
     handler = Ill(desk, die, 1)
     desk.outbox.register(handler, "Counted")
     desk.publish("k", 1, 2)
-    assert desk.outbox.drain()
+    desk.drain()
     assert desk.states() == {1: "dead"}
     assert desk.outbox.dead.replay_all() == 1
     handler.on = False
     desk.publish("k", 3)
-    assert desk.outbox.drain()
+    desk.drain()
     assert desk.numbers() == [1, 2, 1, 3]
     assert desk.all_done()

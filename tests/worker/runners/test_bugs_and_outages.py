@@ -121,30 +121,41 @@ def test_when_all_that_is_probed_has_a_bug_it_closes_and_all_die_in_time(desk_wi
     assert "is closed again: events fail, but not because its downstream is away" in caplog.text
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_outage_kills_nothing_not_even_at_the_last_attempt(desk_with, soon, kind):
-    """Its second attempt is its last, and finds the circuit open: it is put off until the downstream is back."""
+def test_an_outage_kills_nothing_not_even_at_the_last_attempt(desk_with, soon):
+    """The second attempt is the last, and finds the circuit open: the event is put off until the downstream is back.
+
+    One handler of each kind, all in the same worker, each with two aggregates: one that opens its circuit, and one that
+    has failed once before.
+    """
     desk = desk_with(retry="fixed:0.01", max_attempts=2)
-    downstream, broken = Downstream(TimeoutError("no answer")), threading.Event()
+    downstreams, broken = {kind: Downstream(TimeoutError("no answer")) for kind in KINDS}, set()
 
     def call(event):
-        if event.aggregate_id == "k0" and not broken.is_set():
-            broken.set()
+        kind, downstream = event.event_type, downstreams[event.event_type]
+        if event.aggregate_id == f"{kind} fails" and kind not in broken:
+            broken.add(kind)
             raise KeyError("once")
-        if event.aggregate_id == "opens" and downstream.down:
+        if event.aggregate_id == f"{kind} opens" and downstream.down:
             raise DownstreamUnavailable("down")
         downstream(event)
 
-    registered(desk, kind, call, "Counted", max_size=1)
+    def tried(kind):
+        return [attempt for key, _, attempt in downstreams[kind].calls if key == f"{kind} fails"]
+
+    for kind in KINDS:
+        registered(desk, kind, call, kind, max_size=1)
     with desk.outbox.worker():
-        desk.publish("opens", 1)
-        desk.eventually(lambda: desk.states() == {1: "deferred"})
-        desk.publish("k0", 0)
-        desk.eventually(lambda: len([key for key, _, _ in downstream.calls if key == "k0"]) > 2)
-        desk.eventually(lambda: (0, "deferred", 1, True) in desk.parked())
-        downstream.down = False
+        for number, kind in enumerate(KINDS, 10):
+            desk.publish(f"{kind} opens", number, event_type=kind)
+        desk.eventually(lambda: [*desk.states().values()] == ["deferred"] * len(KINDS))
+        for number, kind in enumerate(KINDS):
+            desk.publish(f"{kind} fails", number, event_type=kind)
+        desk.eventually(lambda: all(len(tried(kind)) > 2 for kind in KINDS))
+        desk.eventually(lambda: {(number, "deferred", 1, True) for number in range(len(KINDS))} <= {*desk.parked()})
+        for downstream in downstreams.values():
+            downstream.down = False
         desk.eventually(lambda: not desk.parked())
-    assert {attempt for key, _, attempt in downstream.calls if key == "k0"} == {2}
+    assert {kind: {*tried(kind)} for kind in KINDS} == {kind: {2} for kind in KINDS}
 
 
 def test_the_last_real_error_stays_whatever_an_event_waits_for(desk_with, caplog, soon):

@@ -42,13 +42,13 @@ def test_the_hook_gets_every_dead_event_once_it_is_dead(desk, kind, takes_error)
     desk.outbox.on_dead_letter(hooks[kind, takes_error])
     desk.outbox.register(lambda event: Dead("no use") if event.payload["number"] == 2 else None, "Counted")
     desk.publish("k", 1, 2, 3)
-    with desk.outbox.worker():
-        desk.eventually(lambda: letters == [(2, 1, *(["no use"] if takes_error else []))])
-        desk.eventually(lambda: owed(desk) == 0)
+    desk.drain()
+    assert letters == [(2, 1, *(["no use"] if takes_error else []))]
+    assert owed(desk) == 0
     assert desk.parked() == [(2, "dead", 1, False)]
-    with desk.outbox.worker():  # nothing is owed: it is not called again
-        desk.publish("k", 4)
-        desk.eventually(lambda: desk.done() == 3)
+    desk.publish("k", 4)
+    desk.drain()  # nothing is owed: it is not called again
+    assert desk.done() == 3
     assert len(letters) == 1
 
 
@@ -76,10 +76,10 @@ def test_a_hook_that_fails_is_called_again(desk, on_dead, caplog):
     desk.outbox.on_dead_letter(hook)
     desk.outbox.register(lambda event: Dead("no use"), "Counted", on_dead=on_dead)
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        for number in (1, 2, 3):
-            desk.eventually(lambda number=number: desk.make_due() or len(calls) == number)
-        desk.eventually(lambda: owed(desk) == 0)
+    for number in (1, 2, 3):
+        desk.drain_again()
+        assert len(calls) == number
+    assert owed(desk) == 0
     assert calls == ["no use"] * 3
     assert desk.parked() == [(1, "dead", 1, on_dead == "block")]
     assert "no post today" in caplog.text
@@ -91,13 +91,12 @@ def test_a_letter_that_a_process_left_behind_is_delivered_by_the_next(desk):
     desk.outbox.register(lambda event: Dead("no use"), "Counted")
     desk.outbox.on_dead_letter(lambda event: letters.append(event.payload["number"]) or 1 / 0)
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        desk.eventually(lambda: letters)
+    desk.drain()
+    assert letters == [1]
     desk.outbox.handlers.dead_letter = lambda event: letters.append(-event.payload["number"])
-    with desk.outbox.worker():
-        desk.make_due()
-        desk.eventually(lambda: letters[-1] == -1)
-        desk.eventually(lambda: owed(desk) == 0)
+    desk.drain_again()
+    assert letters == [1, -1]
+    assert owed(desk) == 0
 
 
 def test_a_replayed_event_is_owed_to_nobody_and_dies_anew(desk):

@@ -84,7 +84,7 @@ def test_before_and_after_surround_every_delivery(desk, audit):
     if type(audit) is Audit:  # an async one goes around async handlers only
         desk.publish("k", 11, 12)
         numbers.append((11, 12))
-    assert desk.outbox.drain()
+    assert desk.drain()
     for pair in numbers:
         assert [said for said in audit.told if said[1] in pair] == [
             step
@@ -108,7 +108,7 @@ def test_the_first_registered_is_the_outermost(desk):
     desk.outbox.intercept(lambda event: named("second"))
     desk.outbox.register(lambda event: order.append("handled"), "Counted")
     desk.publish("k", 1)
-    assert desk.outbox.drain()
+    assert desk.drain()
     assert order == ["first in", "second in", "handled", "second out", "first out"]
 
 
@@ -126,10 +126,9 @@ def test_after_sees_what_became_of_each_attempt(desk_with):
 
     desk.outbox.register(answer, "Counted")
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        for state in ("deferred", "retrying", "dead"):
-            desk.eventually(lambda state=state: desk.states() == {1: state})
-            desk.make_due()
+    for state in ("deferred", "retrying", "dead"):
+        desk.drain_again()
+        assert desk.states() == {1: state}
     afters = [step for step in audit.told if step[0] == "after"]
     assert afters == [
         ("after", 1, RetryAfter(LATER), None),
@@ -149,15 +148,14 @@ def test_a_failing_before_is_retried_as_the_handlers_error(desk_with):
     desk.outbox.intercept(Refuses())
     register_both(desk, desk.note)
     publish_both(desk, 1, 2, 3)
-    with desk.outbox.worker():
-        expected = [(2, *RETRYING), (3, *HELD), (12, *RETRYING), (13, *HELD)]
-        desk.eventually(lambda: desk.parked() == expected)
-        assert desk.numbers() == [1]
-        assert desk.numbers("awaited") == [11]
-        texts = desk.conn.execute("select last_error from partbox.parked where state = 'retrying'").fetchall()
-        assert [text.endswith("Broken: not yet") for (text,) in texts] == [True, True]
-        desk.make_due()
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.parked() == [(2, *RETRYING), (3, *HELD), (12, *RETRYING), (13, *HELD)]
+    assert desk.numbers() == [1]
+    assert desk.numbers("awaited") == [11]
+    texts = desk.conn.execute("select last_error from partbox.parked where state = 'retrying'").fetchall()
+    assert [text.endswith("Broken: not yet") for (text,) in texts] == [True, True]
+    desk.drain_again()
+    assert desk.all_done()
     assert [(number, attempt) for key, number, attempt in desk.seen if key == "k"] == [(1, 1), (2, 2), (3, 1)]
     awaited = [(number, attempt) for key, number, attempt in desk.seen if key == "awaited"]
     assert awaited == [(11, 1), (12, 2), (13, 1)]
@@ -171,7 +169,7 @@ def test_a_failing_after_is_logged_and_changes_nothing(desk, caplog):
     desk.outbox.intercept(Careless())
     register_both(desk, desk.note)
     publish_both(desk, 1, 2)
-    assert desk.outbox.drain()
+    assert desk.drain()
     assert desk.numbers() == [1, 2]
     assert desk.numbers("awaited") == [11, 12]
     assert desk.parked() == []
@@ -198,7 +196,7 @@ def test_an_error_that_a_context_manager_swallows_leaves_the_event_done(desk):
     desk.outbox.intercept(forgiving)
     register_both(desk, fail)
     publish_both(desk, 1, 2)
-    assert desk.outbox.drain()
+    assert desk.drain()
     assert desk.numbers() == [1, 2]
     assert desk.numbers("awaited") == [11, 12]
     assert desk.parked() == []
@@ -222,8 +220,8 @@ def test_an_async_context_manager_surrounds_an_async_handler_that_runs_out_of_ti
     desk.outbox.intercept(session)
     desk.outbox.register(hang, "Counted", timeout=0.05)
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        desk.eventually(lambda: [row[1:3] for row in desk.parked()] == [("retrying", 1)])
+    desk.drain()
+    assert [row[1:3] for row in desk.parked()] == [("retrying", 1)]
     assert len(left) == 1
 
 
@@ -255,7 +253,7 @@ def test_a_list_falls_back_on_before_and_after_of_each_event(desk):
     audit = desk.outbox.intercept(Audit())
     desk.outbox.on_batch("Counted", max_size=3)(lambda events: [Done()] * len(events))
     desk.publish("k", 1, 2, 3)
-    assert desk.outbox.drain()
+    assert desk.drain()
     assert audit.told == [("before", number) for number in (1, 2, 3)] + [
         ("after", number, Done(), None) for number in (3, 2, 1)
     ]
@@ -273,8 +271,8 @@ def test_a_failing_before_fails_its_list(desk_with):
     desk.outbox.intercept(Refuses())
     desk.outbox.on_batch("Counted", max_size=3)(handled.extend)
     desk.publish("k", 1, 2, 3)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.parked() == [(1, "retrying", 1, True), (2, "held", 0, True), (3, "held", 0, True)])
+    desk.drain()
+    assert desk.parked() == [(1, "retrying", 1, True), (2, "held", 0, True), (3, "held", 0, True)]
     assert handled == []
 
 
@@ -295,8 +293,9 @@ def test_unroutable_events_are_intercepted_too(desk_with, mode, error, parked, a
     desk.outbox.register(note_later, "Other")
     audit = desk.outbox.intercept(audit())
     desk.publish("k", 1, event_type="Unknown")
-    with desk.outbox.worker():
-        desk.eventually(lambda: len(audit.told) == 2 and [row[1:3] for row in desk.parked()] == parked)
+    desk.drain()
+    assert [row[1:3] for row in desk.parked()] == parked
+    assert len(audit.told) == 2
     assert audit.told[0] == ("before", 1)
     assert type(audit.told[1][-1]) is error
 
@@ -308,8 +307,8 @@ def test_a_function_that_routes_the_rest_is_intercepted_with_its_outcome(desk_wi
     desk = desk_with(on_unroutable=lambda event: Dead("not ours"))
     audit = desk.outbox.intercept(Audit())
     desk.publish("k", 1, event_type="Unknown")
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {1: "dead"})
+    desk.drain()
+    assert desk.states() == {1: "dead"}
     assert audit.told == [("before", 1), ("after", 1, Dead("not ours"), None)]
 
 
@@ -325,7 +324,7 @@ def test_a_transactional_handler_is_intercepted_with_its_event_and_keeps_its_con
         conn.execute("insert into effect values (%s)", (event.payload["number"],))
 
     desk.publish("k", 1, 2)
-    assert desk.outbox.drain()
+    assert desk.drain()
     assert desk.conn.execute("select array_agg(number order by number) from effect").fetchone() == ([1, 2],)
     assert audit.told == [step for number in (1, 2) for step in (("before", number), ("after", number, None, None))]
 
@@ -346,5 +345,5 @@ def test_what_is_no_interceptor_is_refused_and_not_added(desk):
         desk.outbox.intercept(42)
     desk.outbox.register(desk.note, "Counted")
     desk.publish("k", 1)
-    assert desk.outbox.drain()
+    assert desk.drain()
     assert desk.numbers() == [1]

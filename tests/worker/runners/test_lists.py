@@ -1,4 +1,4 @@
-"""Batch handlers, in a worker of this process on a real database."""
+"""Batch handlers, on a real database."""
 
 import asyncio
 import threading
@@ -52,20 +52,19 @@ def test_outcomes_are_believed_per_event(desk):
     desk.outbox.on_batch("Counted", max_size=10)(Taking(lambda numbers: [outcomes[number] for number in numbers]))
     for number in outcomes:
         desk.publish(f"k{number}", number)
-    with desk.outbox.worker():
-        desk.eventually(
-            lambda: desk.parked() == [(2, "dead", 1, False), (3, "deferred", 0, True), (4, "retrying", 1, True)]
-        )
+    desk.drain()
+    assert desk.parked() == [(2, "dead", 1, False), (3, "deferred", 0, True), (4, "retrying", 1, True)]
 
 
 def test_followers_of_a_failed_event_are_done_if_the_handler_says_so_and_held_if_not(desk):
     failed = {1: ValueError("no")}
     desk.outbox.on_batch("Counted", max_size=10)(Taking(lambda numbers: [failed.get(number) for number in numbers]))
     desk.publish("k", 1, 2, 3)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.parked() == [(1, "retrying", 1, True)])
-        desk.publish("k", 4)
-        desk.eventually(lambda: desk.parked() == [(1, "retrying", 1, True), (4, "held", 0, True)])
+    desk.drain()
+    assert desk.parked() == [(1, "retrying", 1, True)]
+    desk.publish("k", 4)
+    desk.drain()
+    assert desk.parked() == [(1, "retrying", 1, True), (4, "held", 0, True)]
 
 
 @pytest.mark.parametrize("wrong", [ValueError("no"), [None] * 4, "done"])
@@ -73,8 +72,8 @@ def test_a_list_that_fails_charges_the_first_of_each_key_and_holds_the_others(de
     desk.outbox.on_batch("Counted", max_size=10)(Taking(lambda _: wrong))
     desk.publish("a", 1, 2)
     desk.publish("b", 3)
-    with desk.outbox.worker(concurrency=1):
-        parked = desk.eventually(lambda: len(desk.parked()) == 3 and desk.parked())
+    desk.drain()
+    parked = desk.parked()
     if wrong == "done":
         assert parked == [(1, "retrying", 1, True), (2, "retrying", 1, True), (3, "retrying", 1, True)]
     else:
@@ -82,12 +81,13 @@ def test_a_list_that_fails_charges_the_first_of_each_key_and_holds_the_others(de
 
 
 def test_an_event_that_fails_its_list_is_found_and_takes_nobody_with_it(desk_with):
-    desk = desk_with(retry="fixed:0.01", max_attempts=4)
+    desk = desk_with(max_attempts=4)
     taking = Taking(lambda numbers: ValueError("bad") if 5 in numbers else None)
     desk.outbox.on_batch("Counted", max_size=50)(taking)
     desk.publish("k", *range(10))
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.parked() == [(5, "dead", 4, False)])
+    while desk.drain_again():
+        pass
+    assert desk.parked() == [(5, "dead", 4, False)]
     assert any(5 in numbers and len(numbers) > 1 for numbers in taking.lists)
     assert [5] in taking.lists
 
@@ -101,8 +101,8 @@ def test_async_batch_handlers_take_lists_too(desk):
 
     desk.outbox.on_batch("Counted", max_size=3)(take)
     desk.publish("k", *range(7))
-    with desk.outbox.worker():
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.all_done()
     assert [number for each in seen for number in each] == list(range(7))
     assert max(map(len, seen)) == 3
 
@@ -116,8 +116,8 @@ def test_a_handler_may_ask_for_few_of_a_key_in_a_list(desk):
     desk.outbox.register(taking, "Counted")
     for number in range(18):
         desk.publish(f"k{number % 3}", number)
-    with desk.outbox.worker(concurrency=1):
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.all_done()
     assert max(map(len, taking.lists)) > 2
     for key in range(3):
         mine = [[number for number in each if number % 3 == key] for each in taking.lists]
@@ -136,8 +136,8 @@ def test_a_list_holds_events_of_its_own_handler_alone_and_the_order_of_a_key_goe
 
     for number in range(24):
         desk.publish(f"k{number % 4}", number, event_type="Weighed" if number % 8 > 3 else "Counted")
-    with desk.outbox.worker(concurrency=1):
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.all_done()
     for key in range(4):
         assert [number for number in ran if number % 4 == key] == list(range(key, 24, 4))
 
@@ -148,8 +148,11 @@ def test_parked_events_that_come_back_in_a_list_leave_no_row_when_they_are_done(
     desk.outbox.on_batch("Counted", max_size=10)(taking)
     for number in range(8):
         desk.publish(f"k{number % 4}", number)
-    with desk.outbox.worker(concurrency=1):
-        desk.eventually(lambda: desk.all_done() and desk.parked() == [])
+    desk.drain()
+    assert len(desk.parked()) == 8
+    desk.drain()
+    assert desk.all_done()
+    assert desk.parked() == []
     for key in range(4):
         mine = [number for each in taking.lists for number in each if number % 4 == key]
         assert mine[-2:] == [key, key + 4]

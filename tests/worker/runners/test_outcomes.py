@@ -1,4 +1,4 @@
-"""The fate of events that cannot be finished now: through the public API, on a real database."""
+"""The fate of events that cannot be finished now, on a real database."""
 
 import asyncio
 import threading
@@ -71,13 +71,9 @@ def test_the_second_of_three_fails(desk):
         states |= {10 * tens + number: state for number, state in parked.items()}
         delivered[name] = [10 * tens + number for number in seen]
 
-    def as_expected():
-        assert desk.states() == states
-        assert {name: desk.numbers(name) for name in SECOND} == delivered
-        return True
-
-    with desk.outbox.worker():
-        desk.eventually(as_expected)
+    desk.drain()
+    assert desk.states() == states
+    assert {name: desk.numbers(name) for name in SECOND} == delivered
 
 
 OUTCOMES = {
@@ -98,13 +94,9 @@ def test_each_outcome_has_its_state_and_its_attempts(desk_with):
         desk.outbox.register(Refusal(desk, OUTCOMES[name][0], number), name, name=name)
         desk.publish(name, number, event_type=name)
 
-    def as_expected():
-        parked = {names[number]: (state, attempts) for number, state, attempts, _ in desk.parked()}
-        assert parked == {name: (state, attempts) for name, (_, state, attempts) in OUTCOMES.items()}
-        return True
-
-    with desk.outbox.worker():
-        desk.eventually(as_expected)
+    desk.drain()
+    parked = {names[number]: (state, attempts) for number, state, attempts, _ in desk.parked()}
+    assert parked == {name: (state, attempts) for name, (_, state, attempts) in OUTCOMES.items()}
 
 
 def test_done_is_done(desk):
@@ -116,13 +108,13 @@ def test_done_is_done(desk):
 
 
 def test_attempts_run_out_and_the_followers_go_on(desk_with):
-    desk = desk_with(retry="fixed:0.001", max_attempts=3)
+    desk = desk_with(max_attempts=3)
     desk.outbox.register(Refusal(desk, fail, 1), "Counted")
     desk.publish("k", 1, 2)
-
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.parked() == [(1, "dead", 3, False)] and desk.numbers() == [1, 1, 1, 2])
-
+    for _ in range(3):
+        desk.drain_again()
+    assert desk.parked() == [(1, "dead", 3, False)]
+    assert desk.numbers() == [1, 1, 1, 2]
     (error,) = desk.conn.execute("select last_error from partbox.parked").fetchone()
     assert error == "ValueError: broken"
 
@@ -136,8 +128,7 @@ def test_an_error_text_is_cut_and_storable(desk_with, caplog):
 
     desk.outbox.register(shout, "Counted")
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        desk.eventually(desk.parked)
+    desk.drain()
     (error,) = desk.conn.execute("select last_error from partbox.parked").fetchone()
     assert len(error) == 20
 
@@ -150,8 +141,9 @@ def test_an_event_without_a_handler_is_treated_as_the_setting_says(desk_with, mo
     desk.outbox.register(desk.note, "Counted")
     desk.publish("k", 1, event_type="Unknown")
     desk.publish("k", 2)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == states and desk.numbers() == ([] if 2 in states else [2]))
+    desk.drain()
+    assert desk.states() == states
+    assert desk.numbers() == ([] if 2 in states else [2])
 
 
 def test_an_undecodable_payload_is_dead_at_once_and_charged_nothing(desk):
@@ -159,33 +151,32 @@ def test_an_undecodable_payload_is_dead_at_once_and_charged_nothing(desk):
     with desk.conn.transaction():
         desk.outbox.publish(desk.conn, "Counted", b"\x00", content_type="application/x-unknown", aggregate_id="k")
         desk.conn.execute("update partbox.record set headers = null")
-    with desk.outbox.worker():
-        desk.eventually(
-            lambda: desk.conn.execute("select state, attempts from partbox.parked").fetchall() == [("dead", 0)]
-        )
+    desk.drain()
+    assert desk.conn.execute("select state, attempts from partbox.parked").fetchall() == [("dead", 0)]
 
 
 def test_events_without_an_aggregate_block_nothing(desk):
     handler = Refusal(desk, retry_later, 1)
     desk.outbox.register(handler, "Counted")
     desk.publish(None, 1, 2, 3)
-    with desk.outbox.worker():
-        desk.eventually(lambda: sorted(desk.numbers(None)) == [1, 2, 3])
-        desk.eventually(lambda: desk.parked() == [(1, "retrying", 1, False)])
-        handler.on = False
-        desk.make_due()
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert sorted(desk.numbers(None)) == [1, 2, 3]
+    assert desk.parked() == [(1, "retrying", 1, False)]
+    handler.on = False
+    desk.drain_again()
+    assert desk.all_done()
 
 
 def test_a_delayed_event_waits_and_later_ones_pass_it(desk):
     desk.outbox.register(desk.note, "Counted")
     desk.publish("k", 1, deliver_after=LATER)
     desk.publish("k", 2)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.numbers() == [2] and desk.parked() == [(1, "scheduled", 0, False)])
-        desk.make_due()
-        desk.eventually(lambda: desk.numbers() == [2, 1])
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.numbers() == [2]
+    assert desk.parked() == [(1, "scheduled", 0, False)]
+    desk.drain_again()
+    assert desk.numbers() == [2, 1]
+    assert desk.all_done()
 
 
 def test_a_delayed_event_that_is_due_waits_behind_a_blocked_key(desk):
@@ -193,13 +184,14 @@ def test_a_delayed_event_that_is_due_waits_behind_a_blocked_key(desk):
     desk.outbox.register(handler, "Counted")
     desk.publish("k", 1, deliver_after=LATER)
     desk.publish("k", 2, 3)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {1: "scheduled", 2: "retrying", 3: "held"})
-        desk.conn.execute("update partbox.parked set due_at = clock_timestamp() where state = 'scheduled'")
-        desk.eventually(lambda: desk.states().get(1) in ("held", None))
-        handler.on = False
-        desk.make_due()
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.states() == {1: "scheduled", 2: "retrying", 3: "held"}
+    desk.conn.execute("update partbox.parked set due_at = clock_timestamp() where state = 'scheduled'")
+    desk.drain()
+    assert desk.states().get(1) in ("held", None)
+    handler.on = False
+    desk.drain_again()
+    assert desk.all_done()
     assert desk.numbers()[0] == 2
     assert sorted(desk.numbers()[1:]) == [1, 2, 3]
 
@@ -208,15 +200,15 @@ def test_parked_rows_survive_a_restart_in_their_order(desk):
     handler = Refusal(desk, retry_later, 2)
     desk.outbox.register(handler, "Counted")
     desk.publish("k", 1, 2, 3)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {2: "retrying", 3: "held"})
+    desk.drain()
+    assert desk.states() == {2: "retrying", 3: "held"}
     desk.publish("k", 4)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {2: "retrying", 3: "held", 4: "held"})
-        assert desk.numbers() == [1, 2]
-        handler.on = False
-        desk.make_due()
-        desk.eventually(desk.all_done)
+    desk.drain()
+    assert desk.states() == {2: "retrying", 3: "held", 4: "held"}
+    assert desk.numbers() == [1, 2]
+    handler.on = False
+    desk.drain_again()
+    assert desk.all_done()
     assert desk.numbers() == [1, 2, 2, 3, 4]
 
 
@@ -326,8 +318,8 @@ def test_an_async_handler_over_its_time_is_cancelled_and_retried(desk_with):
 
     desk.outbox.register(hang, "Counted", timeout=0.05)
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        desk.eventually(lambda: [row[1:3] for row in desk.parked()] == [("retrying", 1)])
+    desk.drain()
+    assert [row[1:3] for row in desk.parked()] == [("retrying", 1)]
 
 
 def _partition(desk, key):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partbox import Dead, Outbox, RetryAfter
+from partbox import Dead, RetryAfter
 from partbox.protocol.verdict import LAST_RESORT
 
 
@@ -49,8 +49,8 @@ OUTCOMES = [NoClass, NoBool, lambda: tampered(None), lambda: tampered(NoBool())]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "list"])
-def test_no_policy_however_odd_ends_a_worker(dsn, conn, caplog, kind):
-    outbox, done = Outbox(dsn), []
+def test_no_policy_however_odd_ends_a_worker(desk, conn, caplog, kind):
+    outbox, done = desk.outbox, []
 
     def on(name: str, result: Any = None, **options: Any) -> None:
         def run() -> Any:
@@ -81,7 +81,7 @@ def test_no_policy_however_odd_ends_a_worker(dsn, conn, caplog, kind):
     with outbox.transaction() as tx:
         for name in [*names, "Fine"]:
             outbox.publish(tx, name, {}, aggregate_id=name)
-    assert outbox.drain(timeout=60)
+    desk.drain()
     assert done == ["Fine"]
     parked = conn.execute(
         "select event_type, state, attempts, round(extract(epoch from due_at - parked_at)) from partbox.parked"

@@ -116,17 +116,19 @@ def test_nor_one_of_what_was_parked_before(desk_with, let_go):
     assert {which: set(handler.attempts) for which, handler in handlers.items()} == with_two
 
 
-@pytest.mark.parametrize("key", ["k", None])
-def test_nor_one_of_what_ran_when_a_process_had_died(long, key):
-    desk, handler = long("sync", max_attempts=3)
-    desk.publish(key, 1)
+def test_nor_one_of_what_ran_when_a_process_had_died(desk_with, let_go):
+    desk = desk_with(drain_timeout=0.1, max_attempts=3, retry="fixed:0.01")
+    handlers = [let_go(Long(desk, "sync", event_type)) for event_type in ("Keyed", "Unkeyed")]
+    desk.publish("k", 1, event_type="Keyed")
+    desk.publish(None, 2, event_type="Unkeyed")
     desk.conn.execute(SUSPECT)
-    run_through(desk, [handler], 2)
-    assert set(handler.attempts) == {1}
-    handler.gone_on.set()
+    run_through(desk, handlers, 2)
+    assert [set(handler.attempts) for handler in handlers] == [{1}, {1}]
+    for handler in handlers:
+        handler.gone_on.set()
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
-    assert set(handler.attempts) == {1}
+    assert [set(handler.attempts) for handler in handlers] == [{1}, {1}]
 
 
 def test_what_ran_when_a_charged_one_was_stopped_is_charged_again_after_a_death(long):

@@ -71,10 +71,10 @@ def test_the_traceback_is_stored_with_a_failure_and_a_death(desk_with: Callable[
     desk = desk_with(retry=f"fixed:{HOUR}", max_attempts=2)
     register(desk, handler, **options)
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        (blocked,) = desk.eventually(desk.outbox.blocked.list)
-        desk.make_due()
-        (dead,) = desk.eventually(desk.outbox.dead.list)
+    desk.drain()
+    (blocked,) = desk.outbox.blocked.list()
+    desk.drain_again()
+    (dead,) = desk.outbox.dead.list()
     for trace in (blocked.traceback, dead.traceback, desk.outbox.dead.show(dead.record_id).traceback):
         assert trace.startswith("Traceback (most recent call last):\n")
         assert f"in {name}\n" in trace
@@ -95,8 +95,8 @@ def test_an_async_handler_over_its_time_shows_where_it_was(desk_with: Callable[.
         await asyncio.sleep(60)
 
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        (blocked,) = desk.eventually(desk.outbox.blocked.list)
+    desk.drain()
+    (blocked,) = desk.outbox.blocked.list()
     assert blocked.error_type == "TimeoutError"
     assert "await asyncio.sleep(60)" in blocked.traceback
     assert "partbox/worker" not in blocked.traceback
@@ -119,8 +119,8 @@ def test_what_no_handler_has_raised_shows_none(
 ) -> None:
     prepare(desk)
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        (dead,) = desk.eventually(desk.outbox.dead.list)
+    desk.drain()
+    (dead,) = desk.outbox.dead.list()
     assert (dead.traceback, dead.error is None) == (None, False)
     assert "Traceback" not in caplog.text
 
@@ -138,8 +138,7 @@ def test_an_undecodable_event_shows_none_and_a_handlers_own_judgement_does(
         desk.outbox.publish(desk.conn, "Counted", b"\x00", content_type="application/x-unknown", aggregate_id="k")
         desk.conn.execute("update partbox.record set headers = null")
     desk.publish("own", 1)
-    with desk.outbox.worker():
-        desk.eventually(lambda: len(desk.outbox.dead.list()) == 2)
+    desk.drain()
     found = {each.aggregate_id: each.traceback for each in desk.outbox.dead.list()}
     assert found["k"] is None
     assert 'raise PayloadError("a total is missing")' in found["own"]
@@ -153,16 +152,15 @@ def test_the_next_error_replaces_it_and_a_deferral_without_one_keeps_it(desk_wit
     desk.outbox.register(lambda event: next(script)(), "Counted")
     desk.publish("k", 1)
     seen = []
-    with desk.outbox.worker():
-        for error in ("division by zero", "division by zero", "a handler may return None"):
-            state = {0: "retrying", 1: "deferred", 2: "retrying"}[len(seen)]
-            desk.eventually(
-                lambda error=error, state=state: [
-                    each for each in desk.outbox.blocked.list() if (error in each.error and each.state == state)
-                ]
-            )
-            seen.append(desk.outbox.blocked.list()[0].traceback)
-            desk.make_due()
+    for state, error in (
+        ("retrying", "division by zero"),
+        ("deferred", "division by zero"),
+        ("retrying", "a handler may return None"),
+    ):
+        desk.drain_again()
+        (blocked,) = desk.outbox.blocked.list()
+        assert (blocked.state, error in blocked.error) == (state, True)
+        seen.append(blocked.traceback)
     assert seen[0] == seen[1]
     assert "ZeroDivisionError" in seen[0]
     assert seen[2] is None
@@ -171,8 +169,8 @@ def test_the_next_error_replaces_it_and_a_deferral_without_one_keeps_it(desk_wit
 def test_a_replay_keeps_the_error_and_its_traceback(desk: Desk) -> None:
     desk.outbox.register(sync, "Counted", max_attempts=1)
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        (dead,) = desk.eventually(desk.outbox.dead.list)
+    desk.drain()
+    (dead,) = desk.outbox.dead.list()
     desk.outbox.dead.replay(dead.record_id)
     stored = desk.conn.execute("select state, last_error, traceback from partbox.parked").fetchone()
     assert stored == ("ready", f"{dead.error_type}: {dead.error}", dead.traceback)
@@ -182,8 +180,8 @@ def test_error_limit_is_the_limit_of_both(desk_with: Callable[..., Desk]) -> Non
     desk = desk_with(error_limit=150, max_attempts=1)
     desk.outbox.register(sync, "Counted")
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        (dead,) = desk.eventually(desk.outbox.dead.list)
+    desk.drain()
+    (dead,) = desk.outbox.dead.list()
     assert len(dead.traceback) <= 150
     assert dead.traceback.splitlines()[-1].startswith("ValueError: no such customer")
 
@@ -192,11 +190,11 @@ def test_the_log_has_it_at_debug_for_a_retry_and_at_error_for_a_death(
     desk_with: Callable[..., Desk], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "partbox")
-    desk = desk_with(retry="fixed:10ms", max_attempts=2)
+    desk = desk_with(max_attempts=2)
     desk.outbox.register(sync, "Counted")
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        desk.eventually(desk.outbox.dead.list)
+    desk.drain()
+    desk.drain_again()
     traced = [each for each in caplog.records if each.exc_info]
     assert [(each.event, each.levelname, each.attempts) for each in traced] == [
         ("partbox.failure", "DEBUG", 1),
@@ -214,7 +212,7 @@ def test_an_error_that_is_no_failure_costs_no_row_and_one_that_ends_the_event_ha
         raise UnrecoverableError("never") from KeyError("customer")
 
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        (dead,) = desk.eventually(desk.outbox.dead.list)
+    desk.drain()
+    (dead,) = desk.outbox.dead.list()
     assert "KeyError: 'customer'\n\nwhich caused:" in dead.traceback
     assert 'raise UnrecoverableError("never") from KeyError("customer")' in dead.traceback

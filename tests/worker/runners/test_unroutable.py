@@ -27,8 +27,9 @@ def test_it_names_the_type_its_fate_and_what_handlers_take_once(
     desk.publish(None, 1, 2, 3, event_type="Countd")
     desk.publish(None, 4, event_type="Paid")
     desk.publish(None, 5)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.numbers(None) == [5] and len(desk.states()) == (0 if fate == "ignore" else 4))
+    desk.drain()
+    assert desk.numbers(None) == [5]
+    assert len(desk.states()) == (0 if fate == "ignore" else 4)
     first, second = sorted(warnings(), key=lambda line: line.event_type)
     assert first.getMessage() == (
         "no handler takes 'Countd' of aggregate type 'Key' in subscription 'default': on_unroutable is "
@@ -47,8 +48,8 @@ def test_an_async_interceptor_changes_nothing_about_it(desk: Desk, warnings: Cal
     desk.outbox.intercept(Waiting())
     desk.outbox.register(handle, "Counted")
     desk.publish("k", 1, 2, event_type="Countd")
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.states() == {1: "dead", 2: "dead"})
+    desk.drain()
+    assert desk.states() == {1: "dead", 2: "dead"}
     assert len(warnings()) == 1
 
 
@@ -60,10 +61,10 @@ def test_other_subscriptions_and_functions_that_decide_are_not_warned_of(
     for name in ("default", "audit"):
         desk.outbox.register(desk.note, "Counted", subscription=name)
     desk.publish("k", 1, event_type="Countd")
-    assert desk.outbox.drain()
+    desk.drain()
     other = desk_with()
     other.outbox.register(other.note, "Counted", subscription="audit")
-    assert other.outbox.drain(subscription="audit")
+    other.drain("audit")
     assert warnings() == []
 
 
@@ -116,22 +117,20 @@ def test_a_function_decides_what_becomes_of_events_without_a_handler(desk_with, 
     for number, event_type in enumerate(UNROUTABLE):
         desk.publish(event_type, number, event_type=event_type)
     expected = {number: after for number, (_, after) in enumerate(UNROUTABLE.values()) if after is not None}
-    with desk.outbox.worker():
-        desk.eventually(
-            lambda: {number: (state, n) for number, state, n, _ in desk.parked()} == expected and desk.done() == 1
-        )
+    desk.drain()
+    assert {number: (state, n) for number, state, n, _ in desk.parked()} == expected
+    assert desk.done() == 1
 
 
 def test_an_event_without_a_handler_is_looked_at_again_when_there_is_one(desk_with):
     desk = desk_with(on_unroutable="retry")
     desk.outbox.register(desk.note, "Other")
     desk.publish("k", 1)
-    with desk.outbox.worker():
-        desk.eventually(lambda: desk.parked() == [(1, "deferred", 0, True)])
+    desk.drain()
+    assert desk.parked() == [(1, "deferred", 0, True)]
     desk.outbox.register(desk.note, "Counted")
-    with desk.outbox.worker():
-        desk.make_due()
-        desk.eventually(desk.all_done)
+    desk.drain_again()
+    assert desk.all_done()
     assert desk.seen == [("k", 1, 1)]
 
 
@@ -140,6 +139,6 @@ def test_another_subscription_ignores_what_it_has_no_handler_for(desk):
     desk.outbox.register(desk.note, "Counted", subscription="other")
     desk.publish("k", 1, event_type="Unknown")
     desk.publish("k", 2)
-    with desk.outbox.worker(subscription="other"):
-        desk.eventually(lambda: desk.numbers() == [2])
+    desk.drain("other")
+    assert desk.numbers() == [2]
     assert desk.parked() == []
