@@ -4,7 +4,6 @@ import threading
 
 import psycopg
 import pytest
-from waiting import eventually
 
 from partbox import Outbox
 
@@ -41,10 +40,10 @@ def left(conn) -> list[tuple]:
     return conn.execute(query).fetchall()
 
 
-def test_only_the_types_that_are_wanted_are_delivered_and_the_others_leave_no_trace(outbox, got, conn):
+def test_only_the_types_that_are_wanted_are_delivered_and_the_others_leave_no_trace(outbox, got, conn, drain):
     outbox.subscriptions.create("urgent", types=["Failed"])
     publish(outbox, 600)
-    assert outbox.drain(timeout=30, subscription="urgent")
+    drain(outbox, "urgent")
     assert sorted(number for _, number in got) == list(range(2, 600, 3))
     assert {event_type for event_type, _ in got} == {"Failed"}
     for aggregate in range(20):
@@ -54,22 +53,22 @@ def test_only_the_types_that_are_wanted_are_delivered_and_the_others_leave_no_tr
     assert conn.execute("select count(*) from partbox.parked").fetchone() == (0,)
 
 
-def test_several_types_and_all_types(outbox, got, conn):
+def test_several_types_and_all_types(outbox, got, conn, drain):
     outbox.subscriptions.create("urgent", types=["Failed", "Paid"])
     publish(outbox, 30)
-    assert outbox.drain(timeout=30, subscription="urgent")
+    drain(outbox, "urgent")
     assert sorted(number for _, number in got) == [number for number in range(30) if number % 3]
 
 
-def test_a_log_of_unwanted_types_only_is_consumed(outbox, got, conn):
+def test_a_log_of_unwanted_types_only_is_consumed(outbox, got, conn, drain):
     outbox.subscriptions.create("urgent", types=["Never"])
     publish(outbox, 2_000)
-    assert outbox.drain(timeout=30, subscription="urgent")
+    drain(outbox, "urgent")
     assert got == []
     assert left(conn) == [("done", 2_000)]
 
 
-def test_an_unwanted_event_waits_for_no_failed_one_of_its_aggregate_and_is_not_parked(dsn, conn):
+def test_an_unwanted_event_waits_for_no_failed_one_of_its_aggregate_and_is_not_parked(dsn, conn, drain):
     outbox = Outbox(dsn)
     calls: list[int] = []
 
@@ -82,22 +81,22 @@ def test_an_unwanted_event_waits_for_no_failed_one_of_its_aggregate_and_is_not_p
     with psycopg.connect(dsn) as publishing:
         for event_type in ("Placed", "Failed", "Placed", "Paid"):
             outbox.publish(publishing, event_type, 1, aggregate_type="Order", aggregate_id="7")
-    with outbox.worker(subscription="urgent"):
-        eventually(lambda: sorted(left(conn)) == [("done", 3), ("retrying", 1)])
+    drain(outbox, "urgent")
+    assert sorted(left(conn)) == [("done", 3), ("retrying", 1)]
     assert calls == [1]
 
 
-def test_a_delayed_event_of_an_unwanted_type_is_not_parked(outbox, got, conn):
+def test_a_delayed_event_of_an_unwanted_type_is_not_parked(outbox, got, conn, drain):
     outbox.subscriptions.create("urgent", types=["Failed"])
     with psycopg.connect(outbox.dsn) as publishing:
         outbox.publish(publishing, "Placed", 1, deliver_after=3600)
         outbox.publish(publishing, "Failed", 2)
-    with outbox.worker(subscription="urgent"):
-        eventually(lambda: left(conn) == [("done", 2)])
+    drain(outbox, "urgent")
+    assert left(conn) == [("done", 2)]
     assert got == [("Failed", 2)]
 
 
-def test_other_subscriptions_get_the_types_that_this_one_does_not_want(outbox, got, conn):
+def test_other_subscriptions_get_the_types_that_this_one_does_not_want(outbox, got, conn, drain):
     everything: list[int] = []
 
     @outbox.on("*")
@@ -106,7 +105,7 @@ def test_other_subscriptions_get_the_types_that_this_one_does_not_want(outbox, g
 
     outbox.subscriptions.create("urgent", types=["Failed"])
     publish(outbox, 30)
-    assert outbox.drain(timeout=30)
-    assert outbox.drain(timeout=30, subscription="urgent")
+    drain(outbox)
+    drain(outbox, "urgent")
     assert sorted(everything) == list(range(30))
     assert len(got) == 10

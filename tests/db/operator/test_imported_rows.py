@@ -1,5 +1,6 @@
 """What an import makes of the columns of a table: payloads, headers, times, ids, keys."""
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -14,9 +15,10 @@ from partbox.imports import Imported
 class Source:
     """A table `old` with an id, a type, and the columns of a test."""
 
-    def __init__(self, dsn: str, conn: psycopg.Connection[Any]) -> None:
+    def __init__(self, dsn: str, conn: psycopg.Connection[Any], drain: Callable[[Outbox], list[Any]]) -> None:
         self.outbox = Outbox(dsn, max_payload=1_000)
         self.conn = conn
+        self._drain = drain
 
     def make(self, columns: str, *rows: tuple[Any, ...]) -> None:
         self.conn.execute(f"create table old (id integer primary key, {columns})".encode())
@@ -32,13 +34,13 @@ class Source:
         """What handlers get, in the order of the log."""
         seen: list[Any] = []
         self.outbox.on("*")(seen.append)
-        assert self.outbox.drain()
+        assert self._drain(self.outbox)
         return sorted(seen, key=lambda event: event.id)
 
 
 @pytest.fixture
-def source(dsn: str, conn: psycopg.Connection[Any]) -> Source:
-    return Source(dsn, conn)
+def source(dsn: str, conn: psycopg.Connection[Any], drain: Callable[[Outbox], list[Any]]) -> Source:
+    return Source(dsn, conn, drain)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,16 @@ from spans import Traced
 
 
 @pytest.fixture
-def traced_with(dsn):
+def traced_with(dsn, partbox_sessions):
     made: list[Traced] = []
 
     def make(**settings: Any) -> Traced:
-        made.append(Traced(dsn, **settings))
+        made.append(Traced(dsn, partbox_sessions, **settings))
         return made[-1]
 
     yield make
     for each in made:
-        each.conn.close()
-        each.provider.shutdown()
+        each.close()
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ import psycopg
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.observe.tracing import Tracing
+from partbox.testing.drain import Drainer
+from partbox.testing.sessions import Sessions
+from partbox.testing.statements import advance
 
 CANARY = "canary-7731"
 """Words that no span may say: they are in payloads, aggregate ids and tenants."""
@@ -19,13 +21,14 @@ CANARY = "canary-7731"
 class Traced:
     """An outbox that is traced, and the spans that ended, in their order."""
 
-    def __init__(self, dsn: str, **settings: Any) -> None:
+    def __init__(self, dsn: str, sessions: Sessions | None = None, **settings: Any) -> None:
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.outbox = Outbox(dsn, **settings)
         self.outbox.observe(Tracing(self.provider))
         self.conn = psycopg.connect(dsn, autocommit=True)
+        self._kit = Drainer(self.outbox, dsn, sessions)
 
     @property
     def spans(self) -> list[ReadableSpan]:
@@ -54,11 +57,15 @@ class Traced:
         rows = self.conn.execute("select headers from partbox.record order by id").fetchall()
         return [headers or {} for (headers,) in rows]
 
-    def deliver(self, polls: int = 1, handles: int = 1) -> None:
-        """Deliver until the spans of so many polls and handlers have ended, and nothing is due."""
-        with self.outbox.worker() as worker:
-            eventually(lambda: len(self.named("poll")) >= polls and len(self.named("handle")) >= handles)
-            assert worker.wait_until_empty(120)
+    def deliver(self) -> None:
+        """Deliver what is due, and what waits, until nothing does: by the parts of a worker, without its threads."""
+        while self._kit.drain("default"):
+            advance(self.conn, "partbox", 1)
+
+    def close(self) -> None:
+        self._kit.close()
+        self.conn.close()
+        self.provider.shutdown()
 
 
 def told(span: ReadableSpan) -> dict[str, Any]:
