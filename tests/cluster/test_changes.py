@@ -50,6 +50,7 @@ def test_a_kill_a_join_and_a_leave_lose_nothing_and_repeat_only_what_was_in_flig
     assert first.stop() == 0
 
 
+@pytest.mark.thorough
 def test_nodes_that_join_and_leave_gracefully_repeat_nothing(cluster):
     leaving = cluster.node("leaving", processes=1)
     cluster.balanced(1)

@@ -10,6 +10,7 @@ from waiting import eventually
 from partbox_lab.chaos.oracle import judge
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [300, pytest.param(3_000, marks=pytest.mark.soak)])
 def test_a_write_transaction_held_open_elsewhere_changes_nothing_in_delivery(cluster, count):
     cluster.node("node", processes=2)

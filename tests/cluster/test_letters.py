@@ -1,10 +1,12 @@
 """The dead-letter hook, in processes that die under it."""
 
+import pytest
 from clusters import FAST
 from node import Node
 from waiting import eventually
 
 
+@pytest.mark.thorough
 def test_a_letter_whose_process_dies_before_the_hook_has_returned_is_given_to_the_hook_again(cluster):
     folder, conn = cluster.journal.folder, cluster.owners.conn
     flags = ["--processes", "2", "--concurrency", "2"]

@@ -144,6 +144,7 @@ def test_a_bug_kills_its_events_in_time_and_holds_up_no_other_aggregate(cluster,
     assert outage.node.stop() == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("minutes", "seconds", "events", "aggregates", "max_parked", "max_attempts"),
     [

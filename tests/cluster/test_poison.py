@@ -46,6 +46,7 @@ def test_poison_ends_dead_and_everything_else_is_delivered_in_order(ward, rounds
     assert ward.suspects() == 0
 
 
+@pytest.mark.thorough
 def test_innocents_beside_poison_are_not_dead_lettered_even_with_two_attempts(ward):
     """One process of four handlers: while the poison runs, three others of its partition or another do."""
     ward.names = ward.names[:12]

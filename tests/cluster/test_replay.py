@@ -168,6 +168,7 @@ def test_a_replay_that_is_killed_has_replayed_whole_aggregates_and_a_second_one_
     replayed.check()
 
 
+@pytest.mark.thorough
 def test_replayed_events_come_before_what_their_owner_has_read_but_not_started(cluster):
     cluster.node("node")
     cluster.balanced(1)

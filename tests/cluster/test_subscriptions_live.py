@@ -148,6 +148,7 @@ def test_replays_amid_traffic_deliver_again_in_order_from_there_on_and_nothing_b
     assert len(again) >= 150
 
 
+@pytest.mark.thorough
 def test_a_replay_of_everything_delivers_everything_twice_in_order(conn, ledger, commands, consumer):
     commands.create("audit")
     audit = consumer("audit")

@@ -37,6 +37,7 @@ def test_a_handler_that_cannot_be_cancelled_ends_its_process_and_everything_else
     assert f"process {pid} ended with exit code 4" in log
 
 
+@pytest.mark.thorough
 def test_an_async_handler_is_cancelled_and_tried_again_and_its_process_stays(ward):
     ward.node(processes=1, handler_timeout=1, max_attempts=2)
     ward.cluster.balanced(1)

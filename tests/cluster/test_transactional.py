@@ -125,6 +125,7 @@ def writing(tally, counts, threads=3, **payload):
     assert not [writer.error for writer in writers if writer.error]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kills", "counts", "processes"), [(2, 400, 1), pytest.param(20, 20_000, 3, marks=pytest.mark.soak)]
 )
