@@ -17,14 +17,13 @@ def ignores(pid: int, number: signal.Signals) -> bool:
     return bool(int(line.split()[1], 16) >> (number - 1) & 1)
 
 
-@pytest.mark.parametrize("times", [1, 2])  # the kernel's, and the shell's
-def test_a_closed_terminal_lets_running_handlers_finish(cluster, times):
+def test_a_closed_terminal_lets_running_handlers_finish(cluster):
     node = cluster.node("node", processes=2)
     cluster.balanced(2)
     gate = cluster.gate()
     events = cluster.ledger.publish_now(cluster.ledger.names[:2], gate=str(gate))
     cluster.running(events)
-    for _ in range(times):
+    for _ in range(2):  # the kernel's, and the shell's
         node.send_to_all(signal.SIGHUP)
         eventually(lambda: cluster.owners.draining("node"), interval=0.02)
     gate.touch()
