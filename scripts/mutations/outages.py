@@ -13,7 +13,7 @@ MUTATIONS = (
         ENDPOINT,
         "if not says_away(result, self.handler.circuit):",
         "if False:",
-        (f"{BOTH}::test_a_bug_kills_its_events_by_their_policy_and_never_opens_it[sync-3]",),
+        ("tests/worker/runners/test_downstream.py::test_what_opens_it_can_be_named_for_all_and_for_a_handler",),
     ),
     Mutation(
         "the-last-attempt-of-an-outage",

@@ -122,6 +122,7 @@ def publish(dsn, count, aggregates):
         outbox.publish_many(conn, events)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("events", "aggregates"), [(400, 80), pytest.param(20_000, 2_000, marks=pytest.mark.soak)])
 def test_a_bug_kills_its_events_in_time_and_holds_up_no_other_aggregate(cluster, events, aggregates):
     """Half of the aggregates fail with an ordinary error: no event of any is ever put off."""
