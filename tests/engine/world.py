@@ -234,13 +234,13 @@ class World:
                 assert finished, f"{record} is saved as consumed, and it is neither done nor parked"
         for parked in self.database.parked.values():
             if parked.state == "dead" and (known := self.of(parked.record_id)) is not None:
-                self._check_death(known, parked.last_error, blocks=parked.blocks)
+                self._check_death(known, parked.last_error)
         for saving in savings:
             if saving.release:
                 self._check_release(rows[saving.partition])
 
-    def _check_death(self, record: Logged, error: str | None, *, blocks: bool) -> None:
-        if not blocks:
+    def _check_death(self, record: Logged, error: str | None) -> None:
+        if all(each.shape.on_dead == "continue" for each in self.processes):
             self.out_of_line.add(record.number)
         perished = error is not None and "its process died" in error
         innocent = record.type != POISON and record.number not in self.harmed
