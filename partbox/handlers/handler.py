@@ -187,6 +187,11 @@ class Routes(dict[tuple[str, str], T]):
         self.only: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
         """The one that every event finds, where that is sure without a look-up; else None."""
 
+    @property
+    def default(self) -> T:
+        """What an event finds that fits none of the registered."""
+        return self._default
+
     def all(self) -> list[T]:
         """Everything that an event may find, the default last."""
         return [*self._registered.values(), self._default]

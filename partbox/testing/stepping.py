@@ -37,7 +37,10 @@ class OneByOne:
     def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._await_it(walk())
 
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
+    def soon(self, callback: Callable[[], object]) -> None:
+        callback()
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = (), patience: float = 0.0) -> bool:
         return False
 
     def disown(self) -> None:

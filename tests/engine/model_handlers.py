@@ -50,6 +50,7 @@ class Shape(NamedTuple):
     max_parked: int = 6
     max_attempts: int = MOST_ATTEMPTS
     letters: bool = False  # there is a hook for dead events
+    lines: bool = False  # several runners take new events from the line of their partition
 
 
 class HandlingProcess:
@@ -90,8 +91,6 @@ class HandlingProcess:
         for at, event in enumerate(events):
             with self._watched():
                 self.check_turn(event)
-                mine = self.shape.kind != "mixed" or isinstance(given, list) == (event.event_type == "Type 2")
-                assert mine, f"{event.id} is given to another handler"
                 self.watcher.begins(self, event, [*in_hand, *events[:at]])
         return Handling(events)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from model_clock import ModelClock
 from model_handlers import MOST_ATTEMPTS, Handling, Shape
-from process import Process
+from process import WATCHES, Process
 from run_size import examples
 from world import POISON, QUIET, World
 
@@ -83,6 +83,7 @@ SHAPES = st.builds(
     max_parked=st.sampled_from([2, 6]),
     max_attempts=st.just(MOST_ATTEMPTS),
     letters=st.booleans(),
+    lines=st.sampled_from([True, True, False]),
 )
 
 
@@ -174,7 +175,9 @@ class EngineMachine(RuleBasedStateMachine):
                 runners = [each for each in process.actors if each.startswith("runner")]
                 free = [each for each in runners if not isinstance(process.subject(each), Handling)]
                 if free:
-                    self.world.step(process, random.choice(free), random, through=through)
+                    chosen = random.choice(free)
+                    for _ in range(1 + (process.subject(chosen) is WATCHES)):  # it takes two looks to sort a line
+                        self.world.step(process, chosen, random, through=through)
             case "finish":
                 if handling := process.handling():
                     between = None if through else random.randrange(8)

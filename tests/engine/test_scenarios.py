@@ -15,7 +15,7 @@ import pytest
 from fibers import Between
 from model_clock import ModelClock
 from model_handlers import Handling, Shape
-from process import RESTING, Process
+from process import RESTING, WATCHES, Process
 from server_database import ServerWorld
 from statements import Fate, Sent
 from world import World, number
@@ -144,6 +144,11 @@ class Scenario:
         paused = (each for each in process.actors if isinstance(process.subject(each), Between))
         runner = next(each for each in paused if process.subject(each) not in RESTING)
         self.world.go_on(process, runner, between=between)
+
+    def glance(self, name: str) -> None:
+        """The runner that watches lines looks, and has got the interpreter at once."""
+        process = self._process(name)
+        self.world.go_on(process, next(each for each in process.actors if process.subject(each) is WATCHES))
 
     def end(self, name: str, id: str, *outcomes: str) -> None:
         """A handler ends, with an outcome for each of its events; its runner goes on, or `until` a step between."""

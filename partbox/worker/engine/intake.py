@@ -220,7 +220,7 @@ class Intake:
             or (rows and rows[0][ID] <= partition.resumption.done_to)  # done before a lost connection, perhaps (A9)
         )
         delayed = brought.delayed and any(map(_available_at, rows))
-        if plain and self._runs.lone and partition.lined_up and not delayed:
+        if plain and self._runs.lines_up and partition.lined_up and not delayed:
             # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order
             # (DESIGN 6, shared line).
             line = partition.line

@@ -11,7 +11,7 @@ may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row g
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
@@ -20,15 +20,21 @@ from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import key_of
 from partbox.worker.engine.lock import verb
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.reconnect import Pair
 from partbox.worker.engine.state import EngineState
 
-Member = tuple[Lane, DeliveredEvent, int]
-"""An event of a list, its lane, and the incarnation of the partition that it was read in."""
+_identity, _route, _partition = itemgetter(IDENTITY), itemgetter(ROUTE), attrgetter("partition")
+_record, _parked = attrgetter("record"), attrgetter("parked")
 
-_partition = attrgetter("partition")
+
+class Slice(NamedTuple):
+    """Events of a list that were taken from the head of one lane, and the incarnation of the partition in which."""
+
+    lane: Lane
+    events: list[DeliveredEvent]
+    incarnation: int
 
 
 class Destination(NamedTuple):
@@ -141,42 +147,43 @@ class Outcomes:
     # Lists.
 
     @verb  # `current` and the followers of a lane change together
-    def start(self, lane: Lane, members: Sequence[Member]) -> None:
+    def start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         """Note that these events, taken from the head of the lane, run as part of a list."""
-        self._start(lane, members)
+        self._start(lane, events)
 
     @verb  # no partition is lost or read anew between the look at it and the start of its events
-    def join(self, lanes: Iterable[Lane], to: Destination, deep: int, most: int) -> list[Member]:
+    def join(self, lanes: Iterable[Lane], to: Destination, deep: int, most: int) -> list[Slice]:
         """Take from the heads of many lanes what joins a list: at most `deep` events of each, and `most` of all.
 
         A lane that stops, was read anew or has remembered events gives nothing: it begins a list of its own.
         """
-        taken: list[Member] = []
+        taken: list[Slice] = []
         for lane in lanes:
             partition = lane.partition
             read_anew = partition.incarnation != lane.incarnation
             if not (partition.stopping or partition.resumption.remembered or read_anew):
-                members = _heads(lane, to, min(deep, most - len(taken)))
-                self._start(lane, members)
-                taken += members
+                events = _heads(lane, to, min(deep, most))
+                self._start(lane, events)
+                most -= len(events)
+                if events:
+                    taken.append(Slice(lane, events, lane.incarnation))
         return taken
 
     @verb  # the partition may be lost or read anew between the look at it and the note
-    def finish(self, members: Iterable[Member]) -> list[Member]:
-        """Note that all of a list are done, in one go; those that are not so plain come back, each to be settled."""
-        odd: list[Member] = []
+    def finish(self, slices: Iterable[Slice]) -> list[Slice]:
+        """Note that all of a list are done, in one go; those that are not so plain come back, to be settled one by
+        one."""
+        odd: list[Slice] = []
         done: dict[Partition, list[Pair]] = {}
-        for member in members:
-            lane, event, incarnation = member
+        for each in slices:
+            lane, events, incarnation = each
             partition = lane.partition
-            if event.parked is not None or partition.incarnation != incarnation:
-                odd.append(member)
+            if partition.incarnation != incarnation or any(map(_parked, events)):
+                odd.append(each)
             else:
-                if event is lane.current:
-                    lane.settled = event
-                else:
-                    self._ended(lane, event)
-                done.setdefault(partition, []).append(event.record[IDENTITY])
+                lane.settled = lane.current
+                self._followers.pop(lane, None)
+                done.setdefault(partition, []).extend(map(_identity, map(_record, events)))
         for partition, pairs in done.items():
             partition.finish(pairs)
             self._state.touch(partition)
@@ -247,10 +254,12 @@ class Outcomes:
         lane.unstuck = None
         lane.done = []
 
-    def _start(self, lane: Lane, members: Sequence[Member]) -> None:
-        lane.current, lane.settled = members[0][1] if members else None, None
-        if len(members) > 1:
-            self._followers[lane] = [event for _, event, _ in members[1:]]
+    def _start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
+        lane.current, lane.settled = events[0] if events else None, None
+        if isinstance(lane, SharedLane):
+            lane.hands = events
+        if len(events) > 1:
+            self._followers[lane] = [*events[1:]]
 
     def _ended(self, lane: Lane, event: DeliveredEvent) -> None:
         """The event, the current one of its lane or one that runs behind it, does not run any more."""
@@ -263,8 +272,13 @@ class Outcomes:
         partition = lane.partition
         row = partition.parked.park(event, verdict)
         row.keep()
+        first = {key_of(event)}
         for follower in self._followers.get(lane, ()):
-            partition.parked.hold(follower)
+            if (key := key_of(follower)) in first:
+                partition.parked.hold(follower)
+            else:  # of a line: it blocks its own key
+                first.add(key)
+                partition.parked.park(follower, verdict)
             follower.parked.keep()
         lane.unstuck = event
         if (key := key_of(event)) in partition.parked.chains:
@@ -295,14 +309,21 @@ def _is_open(partition: Partition, event: DeliveredEvent) -> bool:
     return not partition.progress.has_finished(event.id)
 
 
-def _heads(lane: Lane, to: Destination, most: int) -> list[Member]:
-    queue, incarnation, (routes, endpoint) = lane.queue, lane.incarnation, to
-    taken: list[Member] = []
+def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
+    queue, (routes, endpoint), claim = lane.queue, to, lane.claim
+    if claim is not None:  # rows of a line, of which nothing is known
+        rows = [queue.popleft() for _ in range(min(most, len(queue)))]
+        if any(routes[route] is not endpoint for route in set(map(_route, rows))):
+            at = next(at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint)
+            queue.extendleft(reversed(rows[at:]))
+            del rows[at:]
+        return [DeliveredEvent(row, claim) for row in rows]
+    taken: list[DeliveredEvent] = []
     while queue and len(taken) < most:
         event = queue[0]
         if event.parked is not None and runs_alone(event):
             break
         if routes[event.record[ROUTE]] is not endpoint:
             break
-        taken.append((lane, queue.popleft(), incarnation))
+        taken.append(queue.popleft())
     return taken

@@ -3,18 +3,20 @@
 A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time (⛨ DESIGN
 6). A lane knows its partition and a partition its lanes, so both are here.
 
-Where one runner runs everything, lanes are not made for events of which nothing is known: those of a partition stand in
-line together, which keeps the order of every key, and are sorted into lanes when somebody asks for these.
+Lanes are not made for events of which nothing is known: those of a partition stand in line together, which keeps the
+order of every key, and are sorted into lanes when somebody asks for these, or has nothing else to run (`Runs.relieve`).
 
 Everything is touched only with the lock of `Engine` held, but for `cursor`, which is the poller's own, and for
 `phase`, `stopping`, `incarnation` and `resumption.remembered`, which are read without it.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
+from partbox.events.record import Row
 from partbox.protocol.cursor import Cursor
 from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
@@ -39,6 +41,7 @@ class Lane:
         "claim",
         "current",
         "done",
+        "head",
         "incarnation",
         "key",
         "partition",
@@ -60,6 +63,7 @@ class Lane:
         self.key = key
         self.queue: deque[Any] = deque()
         self.claim: Claim | None = None
+        self.head: Row | None = None
         self.done: list[tuple[int, bytes]] = []  # (id, event id) of what is done and not recorded yet
         self.active = False
         self.running = False
@@ -73,6 +77,13 @@ class Lane:
     def has_settled(self, event: DeliveredEvent) -> bool:
         """True if its current event, which this is, is settled already. Lock held."""
         return getattr(self, "settled", None) is event
+
+    def take_first(self) -> DeliveredEvent:
+        """Take the event at the head; IndexError if there is none any more. By its runner, without the lock."""
+        if self.claim is None:
+            return self.queue.popleft()  # type: ignore[no-any-return]
+        self.head = self.queue[0]  # before it is taken: whoever sorts the line must see which key runs
+        return DeliveredEvent(self.queue.popleft(), self.claim)
 
     def take_rest(self) -> list[Any]:
         """Take all that waits. Lock held.
@@ -107,14 +118,28 @@ class Lane:
 
 
 class SharedLane(Lane):
-    """The new events of all keys of a partition in id order, none of which is parked; for a lone runner.
+    """The new events of all keys of a partition in id order, none of which is parked.
 
-    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, which are
-    ready when the turn of the line ends. Its queue has rows: an event that is made by the runner which hands it over is
-    still in the processor's cache, and its memory serves the next one.
+    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes. These are
+    ready when the turn of the line ends, or when a runner is free for them (`Runs.relieve`), but for the lane of the
+    key that the line runs. Its queue has rows: an event that is made by the runner which hands it over is still in the
+    processor's cache, and its memory serves the next one.
+
+    `head` is the row that its runner has taken last, or is about to take; None while it does not run. The runner sets
+    it before it takes the row, without the lock: so whoever has taken the rest of the queue knows which key runs.
     """
 
-    __slots__ = ()
+    __slots__ = ("hands",)
+
+    def __init__(self, partition: "Partition") -> None:
+        super().__init__(partition, (None, 0))
+        self.hands: Sequence[DeliveredEvent] = ()  # those of a list that runs
+
+    def runs(self, key: Key) -> bool:
+        """True if its runner may have an event of this key in hand. Lock held."""
+        if self.hands:
+            return any(key_of(event) == key for event in self.hands)
+        return self.head is not None and key_of(self.event(self.head)) == key
 
     def behind(self, event: DeliveredEvent) -> Lane:
         return self.partition.lane(key_of(event))
@@ -160,7 +185,7 @@ class Partition:
         self.window = window
         self._letters = letters
         self._lanes: dict[Key, Lane] = {}
-        self.line = SharedLane(self, (None, 0))
+        self.line = SharedLane(self)
         self.running = 0  # lanes whose handler runs now
         self.predecessor: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
         self.suspects = Suspects()
@@ -269,10 +294,19 @@ class Partition:
     @property
     def lanes(self) -> dict[Key, Lane]:
         """The lanes that have events waiting or running, by key. Asking for them ends the line."""
-        if self.line.queue:  # sort it into lanes
-            for event in map(self.line.event, self.line.take_rest()):
-                self.lane(key_of(event)).queue.append(event)
+        self.sort_line()
         return self._lanes
+
+    def sort_line(self) -> None:
+        """Sort what waits in the line into lanes."""
+        if not self.line.queue:
+            return
+        for event in map(self.line.event, self.line.take_rest()):
+            key = key_of(event)
+            lane = self._lanes.get(key)
+            if lane is None:
+                lane = self._lanes[key] = Lane(self, key)
+            lane.queue.append(event)
 
     @property
     def lined_up(self) -> bool:
@@ -291,13 +325,17 @@ class Partition:
             del self._lanes[lane.key]
 
     def sorted_out(self) -> list[Lane]:
-        """The turn of the line has ended: the lanes that have something to do by now; those with nothing go."""
+        """The lanes that were sorted out of the line and may run now; those with nothing go."""
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane.queue or lane.active}
-        return [lane for lane in self._lanes.values() if not lane.active]
+        return [lane for lane in self._lanes.values() if not lane.active and not self.line.runs(lane.key)]
+
+    def has_idle_lanes(self) -> bool:
+        """True if lanes that were sorted out of the line wait for the end of its turn, though they could run."""
+        return any(lane.queue and not lane.active and not self.line.runs(key) for key, lane in self._lanes.items())
 
     def queues(self) -> int:
         """The number of lanes, the line counted as one."""
-        return len(self._lanes) + bool(self.line.queue)
+        return len(self._lanes) + (self.line.active or bool(self.line.queue))
 
     # What was read and what became of it.
 

@@ -26,12 +26,14 @@ from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.state import EngineState
 
 STUCK = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
+SORTED_FOR = 1.0  # seconds for which new events get lanes at once, after a line had to be sorted into lanes
 
 
 class Rest(Enum):
     """Why there is no lane for a runner."""
 
     IDLE = "no lane is ready"
+    WATCH = "no lane is ready, and a line runs of which some may have to be sorted out"
     FULL = "as many handlers run as may"
     UNTRUSTED = "the lease may be over"
     STOPPED = "no handler starts any more"
@@ -40,14 +42,19 @@ class Rest(Enum):
 class Runs:
     """The verbs of runner threads, event loop and transactor, and of whoever watches what runs.
 
-    `lone`: one runner walks everything, so new events need no lanes.
+    `lines`: handlers are of a kind for which new events may stand in line.
+
+    **A line is sorted when a runner is free and its own waits in a handler.** A runner that finds nothing to do while a
+    line runs watches it: it sleeps for a moment, and asks `relieve` if it woke in time. For that it needs the
+    interpreter, so the runner of the line does not compute: it waits, and others could go on with what stands behind
+    it. For a while lanes are made at once then, for what waited once will wait again.
     """
 
     # Where a lane goes on whose next event is transactional; of `Transactions`. Lock held.
     transact: Callable[[Lane], object]
 
     def __init__(
-        self, state: EngineState, outcomes: Outcomes, concurrency: int, queue: Queue, *, lone: bool = False
+        self, state: EngineState, outcomes: Outcomes, concurrency: int, queue: Queue, *, lines: bool = False
     ) -> None:
         self._state = state
         self._lock = state.lock
@@ -60,9 +67,17 @@ class Runs:
         self._hired = 0  # runners, of which there are at most `concurrency`
         self._idle = 0  # those of them that wait and are not called
         self._stopped = False
-        self.lone = lone
+        self._lines = lines
+        self._sorts_until = 0.0  # monotonic seconds
+        self.watches = False  # runners are threads, which may watch
+        self._watched = False  # a runner that waits looks whether a line has to be sorted
 
     # Runners.
+
+    @property
+    def lines_up(self) -> bool:
+        """True if new events may stand in line. Lock held."""
+        return self._lines and not self._sorts_until
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | Rest:
         """End these lanes; the next to run, or why there are none: then the runner is to wait for a call, if it `waits`
@@ -71,13 +86,47 @@ class Runs:
             self._end(ended)
             if self._stopped:
                 return Rest.STOPPED
+            if self._sorts_until and now >= self._sorts_until:
+                self._sorts_until = 0.0
             full = len(self._running) - len(self._joined) >= self._concurrency
             if full or not self._ready:
                 self._idle += waits  # whoever calls takes it off again
-                return Rest.FULL if full else Rest.IDLE
+                if full or not waits or not self.watches or self._watched or not self._held_up():
+                    return Rest.FULL if full else Rest.IDLE
+                self._watched = True
+                return Rest.WATCH
             if not trusted:
                 return Rest.UNTRUSTED
-            return self._begin(self._ready.take(), now)
+            taken = self._begin(self._ready.take(), now)
+            if self.watches and not self._watched and isinstance(taken[-1], SharedLane) and len(taken[-1].queue) > 1:
+                self._call() or self._hire()  # somebody to watch it
+            return taken
+
+    @verb  # the line's runner takes no more of it, and lanes are ready or not
+    def relieve(self, seen: Collection[SharedLane], now: float) -> Collection[SharedLane]:
+        """Sort the lines into lanes that hold up others now, and did at the last look; the others that do now.
+
+        The caller got the interpreter at once, now and at the last look.
+        """
+        lines = self._held_up()
+        for line in lines.intersection(seen):
+            self._sorts_until = now + SORTED_FOR
+            line.partition.sort_line()
+            self.ready(line.partition.sorted_out())
+        return lines.difference(seen)
+
+    @verb  # as in `relieve`
+    def give_way(self, line: Lane, now: float) -> None:
+        """Sort a line whose handler waits into lanes, for whoever is free to run them."""
+        if self._concurrency > 1:
+            self._sorts_until = now + SORTED_FOR
+            line.partition.sort_line()
+            self.ready(line.partition.sorted_out())
+
+    @verb  # it is watched, or the next runner that is free watches
+    def look_away(self) -> None:
+        """The runner that watched does something else from here on."""
+        self._watched = False
 
     @verb  # the lanes end and their place is free as one
     def end(self, lanes: Sequence[Lane]) -> None:
@@ -128,6 +177,7 @@ class Runs:
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
         """Have runners take these lanes, which have something to do, when they are free. Lock held."""
+        lanes = [lane for lane in lanes if not lane.partition.line.runs(lane.key)]  # ready when the line's turn ends
         for lane in lanes:
             lane.active = True
         self._ready.add(lanes, due=due)
@@ -177,6 +227,11 @@ class Runs:
         self._running.update(lanes)
         return lanes
 
+    def _held_up(self) -> set[SharedLane]:
+        """The lines that run and hold up others of their partition."""
+        lines = (lane for lane in self._running if isinstance(lane, SharedLane) and not lane.partition.stopping)
+        return {line for line in lines if line.queue or line.partition.has_idle_lanes()}
+
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._outcomes.end(lanes)
         again = [each for lane in lanes for each in self._leave(lane)]
@@ -192,6 +247,8 @@ class Runs:
         if not self._running:
             self._state.wakes.busy(False)
         lane.running, lane.current = False, None
+        if isinstance(lane, SharedLane):
+            lane.head, lane.hands = None, ()
         partition.running -= 1
         serial = bool(self._serial) and lane in self._serial
         if serial:
@@ -217,4 +274,5 @@ class Runs:
 def _waits_for(to: Destination, lane: Lane) -> bool:
     if isinstance(lane, DeadLetterLane) or lane.partition.stopping or not lane.queue:
         return False
-    return to.routes[lane.queue[0].record[ROUTE]] is to.endpoint
+    first = lane.queue[0]
+    return to.routes[(first if lane.claim is not None else first.record)[ROUTE]] is to.endpoint

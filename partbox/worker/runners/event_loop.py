@@ -7,9 +7,10 @@ is the error of the handler that it meets.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
-from types import TracebackType
+from dataclasses import dataclass
+from types import CoroutineType, TracebackType, coroutine
 from typing import Any
 from weakref import WeakSet
 
@@ -18,6 +19,69 @@ from partbox.worker.runners import two_loops
 
 PATIENCE = 5.0  # seconds for the loop to answer
 CLOSING = 2.0  # seconds for what a handler has open to be closed
+
+
+@dataclass(slots=True, eq=False)
+class Suspended:
+    """A coroutine that has run up to its first wait, and what it waits for."""
+
+    coroutine: Any
+    waiting: Any
+
+
+def begin(handler: Callable[[Any], Any], given: Any) -> object:
+    """Run an async handler up to its first wait, in the task that walks its lane; `Suspended` if there is one.
+
+    Else what it returned or raised: most that never wait end here, without a turn of the loop.
+    """
+    try:
+        coroutine = handler(given)
+        if not isinstance(coroutine, CoroutineType):
+            coroutine = _awaited(coroutine)
+        waiting = coroutine.send(None)
+    except StopIteration as stop:
+        task = walking.task
+        if not task.cancelling():
+            return stop.value
+        coroutine = _uncancelled(task, stop.value)
+        waiting = coroutine.send(None)
+    except BaseException as error:  # also SystemExit: a handler does not end the loop
+        return two_loops.explained(error) if type(error) is RuntimeError else error
+    return Suspended(coroutine, waiting)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+async def _uncancelled(task: asyncio.Task[Any], result: object) -> object:
+    await _uncancel(task)
+    return result
+
+
+@coroutine
+def _rest(suspended: Suspended) -> Generator[Any, Any, Any]:
+    """Wait for what the coroutine waits for, and run the rest of it."""
+    coroutine, waiting = suspended.coroutine, suspended.waiting
+    while True:
+        try:
+            yield waiting
+        except BaseException as error:
+            try:
+                waiting = coroutine.throw(error.with_traceback(None))  # our own frames say nothing
+            except StopIteration as stop:
+                return stop.value
+        else:
+            return (yield from coroutine)
+
+
+class _Walking(threading.local):
+    task: Any = None  # that walks a lane in the event loop of this thread
+
+
+walking = _Walking()
+"""Set before each handler begins: to ask asyncio costs as much as all else of an event."""
+
 
 _told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -45,33 +109,53 @@ class EventLoop:
                 self._thread.start()
         self._loop.call_soon_threadsafe(self._begin, walk)
 
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call it in the loop, which has been started; from any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(callback)
+
     @staticmethod
-    async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
-        """Return what the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
-        task, limit = asyncio.current_task(), asyncio.timeout(timeout)
+    async def call(begun: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
+        """Return what a handler returns or raises that `begun` begins; a TimeoutError when it is cancelled after
+        `timeout` seconds."""
+        walking.task = task = asyncio.current_task()
+        result = begun(given)
+        return await EventLoop.rest(result, timeout, task) if type(result) is Suspended else result
+
+    @staticmethod
+    async def rest(suspended: Suspended, timeout: float | None, task: Any) -> object:  # noqa: ASYNC109  it bounds the handler
+        """Return what the rest of the handler returns or raises; a TimeoutError when it is cancelled after `timeout`
+        seconds."""
+        limit = None if timeout is None else asyncio.timeout(timeout)
         result: object
         try:
-            async with limit:
-                result = await handler(event)
+            if limit is None:
+                result = await _rest(suspended)
+            else:
+                async with limit:
+                    result = await _rest(suspended)
         except BaseException as error:  # also SystemExit: a handler does not end the loop
             if task is None or (isinstance(error, GeneratorExit) and _is_closing(task)):
                 raise
             if task in _told_to_end:  # whatever the handler makes of it: a stop is no failure of it
                 raise asyncio.CancelledError from error
             result = two_loops.explained(error) if type(error) is RuntimeError else error
-            if isinstance(error, TimeoutError) and limit.expired():
+            if limit is not None and isinstance(error, TimeoutError) and limit.expired():
                 late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
                 result = late.with_traceback(_cancelled_at(error))
         if task is not None and task.cancelling():
             await _uncancel(task)
         return result
 
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
-        """Cancel what runs, close these, end the loop; whether anything was cancelled. What resists is left behind."""
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = (), patience: float = 0.0) -> bool:
+        """Wait `patience` seconds for what runs, cancel it, close these, end the loop; whether anything was cancelled.
+        What resists is left behind."""
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             return False
         try:
-            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(closing), self._loop).result(PATIENCE)
+            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(closing, patience), self._loop).result(
+                PATIENCE + patience
+            )
         except TimeoutError:  # a handler blocks the loop
             return True
         self._ended = True
@@ -109,7 +193,9 @@ class EventLoop:
         if task.cancelled() and task not in _told_to_end:  # by a handler that cancels all, before it had begun
             self._begin(walk)
 
-    async def _cancel(self, closing: Iterable[Callable[[], Awaitable[None]]]) -> bool:
+    async def _cancel(self, closing: Iterable[Callable[[], Awaitable[None]]], patience: float = 0.0) -> bool:
+        if patience and self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=patience)
         tasks = list(self._tasks)
         _told_to_end.update(tasks)
         for task in tasks:
@@ -121,6 +207,17 @@ class EventLoop:
                 async with asyncio.timeout(CLOSING):
                     await close()
         return bool(tasks)
+
+
+async def undisturbed(wait: Awaitable[Any]) -> None:
+    """Wait for it, or until some handler cancels the task, as all of the loop perhaps: nothing comes of that."""
+    try:
+        await wait
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task in _told_to_end:
+            raise
+        await _uncancel(task)
 
 
 async def _uncancel(task: asyncio.Task[Any]) -> None:

@@ -5,13 +5,14 @@ import inspect
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from desk import Desk
 
-from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.event_loop import EventLoop, begin
 
 
 def cancel_own_task() -> None:
@@ -108,7 +109,7 @@ def walked(wrong: Callable[[], Any]) -> list[object]:
 
     async def walk() -> None:
         for number in range(4):
-            results.put(await EventLoop.call(handler, number, None))
+            results.put(await EventLoop.call(partial(begin, handler), number, None))
 
     loop.start(walk)
     found = [results.get(timeout=60) for _ in range(4)]
@@ -189,7 +190,7 @@ def test_tasks_that_a_handler_cancels_before_they_begin_begin_again() -> None:
     async def blocks() -> None:
         held.set()
         go.wait(60)
-        await EventLoop.call(lambda _: cancels_all_tasks(), None, None)
+        await EventLoop.call(partial(begin, lambda _: cancels_all_tasks()), None, None)
 
     async def walk(number: int) -> None:
         ran.put(number)
@@ -211,7 +212,7 @@ def test_what_the_loop_itself_cancels_has_no_result() -> None:
         await asyncio.sleep(60)
 
     async def walk() -> None:
-        results.append(await EventLoop.call(handler, None, None))
+        results.append(await EventLoop.call(partial(begin, handler), None, None))
 
     loop.start(walk)
     assert begun.wait(60)
