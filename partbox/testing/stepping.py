@@ -71,9 +71,9 @@ class ById:
         (self._lanes.fresh if lane in self._lanes.fresh else self._lanes.due).remove(lane)
         return [lane]
 
-    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
+    def take_those(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
         self._sort()
-        return self._lanes.take_those(lambda lane: self._may_run(lane) and fit(lane), most)
+        return self._lanes.take_those(lambda lane: joining(lane) if self._may_run(lane) else 0, most)
 
     def _first(self) -> Lane | None:
         self._sort()

@@ -22,6 +22,14 @@ MUTATIONS = (
         (f"{TESTS}::test_a_list_holds_events_of_its_own_handler_alone_and_the_order_of_a_key_goes_over_both",),
     ),
     Mutation(
+        "a-line-s-list-of-any-handler",
+        "The rows of a line may be for several handlers, and a list is for one.",
+        "partbox/worker/engine/outcomes.py",
+        "    at = to.leads(rows)\n",
+        "    at = len(rows)\n",
+        ("tests/worker/engine/test_lanes.py::test_a_list_of_a_line_ends_before_what_is_for_another_handler",),
+    ),
+    Mutation(
         "a-list-amid-a-lost-connection",
         "What a list has done in a partition that is read anew comes again, and has to be known then.",
         "partbox/worker/engine/outcomes.py",

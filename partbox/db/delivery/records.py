@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from partbox.db.blocking import Row, array, fetch
+from partbox.db.blocking import Row, array, fetch, integers
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
 from partbox.protocol import cursor
@@ -141,9 +141,9 @@ def _asked(asks: Sequence[Ask], sweep: Sweep | None) -> dict[str, str]:
     """The partitions of a poll, but for the pages that they are read from, as parameters."""
     partitions, last_ids, rooms, _, untils, afters = zip(*asks, strict=True)
     return {
-        "partitions": array(partitions),
-        "last_ids": array(last_ids),
-        "rooms": array(rooms if sweep is None else sweep.beside(asks)),
+        "partitions": integers(partitions),
+        "last_ids": integers(last_ids),
+        "rooms": integers(rooms if sweep is None else sweep.beside(asks)),
         "untils": array(untils),
         "afters": array(afters),
     }
@@ -158,7 +158,7 @@ def _swept(sweep: Sweep | None) -> dict[str, object]:
         "swept_to": sweep.end,
         "swept_most": sweep.most,
         "swept": bits(sweep.last_ids),
-        "swept_ids": array(sweep.last_ids.get(number, 0) for number in range(256)),
+        "swept_ids": integers(sweep.last_ids.get(number, 0) for number in range(256)),
     }
 
 

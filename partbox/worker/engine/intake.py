@@ -5,6 +5,7 @@ lanes. The reader may ask for the next page in between; that one moves nothing b
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -88,6 +89,7 @@ class Intake:
         self._subscription = subscription
         self._codecs = codecs
         self._transactional = transactional
+        self._lined_up: list[Lane] = []  # lines that are ready from the end of the section on
         self.wanted: frozenset[str] | None = None
 
     def page(
@@ -111,6 +113,7 @@ class Intake:
                             self._hand_over_moved(one, brought)
                         else:
                             moved.append(one)
+                self._make_ready()
         return moved
 
     def hand_over(self, moved: Sequence[Arrived], brought: Brought) -> None:
@@ -120,6 +123,7 @@ class Intake:
                 for each in some:
                     if not each.partition.lost:
                         self._hand_over_moved(each, brought)
+                self._make_ready()
 
     def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
         """Move and hand over a quick page to those caught up of which it brought something; others need no touch."""
@@ -128,6 +132,7 @@ class Intake:
             with self._lock:  # as in `page`
                 if not partition.lost:
                     self._follow(partition, page, share, brought)
+                self._make_ready()
 
     def follow(self, partitions: Iterable[Partition], page: Page) -> None:
         """Move these, which are caught up, to `page`, which has brought nothing of theirs: so a save can pass it."""
@@ -161,7 +166,7 @@ class Intake:
         new, rows = ids[late:kept], rows[:kept]
         cap = brought.cap if end is None else min(kept, brought.cap)
         if end is not None or partition.number in brought.cut:
-            ask = ask._replace(room=len(new))  # so the cursor says that there is more
+            ask = ask.with_room(len(new))  # so the cursor says that there is more
         if end is not None:
             partition.narrow = 2 * max(0, whole) + 1
         elif partition.narrow is not None and (new or not partition.payload_bytes.total):
@@ -227,7 +232,8 @@ class Intake:
             line.claim = self._claim(partition)
             line.queue.extend(rows)
             if not line.active:
-                self._runs.ready([line])
+                line.active = True
+                self._lined_up.append(line)
         else:
             self._sort(partition, rows, last_late, brought.clock, plain=plain, large=large)
 
@@ -256,6 +262,12 @@ class Intake:
                 woken.append(lane)
         self._runs.ready(woken)
 
+    def _make_ready(self) -> None:
+        """Have the lines run that have got something to do: many at once cost less than each by itself."""
+        if self._lined_up:
+            lines, self._lined_up = self._lined_up, []
+            self._runs.ready(lines)
+
     def _forget_ahead(self, partition: Partition) -> None:
         """Forget which rows were parked ahead of the cursor as far as the log is read by now, and wake their keys.
 
@@ -274,13 +286,13 @@ class Intake:
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
         if parked.meet(event.id):  # its row says what becomes of it, and may run from now on (B6)
-            partition.progress.finish([(event.id, b"")])
+            partition.progress.finish([event.id], [b""])
             self._state.wake(partition, key_of(event))
         elif event.identity in remembered:  # done, or still running, since before a lost connection (A9)
             remembered.discard(event.identity)
-            partition.progress.finish([event.identity])
+            partition.finish([event.record])
         elif self.wanted is not None and event.event_type not in self.wanted:
-            partition.progress.finish([event.identity])
+            partition.finish([event.record])
         elif _waits(event.record[AVAILABLE_AT], clock):  # it never blocks
             parked.schedule(event)
         elif partition.draining:  # the rest of a cut page: its next owner runs it (B5)
@@ -315,15 +327,10 @@ def _shares(rows: Sequence[Row]) -> dict[int, Share]:
 
     Each is looked at once, in the order in which they were made: in the order of partitions each look goes to memory.
     """
-    shares: dict[int, Share] = {}
+    shares: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        number = row[PARTITION]
-        share = shares.get(number)
-        if share is None:
-            share = shares[number] = Share([], [])
-        share[0].append(row)
-        share[1].append(row[ID])
-    return shares
+        shares[row[PARTITION]].append(row)
+    return {number: Share(its, [*map(_id, its)]) for number, its in shares.items()}
 
 
 def _in_order(share: Share) -> Share:

@@ -9,23 +9,24 @@ so that it is not started again (DESIGN 4, lost connection ⛨). Or the event ra
 may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row goes.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from partbox.events import DeliveredEvent
-from partbox.events.record import IDENTITY, ROUTE
+from partbox.events.delivered import fresh
+from partbox.events.record import EVENT_TYPE, IDENTITY, ROUTE, Row
 from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import key_of
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.phase import Phase
-from partbox.worker.engine.reconnect import Pair
 from partbox.worker.engine.state import EngineState
 
-_identity, _route, _partition = itemgetter(IDENTITY), itemgetter(ROUTE), attrgetter("partition")
+_identity, _event_type, _partition = itemgetter(IDENTITY), itemgetter(EVENT_TYPE), attrgetter("partition")
 _record, _parked = attrgetter("record"), attrgetter("parked")
 
 
@@ -37,11 +38,26 @@ class Slice(NamedTuple):
     incarnation: int
 
 
+class Finder(Protocol):
+    """Finds the handler of an event, as `partbox.handlers.Routes` does."""
+
+    def __getitem__(self, route: tuple[str, str], /) -> object: ...
+
+    def of_type(self, event_type: str) -> object | None: ...
+
+
 class Destination(NamedTuple):
     """The handler that a list is made for: an event is for it if its types lead there."""
 
-    routes: Mapping[tuple[str, str], object]
+    routes: Finder
     endpoint: object
+
+    def leads(self, rows: Sequence[Row]) -> int:
+        """The number of these rows, from the first one on, that are for it."""
+        routes, endpoint = self
+        if all(routes.of_type(each) is endpoint for each in set(map(_event_type, rows))):
+            return len(rows)
+        return next((at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint), len(rows))
 
 
 class Outcomes:
@@ -174,7 +190,7 @@ class Outcomes:
         """Note that all of a list are done, in one go; those that are not so plain come back, to be settled one by
         one."""
         odd: list[Slice] = []
-        done: dict[Partition, list[Pair]] = {}
+        done: dict[Partition, list[Row]] = {}
         for each in slices:
             lane, events, incarnation = each
             partition = lane.partition
@@ -183,9 +199,9 @@ class Outcomes:
             else:
                 lane.settled = lane.current
                 self._followers.pop(lane, None)
-                done.setdefault(partition, []).extend(map(_identity, map(_record, events)))
-        for partition, pairs in done.items():
-            partition.finish(pairs)
+                done.setdefault(partition, []).extend(map(_record, events))
+        for partition, rows in done.items():
+            partition.finish(rows)
             self._state.touch(partition)
         return odd
 
@@ -194,7 +210,7 @@ class Outcomes:
     def record(self, lanes: Iterable[Lane]) -> None:
         """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
         for partition, neighbours in groupby(lanes, _partition):
-            done: list[Pair] = []
+            done: list[Row] = []
             incarnation = None if partition.phase is Phase.LOST else partition.incarnation
             for lane in neighbours:
                 if lane.incarnation == incarnation and lane.unstuck is None:
@@ -242,11 +258,11 @@ class Outcomes:
         """Do so where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
         partition, done = lane.partition, lane.done
         if partition.incarnation != lane.incarnation:  # read anew since the lane began: what is done will come again
-            partition.resumption.remembered.update(done)
+            partition.resumption.remembered.update(map(_identity, done))
             lane.incarnation, lane.settled = partition.incarnation, lane.current
         elif done and not partition.lost:
-            if lane.unstuck is not None and lane.unstuck.identity in done:  # parked while it ran, done all the same
-                done.remove(lane.unstuck.identity)
+            if lane.unstuck is not None and lane.unstuck.record in done:  # parked while it ran, done all the same
+                done.remove(lane.unstuck.record)
                 partition.parked.done(lane.unstuck)
             if done:
                 partition.finish(done)
@@ -310,14 +326,9 @@ def _is_open(partition: Partition, event: DeliveredEvent) -> bool:
 
 
 def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
-    queue, (routes, endpoint), claim = lane.queue, to, lane.claim
-    if claim is not None:  # rows of a line, of which nothing is known
-        rows = [queue.popleft() for _ in range(min(most, len(queue)))]
-        if any(routes[route] is not endpoint for route in set(map(_route, rows))):
-            at = next(at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint)
-            queue.extendleft(reversed(rows[at:]))
-            del rows[at:]
-        return [DeliveredEvent(row, claim) for row in rows]
+    if lane.claim is not None:
+        return fresh(_rows(lane.queue, to, most), lane.claim)
+    queue, (routes, endpoint) = lane.queue, to
     taken: list[DeliveredEvent] = []
     while queue and len(taken) < most:
         event = queue[0]
@@ -327,3 +338,15 @@ def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
             break
         taken.append(queue.popleft())
     return taken
+
+
+def _rows(queue: deque[Row], to: Destination, most: int) -> list[Row]:
+    """Those at the head of a line, of which nothing is known. Nobody else takes from it meanwhile."""
+    if len(queue) <= most:
+        rows = [*queue]
+        queue.clear()
+    else:
+        rows = [queue.popleft() for _ in range(most)]
+    at = to.leads(rows)
+    queue.extendleft(reversed(rows[at:]))
+    return rows[:at]

@@ -13,10 +13,11 @@ Everything is touched only with the lock of `Engine` held, but for `cursor`, whi
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
-from partbox.events.record import Row
+from partbox.events.record import EVENT_ID, ID, Row
 from partbox.protocol.cursor import Cursor
 from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
@@ -26,6 +27,8 @@ from partbox.worker.engine.parked_rows import ParkedRows, PayloadBytes
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.reconnect import Pair, Resumption
 from partbox.worker.engine.suspects import Suspects
+
+_id, _event_id = itemgetter(ID), itemgetter(EVENT_ID)
 
 
 class Lane:
@@ -64,7 +67,7 @@ class Lane:
         self.queue: deque[Any] = deque()
         self.claim: Claim | None = None
         self.head: Row | None = None
-        self.done: list[tuple[int, bytes]] = []  # (id, event id) of what is done and not recorded yet
+        self.done: list[Row] = []  # of what is done and not recorded yet
         self.active = False
         self.running = False
         self.current: DeliveredEvent | None = None
@@ -339,11 +342,12 @@ class Partition:
 
     # What was read and what became of it.
 
-    def finish(self, pairs: list[Pair]) -> None:
+    def finish(self, rows: list[Row]) -> None:
         """Note that these records are done."""
-        self.progress.finish(pairs)
+        ids = [*map(_id, rows)]
+        self.progress.finish(ids, [*map(_event_id, rows)])
         if self.payload_bytes.sizes:
-            self.payload_bytes.drop(id for id, _ in pairs)
+            self.payload_bytes.drop(ids)
 
     def widen(self) -> None:
         """Ask for a few more records next time: those of the last page had not too many bytes."""
@@ -383,4 +387,4 @@ class Partition:
         if event.parked is not None:
             self.parked.done(event)
         else:
-            self.finish([event.identity])
+            self.finish([event.record])

@@ -135,9 +135,10 @@ class Runs:
         self._call()
 
     @verb  # a lane is found and begun as one: no runner takes it too
-    def take(self, to: Destination, most: int, now: float) -> list[Lane]:
-        """At most so many lanes that wait with an event for this handler, for a list; they run from now on."""
-        found = self._ready.take_those(partial(_waits_for, to), most)
+    def take(self, to: Destination, deep: int, most: int, now: float) -> list[Lane]:
+        """Lanes that wait with an event for this handler, for a list of so many events more, of which each gives `deep`
+        at most; they run from now on."""
+        found = self._ready.take_those(partial(_joining, to, deep), most)
         self._joined.update(found)
         return self._begin(found, now)
 
@@ -271,8 +272,9 @@ class Runs:
         return ()
 
 
-def _waits_for(to: Destination, lane: Lane) -> bool:
+def _joining(to: Destination, deep: int, lane: Lane) -> int:
     if isinstance(lane, DeadLetterLane) or lane.partition.stopping or not lane.queue:
-        return False
+        return 0
     first = lane.queue[0]
-    return to.routes[(first if lane.claim is not None else first.record)[ROUTE]] is to.endpoint
+    fits = to.routes[(first if lane.claim is not None else first.record)[ROUTE]] is to.endpoint
+    return min(deep, len(lane.queue)) if fits else 0

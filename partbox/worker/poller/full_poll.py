@@ -198,7 +198,7 @@ class FullReader:
         if swept is None:
             return asks, None
         widest = self._credits.widest(partitions)
-        return [ask._replace(room=swept.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], swept
+        return [ask.with_room(swept.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], swept
 
     def tell(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
         """Tell observers what a poll brought, when it was sent (monotonic seconds), and how many ids it searched for

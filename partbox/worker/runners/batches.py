@@ -66,7 +66,7 @@ class Batches:
             return slices, others
         left = size - len(slices[0].events)
         take = self._engine.runs.take
-        while left and (more := take(to, left, time.monotonic())):
+        while left and (more := take(to, deep, left, time.monotonic())):
             others.extend(more)
             joining = self._outcomes.join(more, to, deep, left) if self._runner.trusted() else []
             slices += joining
@@ -112,8 +112,7 @@ class Batches:
             verdicts = self._verdicts(slices, endpoint, result, share)
         tally = self._settlement.reports.tally()
         if tally is not None:
-            for event, verdict in zip(_events(slices), verdicts, strict=True):
-                tally.ran(endpoint, event, share, done=verdict is None)
+            tally.ran_together(endpoint, _events(slices), share, verdicts)
             self._settlement.reports.delivered(tally)
 
     def _finish(self, slices: list[Slice], endpoint: Endpoint, share: float, count: int) -> list[Verdict | None]:

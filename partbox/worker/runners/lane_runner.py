@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import monotonic, time
 
 from partbox.events import DeliveredEvent
-from partbox.events.record import IDENTITY, ROUTE
+from partbox.events.record import ROUTE
 from partbox.handlers import Routes
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Lane
@@ -99,7 +99,7 @@ class LaneRunner:
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
             if result is None and event.parked is None and plain:
-                lane.done.append(record[IDENTITY])
+                lane.done.append(record)
                 if tally is not None:
                     quick.append(endpoint)
             elif type(result) is Suspended:
@@ -129,7 +129,7 @@ class LaneRunner:
                 self._engine.runs.give_way(lane, started)
             result = await EventLoop.rest(suspended, endpoint.handler.timeout, task)
             if result is None and event.parked is None and endpoint.plain:
-                lane.done.append(event.record[IDENTITY])
+                lane.done.append(event.record)
                 if tally is not None:
                     tally.ran(endpoint, event, monotonic() - started, done=True)
             else:
@@ -185,7 +185,7 @@ class LaneRunner:
         if tally is not None:
             if event is None:
                 tally.passed_between()
-            elif lane.done and lane.done[-1] == event.identity:  # else it did not run, or is noted already
+            elif lane.done and lane.done[-1] is event.record:  # else it did not run, or is noted already
                 tally.passed(self.routes[event.route], event, lane.started)
         if not self.trusted():
             return False

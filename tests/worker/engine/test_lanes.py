@@ -8,13 +8,14 @@ from contexts import row
 
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent
+from partbox.handlers import Routes
 from partbox.protocol.rows import Owned, Stored
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.outcomes import Destination
 from partbox.worker.engine.partition import Lane, Partition
 
 KEY = ("Key", "k")
-EVERYTHING: Any = {("Counted", "Key"): None}
+EVERYTHING: Any = Routes({}, "the handler")
 
 
 class Taken(deque[Any]):
@@ -111,5 +112,32 @@ def test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_join
         partition.incarnation += meanwhile == "it is read anew"
         if meanwhile == "something was done before":
             partition.resumption.remembered.add((9, b""))
-    joined = engine.outcomes.join([lane], Destination(EVERYTHING, None), 10, 10)
-    assert [event.id for _, event, _ in joined] == ([1, 2] if meanwhile == "nothing" else [])
+    joined = engine.outcomes.join([lane], Destination(EVERYTHING, "the handler"), 10, 10)
+    assert [event.id for each in joined for event in each.events] == ([1, 2] if meanwhile == "nothing" else [])
+
+
+def test_a_list_takes_no_more_lanes_than_it_needs_events(engine: Engine, partition: Partition) -> None:
+    with engine.lock:
+        lanes = [partition.lane(("Key", str(number))) for number in range(5)]
+        for lane in lanes:
+            filled(lane, 1, 2, 3)
+        engine.runs.ready(lanes)
+    to = Destination(EVERYTHING, "the handler")
+    assert [engine.runs.take(to, deep, most, 0.0) for deep, most in ((3, 4), (1, 2))] == [lanes[:2], lanes[2:4]]
+
+
+@pytest.mark.parametrize("kinds", ["AAA", "AAB", "BAA", "ABA"])
+def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
+    engine: Engine, partition: Partition, kinds: str
+) -> None:
+    routes = Routes({("B", None): "another"}, "the handler")
+    with engine.lock:
+        line = partition.line
+        line.claim = Claim(1, "default", Codecs())
+        rows = [(5, id, b"e" * 16, kind, "Key", "k") for id, kind in enumerate(kinds)]
+        line.queue.extend(rows)
+        engine.runs.begin(line, 0.0)
+    joined = engine.outcomes.join([line], Destination(routes, "the handler"), 10, 10)
+    taken = kinds.split("B", maxsplit=1)[0]
+    assert [event.event_type for each in joined for event in each.events] == [*taken]
+    assert [*line.queue] == rows[len(taken) :]
