@@ -13,6 +13,7 @@ from partbox.handlers import Handlers
 
 MOST_ATTEMPTS = 3
 LIST = 3  # events of a list at most
+MIXTURES = {"mixed": ("sync", "async", "lists", "effects"), "several": ("sync", "async", "lists")}
 PENDING = object()
 """In the place of an outcome: it is done, if its transaction is committed."""
 
@@ -43,7 +44,7 @@ class Shape(NamedTuple):
     """The handlers of a process, by the kinds of events that they take, and the settings that bound it."""
 
     concurrency: int = 2
-    kind: str = "sync"  # sync | async | lists | async lists | effects | mixed
+    kind: str = "sync"  # sync | async | lists | async lists | effects, or of MIXTURES
     page: int = 30
     window: int = 8
     window_bytes: int = 1 << 20
@@ -69,7 +70,7 @@ class HandlingProcess:
 
     def handlers(self) -> Handlers:
         handlers, shape = Handlers(), self.shape
-        kinds = {"mixed": ("sync", "async", "lists", "effects")}.get(shape.kind, (shape.kind,))
+        kinds = MIXTURES.get(shape.kind, (shape.kind,))
         for number, kind in enumerate(kinds):
             name = "*" if number == 0 else f"Type {number}"
             if "lists" in kind:

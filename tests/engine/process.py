@@ -67,11 +67,13 @@ class _Calls:
 
     def __init__(self) -> None:
         self.count = 0
+        self.timeout = 0.0  # seconds that whoever watches waits
 
     def put(self, _: None) -> None:
         self.count += 1
 
     def get(self, timeout: float | None = None) -> None:
+        self.timeout = timeout or 0.0
         while not self.count:
             pause(WAITS if timeout is None else WATCHES)
             if timeout is not None and not self.count:
@@ -140,7 +142,7 @@ class Process(HandlingProcess):
     def subject(self, actor: str) -> Any:
         """What the actor has paused for; None: it is between two jobs."""
         fiber = self._fibers.get(actor)
-        if fiber is None or fiber.subject is ENDED or (fiber.subject is WAITS and self._calls.count):
+        if fiber is None or fiber.subject is ENDED or (fiber.subject in (WAITS, WATCHES) and self._calls.count):
             return None
         return fiber.subject
 
@@ -239,6 +241,11 @@ class Process(HandlingProcess):
     @property
     def stopping(self) -> bool:
         return self.slot[STOPPING] == 1.0
+
+    @property
+    def rests(self) -> float:
+        """Seconds that the runner which watches rests before it looks."""
+        return self._calls.timeout
 
     @property
     def is_free(self) -> bool:

@@ -26,7 +26,7 @@ from partbox.events.record import (
 from partbox.protocol.cursor import Ask, Reading
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.key import Key, key_of
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.saves import READY
 from partbox.worker.engine.state import EngineState
@@ -89,7 +89,7 @@ class Intake:
         self._subscription = subscription
         self._codecs = codecs
         self._transactional = transactional
-        self._lined_up: list[Lane] = []  # lines that are ready from the end of the section on
+        self._lined_up: list[SharedLane] = []  # lines that have got longer in this section
         self.wanted: frozenset[str] | None = None
 
     def page(
@@ -231,7 +231,7 @@ class Intake:
             line = partition.line
             line.claim = self._claim(partition)
             line.queue.extend(rows)
-            if not line.active:
+            if line.running or not line.active:
                 line.active = True
                 self._lined_up.append(line)
         else:
@@ -266,7 +266,7 @@ class Intake:
         """Have the lines run that have got something to do: many at once cost less than each by itself."""
         if self._lined_up:
             lines, self._lined_up = self._lined_up, []
-            self._runs.ready(lines)
+            self._runs.lengthened(lines)
 
     def _forget_ahead(self, partition: Partition) -> None:
         """Forget which rows were parked ahead of the cursor as far as the log is read by now, and wake their keys.

@@ -273,7 +273,7 @@ class Outcomes:
     def _start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         lane.current, lane.settled = events[0] if events else None, None
         if isinstance(lane, SharedLane):
-            lane.hands = events
+            lane.hold(events)
         if len(events) > 1:
             self._followers[lane] = [*events[1:]]
 

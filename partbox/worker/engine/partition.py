@@ -58,6 +58,7 @@ class Lane:
     # Set when the lane begins to run:
     incarnation: int  # the partition's incarnation that `done` belongs to
     started: float  # monotonic seconds; of the current event, while one runs
+    head: Row | None  # of a line: see there
     # Set when a `current` event is settled, which stays current until the next begins. Not before, most never need it:
     settled: DeliveredEvent | None
 
@@ -66,7 +67,6 @@ class Lane:
         self.key = key
         self.queue: deque[Any] = deque()
         self.claim: Claim | None = None
-        self.head: Row | None = None
         self.done: list[Row] = []  # of what is done and not recorded yet
         self.active = False
         self.running = False
@@ -123,26 +123,37 @@ class Lane:
 class SharedLane(Lane):
     """The new events of all keys of a partition in id order, none of which is parked.
 
-    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes. These are
-    ready when the turn of the line ends, or when a runner is free for them (`Runs.relieve`), but for the lane of the
-    key that the line runs. Its queue has rows: an event that is made by the runner which hands it over is still in the
-    processor's cache, and its memory serves the next one.
+    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, and nothing
+    joins it any more until its turn has ended. These are ready then, or when a runner is free for them
+    (`Runs.relieve`), but for the lanes of the keys that the line runs. Its queue has rows: an event that is made by the
+    runner which hands it over is still in the processor's cache, and its memory serves the next one.
 
     `head` is the row that its runner has taken last, or is about to take; None while it does not run. The runner sets
     it before it takes the row, without the lock: so whoever has taken the rest of the queue knows which key runs.
+    `is_sorted`: it was sorted in this turn. `owes_lanes`: nobody was told of the lanes that it was sorted into.
     """
 
-    __slots__ = ("hands",)
+    __slots__ = ("_keys", "hands", "is_sorted", "owes_lanes")
 
     def __init__(self, partition: "Partition") -> None:
         super().__init__(partition, (None, 0))
-        self.hands: Sequence[DeliveredEvent] = ()  # those of a list that runs
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """It does not run any more. Lock held."""
+        self.head, self.is_sorted, self.owes_lanes = None, False, False
+        self.hold(())
+
+    def hold(self, events: Sequence[DeliveredEvent]) -> None:
+        """Its runner has these in hand, as a list. Lock held."""
+        self.hands, self._keys = events, frozenset[Key]()
 
     def runs(self, key: Key) -> bool:
         """True if its runner may have an event of this key in hand. Lock held."""
-        if self.hands:
-            return any(key_of(event) == key for event in self.hands)
-        return self.head is not None and key_of(self.event(self.head)) == key
+        if not self.hands:
+            return self.head is not None and key_of(self.event(self.head)) == key
+        self._keys = self._keys or frozenset(map(key_of, self.hands))  # once a list, if somebody asks at all
+        return key in self._keys
 
     def behind(self, event: DeliveredEvent) -> Lane:
         return self.partition.lane(key_of(event))
@@ -301,10 +312,12 @@ class Partition:
         return self._lanes
 
     def sort_line(self) -> None:
-        """Sort what waits in the line into lanes."""
-        if not self.line.queue:
-            return
-        for event in map(self.line.event, self.line.take_rest()):
+        """Sort what waits in the line into lanes. What comes gets a lane too until the turn of the line has ended: what
+        it runs may take long, and its runner may be about to take what is at the head."""
+        line = self.line
+        line.is_sorted, rest = line.running, line.take_rest()
+        line.owes_lanes |= bool(rest)
+        for event in map(line.event, rest):
             key = key_of(event)
             lane = self._lanes.get(key)
             if lane is None:
@@ -314,7 +327,7 @@ class Partition:
     @property
     def lined_up(self) -> bool:
         """True if new events may join the line: no lane has anything that they could overtake."""
-        return not self._lanes
+        return not self._lanes and not self.line.is_sorted
 
     def lane(self, key: Key) -> Lane:
         found = self.lanes.get(key)
@@ -329,12 +342,9 @@ class Partition:
 
     def sorted_out(self) -> list[Lane]:
         """The lanes that were sorted out of the line and may run now; those with nothing go."""
+        self.line.owes_lanes = False
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane.queue or lane.active}
         return [lane for lane in self._lanes.values() if not lane.active and not self.line.runs(lane.key)]
-
-    def has_idle_lanes(self) -> bool:
-        """True if lanes that were sorted out of the line wait for the end of its turn, though they could run."""
-        return any(lane.queue and not lane.active and not self.line.runs(key) for key, lane in self._lanes.items())
 
     def queues(self) -> int:
         """The number of lanes, the line counted as one."""

@@ -14,9 +14,10 @@ than `concurrency` are hired, one more is (`wakes.hire`), which looks before it 
 idle, each of them asks by itself when its turn has ended, before it waits.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 from partbox.events.record import ROUTE
 from partbox.worker.engine.lock import verb
@@ -26,6 +27,7 @@ from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.state import EngineState
 
 STUCK = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
+SLOW = 0.001  # seconds; a line whose events take longer is sorted into lanes if a runner is free
 SORTED_FOR = 1.0  # seconds for which new events get lanes at once, after a line had to be sorted into lanes
 
 
@@ -39,15 +41,36 @@ class Rest(Enum):
     STOPPED = "no handler starts any more"
 
 
+class Headway(NamedTuple):
+    """How far a line has got: when the event was started that it runs, and how many wait behind it."""
+
+    started: float
+    waiting: int
+
+
+class Glance(NamedTuple):
+    """The lines that held up others, as a runner that watches has seen them. `in_time`: it got the interpreter at
+    once."""
+
+    at: float  # monotonic seconds
+    in_time: bool
+    lines: Mapping[SharedLane, Headway]
+
+
 class Runs:
     """The verbs of runner threads, event loop and transactor, and of whoever watches what runs.
 
     `lines`: handlers are of a kind for which new events may stand in line.
 
-    **A line is sorted when a runner is free and its own waits in a handler.** A runner that finds nothing to do while a
-    line runs watches it: it sleeps for a moment, and asks `relieve` if it woke in time. For that it needs the
-    interpreter, so the runner of the line does not compute: it waits, and others could go on with what stands behind
-    it. For a while lanes are made at once then, for what waited once will wait again.
+    **A line is sorted when a runner is free and its own waits in a handler.** One of the runners that find nothing to
+    do while a line runs watches: it sleeps for a moment, looks, and looks once more. If it woke in time both times it
+    got the interpreter at once: so nobody computes, and others could go on with what stands behind the line. If others
+    do compute, the line is sorted all the same when its events take so long that lanes cost little beside them. The
+    interpreter goes round: between two looks the runner of the line has had it too. For a while lanes are made at once
+    then: what waited once will wait again.
+
+    **No line is left unwatched.** When one begins, or gets longer, or whoever watched has found something to run, the
+    next runner that is free is called to watch, or hired. In the event loop a handler that waits says so (`give_way`).
     """
 
     # Where a lane goes on whose next event is transactional; of `Transactions`. Lock held.
@@ -97,36 +120,36 @@ class Runs:
                 return Rest.WATCH
             if not trusted:
                 return Rest.UNTRUSTED
-            taken = self._begin(self._ready.take(), now)
-            if self.watches and not self._watched and isinstance(taken[-1], SharedLane) and len(taken[-1].queue) > 1:
-                self._call() or self._hire()  # somebody to watch it
-            return taken
+            taken = self._ready.take()
+            if self.watches and not self._watched:
+                line = taken[-1]
+                if self._held_up() or (isinstance(line, SharedLane) and len(line.queue) > 1):
+                    self._let_watch()
+            return self._begin(taken, now)
 
     @verb  # the line's runner takes no more of it, and lanes are ready or not
-    def relieve(self, seen: Collection[SharedLane], now: float) -> Collection[SharedLane]:
-        """Sort the lines into lanes that hold up others now, and did at the last look; the others that do now.
-
-        The caller got the interpreter at once, now and at the last look.
-        """
-        lines = self._held_up()
-        for line in lines.intersection(seen):
-            self._sorts_until = now + SORTED_FOR
-            line.partition.sort_line()
-            self.ready(line.partition.sorted_out())
-        return lines.difference(seen)
+    def relieve(self, before: Glance, now: float, *, in_time: bool) -> Glance:
+        """Sort the lines into lanes that hold up others, and did at the glance before, if their handlers wait or are
+        slow; what was seen now."""
+        lines = {line: Headway(line.started, len(line.queue)) for line in self._held_up()}
+        waits = in_time and before.in_time
+        for line in [line for line in before.lines if line in lines]:
+            if waits or _is_slow(before.lines[line], lines[line], before.at, now):
+                self._sort(line.partition, now)
+                del lines[line]
+        return Glance(now, in_time, lines)
 
     @verb  # as in `relieve`
     def give_way(self, line: Lane, now: float) -> None:
         """Sort a line whose handler waits into lanes, for whoever is free to run them."""
         if self._concurrency > 1:
-            self._sorts_until = now + SORTED_FOR
-            line.partition.sort_line()
-            self.ready(line.partition.sorted_out())
+            self._sort(line.partition, now)
 
-    @verb  # it is watched, or the next runner that is free watches
-    def look_away(self) -> None:
-        """The runner that watched does something else from here on."""
-        self._watched = False
+    @verb  # a line that gets longer is seen by who watches, or somebody is called to
+    def look_away(self, *, called: bool) -> bool:
+        """Watch no more, if the runner that watches was `called`, or nothing holds up others; True then."""
+        self._watched = not called and bool(self._held_up())
+        return not self._watched
 
     @verb  # the lanes end and their place is free as one
     def end(self, lanes: Sequence[Lane]) -> None:
@@ -176,11 +199,17 @@ class Runs:
 
     # For the engine itself. Lock held.
 
+    def lengthened(self, lines: Sequence[SharedLane]) -> None:
+        """More events wait in these lines: they are to be run, or watched if they run. Lock held."""
+        self.ready([line for line in lines if not line.running])
+        if self.watches and not self._watched and any(line.running for line in lines):
+            self._let_watch()
+
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
         """Have runners take these lanes, which have something to do, when they are free. Lock held."""
-        lanes = [lane for lane in lanes if not lane.partition.line.runs(lane.key)]  # ready when the line's turn ends
         for lane in lanes:
-            lane.active = True
+            lane.active = not lane.partition.line.runs(lane.key)  # else it is ready when the turn of the line ends
+        lanes = [lane for lane in lanes if lane.active]
         self._ready.add(lanes, due=due)
         for _ in range(min(len(lanes), self._concurrency)):
             if not self._call() and not self._hire():
@@ -218,6 +247,16 @@ class Runs:
         self._state.wakes.hire()
         return True
 
+    def _let_watch(self) -> None:
+        """Have somebody look who will find nothing to run, if there is anybody."""
+        if not self._call():
+            self._hire()
+
+    def _sort(self, partition: Partition, now: float) -> None:
+        self._sorts_until = now + SORTED_FOR
+        partition.sort_line()
+        self.ready(partition.sorted_out())
+
     def _begin(self, lanes: list[Lane], now: float) -> list[Lane]:
         if not self._running:
             self._state.wakes.busy(True)
@@ -228,10 +267,10 @@ class Runs:
         self._running.update(lanes)
         return lanes
 
-    def _held_up(self) -> set[SharedLane]:
+    def _held_up(self) -> list[SharedLane]:
         """The lines that run and hold up others of their partition."""
         lines = (lane for lane in self._running if isinstance(lane, SharedLane) and not lane.partition.stopping)
-        return {line for line in lines if line.queue or line.partition.has_idle_lanes()}
+        return [line for line in lines if line.queue or line.owes_lanes]
 
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._outcomes.end(lanes)
@@ -249,7 +288,7 @@ class Runs:
             self._state.wakes.busy(False)
         lane.running, lane.current = False, None
         if isinstance(lane, SharedLane):
-            lane.head, lane.hands = None, ()
+            lane.end_turn()
         partition.running -= 1
         serial = bool(self._serial) and lane in self._serial
         if serial:
@@ -270,6 +309,12 @@ class Runs:
         elif isinstance(lane, SharedLane):
             return partition.sorted_out()
         return ()
+
+
+def _is_slow(before: Headway, pace: Headway, then: float, now: float) -> bool:
+    if pace.started == before.started:
+        return now - pace.started >= SLOW
+    return 0 < before.waiting - pace.waiting <= (now - then) / SLOW
 
 
 def _joining(to: Destination, deep: int, lane: Lane) -> int:

@@ -7,16 +7,15 @@ waits for a call, of which the engine makes one for each runner that is to look 
 
 import threading
 import time
-from collections.abc import Collection
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.engine.partition import DeadLetterLane, Lane, SharedLane
+from partbox.worker.engine.partition import DeadLetterLane, Lane
 from partbox.worker.engine.ready_queue import Queue
-from partbox.worker.engine.runs import Rest
+from partbox.worker.engine.runs import Glance, Rest
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners import dead_letters
@@ -30,7 +29,8 @@ from partbox.worker.slot import RUNNING_SINCE
 
 GLANCE = 0.0005  # seconds between two looks at lines that may have to be sorted
 IN_TIME = 0.002  # seconds; who wants the interpreter from a thread that computes gets it after 5 ms
-PATIENCE = 50  # looks without a line, after which nobody watches any more
+RECENT = 0.02  # seconds; what was seen before says nothing
+PATIENCE = 50  # looks at nothing, after which nobody watches any more
 
 
 class Drive(NamedTuple):
@@ -59,6 +59,7 @@ class Dispatcher:
         self._signals = context.signals
         self._calls = SimpleQueue[None]()
         self._threads: list[threading.Thread] = []
+        self._glance = Glance(0.0, in_time=False, lines={})  # the last one, of whichever runner has watched
         self._loop, self._turn = drive.loop, drive.turn
         if any(endpoint.handler.is_async for endpoint in runner.routes.all()):
             watch()
@@ -157,24 +158,21 @@ class Dispatcher:
                 self._calls.get()
 
     def _watch(self) -> bool:
-        """Watch the lines that run, until somebody calls this runner, which is true then, or there is none for a while.
-
-        Who wakes in time has got the interpreter at once: then nobody computes, and what runs waits in its handler.
-        """
-        seen: Collection[SharedLane] = ()
+        """Watch the lines that run, until somebody calls this runner, which is true then, or none holds up others for
+        a while. Who wakes in time has got the interpreter at once."""
         quiet = 0
-        while quiet < PATIENCE:
-            began = time.monotonic()
-            try:
-                self._calls.get(timeout=GLANCE)
+        while quiet < PATIENCE or not self._runs.look_away(called=False):
+            began, before = time.monotonic(), self._glance
+            if began - before.at > RECENT:
+                before = Glance(began, in_time=False, lines={})
+            try:  # one who is called again and again would never look else
+                self._calls.get(timeout=max(GLANCE / 10, before.at + GLANCE - began))
             except Empty:
                 now = time.monotonic()
-                seen = self._runs.relieve(seen, now) if now - began < IN_TIME else ()
-                quiet = 0 if seen else quiet + 1
+                self._glance = glance = self._runs.relieve(before, now, in_time=now - began < IN_TIME)
+                quiet = 0 if glance.lines else quiet + 1
             else:
-                self._runs.look_away()
-                return True
-        self._runs.look_away()
+                return self._runs.look_away(called=True)
         return False
 
     def _new_walk(self, began: float, tally: Tally | None, kind: Kind = Kind.SYNC) -> Walk:

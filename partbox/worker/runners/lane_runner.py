@@ -125,7 +125,7 @@ class LaneRunner:
                 return endpoint
             event, started = lane.current, lane.started
             assert event is not None
-            if lane.claim is not None and lane.queue:
+            if lane.claim is not None:  # even if nothing waits behind it yet
                 self._engine.runs.give_way(lane, started)
             result = await EventLoop.rest(suspended, endpoint.handler.timeout, task)
             if result is None and event.parked is None and endpoint.plain:
