@@ -5,10 +5,11 @@ UUIDs are 16 bytes, times 8 bytes (big-endian microseconds since 2000-01-01 UTC)
 """
 
 import struct
+from collections import defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
 from sys import getsizeof
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Row = tuple[Any, ...]
 
@@ -41,6 +42,7 @@ AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
 
 
 _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
+_id = itemgetter(ID)
 _NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
 SHORT = 600  # bytes of the names of an event, as most have them
 
@@ -65,9 +67,40 @@ def lacks_names(row: Row) -> bool:
     return row[EVENT_TYPE] is None
 
 
-def delayed(rows: Sequence[Row]) -> bool:
-    """True if one of these rows has a time before which it does not run."""
-    return any(map(_available_at, rows))
+class Share(NamedTuple):
+    """The rows of one partition in a page, with their ids."""
+
+    rows: list[Row]
+    ids: list[int]
+
+
+class Survey:
+    """What is to be known of the rows of a page, looked at as they are made: later each look goes to memory.
+
+    `shares`: by partition, in the order in which they came. `types`: of their events. `lacks`: something was left out
+    of one. `delayed`: one has a time before which it does not run.
+    """
+
+    __slots__ = ("delayed", "lacks", "shares", "types")
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self.lacks = self.delayed = False
+        self.types: set[str] = set()
+        self.shares: defaultdict[int, Share] = defaultdict(lambda: Share([], []))
+        self.add(rows)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Look at these too."""
+        self.types.update(map(_event_type, rows))
+        self.lacks = self.lacks or None in map(_payload, rows) or None in self.types
+        self.delayed = self.delayed or any(map(_available_at, rows))
+        some = defaultdict[int, list[Row]](list)
+        for row in rows:
+            some[row[PARTITION]].append(row)
+        for number, its in some.items():
+            share = self.shares[number]
+            share.rows.extend(its)
+            share.ids.extend(map(_id, its))
 
 
 def size(row: Row) -> int:

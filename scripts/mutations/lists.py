@@ -25,7 +25,7 @@ MUTATIONS = (
         "a-line-s-list-of-any-handler",
         "The rows of a line may be for several handlers, and a list is for one.",
         "partbox/worker/engine/outcomes.py",
-        "    at = to.leads(rows)\n",
+        "    at = len(rows) if types is not None and to.takes(types) else to.leads(rows)\n",
         "    at = len(rows)\n",
         ("tests/worker/engine/test_lanes.py::test_a_list_of_a_line_ends_before_what_is_for_another_handler",),
     ),

@@ -5,7 +5,6 @@ lanes. The reader may ask for the next page in between; that one moves nothing b
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -20,6 +19,8 @@ from partbox.events.record import (
     ID,
     PARTITION,
     Row,
+    Share,
+    Survey,
     lacks_names,
     microseconds,
 )
@@ -43,7 +44,7 @@ class Brought(NamedTuple):
     """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
 
     Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
-    which there may be more, though there was room for it. `delayed`: some have a time before which they do not run.
+    which there may be more, though there was room for it. `survey`: what is known of the rows.
     """
 
     rows: list[Row]
@@ -51,19 +52,12 @@ class Brought(NamedTuple):
     ends: dict[int, int]
     cap: int
     clock: int
-    delayed: bool
+    survey: Survey
     cut: Container[int] = ()
 
     def fits(self) -> bool:
         """True if anything of it can be taken: it does not begin with what is left out, of each partition."""
         return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
-
-
-class Share(NamedTuple):
-    """The rows of one partition in a page, with their ids."""
-
-    rows: list[Row]
-    ids: list[int]
 
 
 class Arrived(NamedTuple):
@@ -100,7 +94,7 @@ class Intake:
         Returns what `hand_over` is to be given next. `together`: partitions in lockstep share the page. What a
         partition that drains has read, and a piece of a cut page, is handed over at once.
         """
-        shares, moved = _shares(brought.rows), list[Arrived]()
+        shares, moved = brought.survey.shares, list[Arrived]()
         for some in _portions(asked):
             # Cursor and progress move as one: a save between them would pass what no lane has.
             with self._lock:
@@ -127,7 +121,7 @@ class Intake:
 
     def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
         """Move and hand over a quick page to those caught up of which it brought something; others need no touch."""
-        for number, share in _shares(brought.rows).items():
+        for number, share in brought.survey.shares.items():
             partition = caught_up[number]
             with self._lock:  # as in `page`
                 if not partition.lost:
@@ -224,12 +218,13 @@ class Intake:
             or self.wanted is not None
             or (rows and rows[0][ID] <= partition.resumption.done_to)  # done before a lost connection, perhaps (A9)
         )
-        delayed = brought.delayed and any(map(_available_at, rows))
+        delayed = brought.survey.delayed and any(map(_available_at, rows))
         if plain and self._runs.lines_up and partition.lined_up and not delayed:
             # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order
             # (DESIGN 6, shared line).
             line = partition.line
             line.claim = self._claim(partition)
+            line.types.add(brought.survey.types, alone=not line.queue)
             line.queue.extend(rows)
             if line.running or not line.active:
                 line.active = True
@@ -320,17 +315,6 @@ def _portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
 def _waits(available_at: bytes | None, clock: int) -> bool:
     """True if the time of a record had not come by this clock (microseconds since 2000)."""
     return available_at is not None and microseconds(available_at) > clock
-
-
-def _shares(rows: Sequence[Row]) -> dict[int, Share]:
-    """The rows of a page by partition.
-
-    Each is looked at once, in the order in which they were made: in the order of partitions each look goes to memory.
-    """
-    shares: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        shares[row[PARTITION]].append(row)
-    return {number: Share(its, [*map(_id, its)]) for number, its in shares.items()}
 
 
 def _in_order(share: Share) -> Share:

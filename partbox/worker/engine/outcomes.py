@@ -9,8 +9,7 @@ so that it is not started again (DESIGN 4, lost connection ⛨). Or the event ra
 may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row goes.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
@@ -52,10 +51,14 @@ class Destination(NamedTuple):
     routes: Finder
     endpoint: object
 
+    def takes(self, types: Set[str]) -> bool:
+        """True if all events of these types are for it."""
+        return all(self.routes.of_type(each) is self.endpoint for each in types)
+
     def leads(self, rows: Sequence[Row]) -> int:
         """The number of these rows, from the first one on, that are for it."""
         routes, endpoint = self
-        if all(routes.of_type(each) is endpoint for each in set(map(_event_type, rows))):
+        if self.takes(set(map(_event_type, rows))):
             return len(rows)
         return next((at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint), len(rows))
 
@@ -120,6 +123,8 @@ class Outcomes:
         chains = partition.parked.chains
         if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
             lane = lane.behind(event)
+        if isinstance(lane, SharedLane):
+            lane.types.add({event.event_type}, alone=False)
         lane.queue.appendleft(event if lane.claim is None else event.record)
         if chains and lane.overtakes(event):
             lane.hold_rest()
@@ -326,8 +331,8 @@ def _is_open(partition: Partition, event: DeliveredEvent) -> bool:
 
 
 def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
-    if lane.claim is not None:
-        return fresh(_rows(lane.queue, to, most), lane.claim)
+    if isinstance(lane, SharedLane) and lane.claim is not None:
+        return fresh(_rows(lane, to, most), lane.claim)
     queue, (routes, endpoint) = lane.queue, to
     taken: list[DeliveredEvent] = []
     while queue and len(taken) < most:
@@ -340,13 +345,15 @@ def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
     return taken
 
 
-def _rows(queue: deque[Row], to: Destination, most: int) -> list[Row]:
+def _rows(line: SharedLane, to: Destination, most: int) -> list[Row]:
     """Those at the head of a line, of which nothing is known. Nobody else takes from it meanwhile."""
+    queue = line.queue
     if len(queue) <= most:
         rows = [*queue]
         queue.clear()
     else:
         rows = [queue.popleft() for _ in range(most)]
-    at = to.leads(rows)
+    types = line.types.known
+    at = len(rows) if types is not None and to.takes(types) else to.leads(rows)
     queue.extendleft(reversed(rows[at:]))
     return rows[:at]

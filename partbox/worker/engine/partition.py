@@ -23,6 +23,7 @@ from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
 from partbox.protocol.rows import Owned
 from partbox.worker.engine.key import Key, key_of
+from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.parked_rows import ParkedRows, PayloadBytes
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.reconnect import Pair, Resumption
@@ -40,20 +41,9 @@ class Lane:
     """
 
     __slots__ = (
-        "active",
-        "claim",
-        "current",
-        "done",
-        "head",
-        "incarnation",
-        "key",
-        "partition",
-        "queue",
-        "running",
-        "settled",
-        "started",
-        "unstuck",
-    )
+        "active", "claim", "current", "done", "head", "incarnation", "key", "partition", "queue",
+        "running", "settled", "started", "unstuck"
+    )  # fmt: skip
 
     # Set when the lane begins to run:
     incarnation: int  # the partition's incarnation that `done` belongs to
@@ -133,10 +123,11 @@ class SharedLane(Lane):
     `is_sorted`: it was sorted in this turn. `owes_lanes`: nobody was told of the lanes that it was sorted into.
     """
 
-    __slots__ = ("_keys", "hands", "is_sorted", "owes_lanes")
+    __slots__ = ("_keys", "hands", "is_sorted", "owes_lanes", "types")
 
     def __init__(self, partition: "Partition") -> None:
         super().__init__(partition, (None, 0))
+        self.types = LineTypes()
         self.end_turn()
 
     def end_turn(self) -> None:

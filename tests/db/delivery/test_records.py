@@ -201,7 +201,7 @@ def test_polls_and_looks_draw_no_transaction_id(conn):
 def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn):
     write(conn, 2)
     conn.execute("update partbox.record set available_at = now() + (id - 2) * interval '1 hour' + interval '1 minute'")
-    _, _, rows, clock, _ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
+    _, _, rows, clock, *_ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     now = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock)
     assert [(row[1], row[11] > now) for row in rows] == [(1, False), (2, True)]
     assert abs(rows[1][11] - timedelta(minutes=1) - now) < timedelta(seconds=30)

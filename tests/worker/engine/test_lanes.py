@@ -2,15 +2,20 @@
 
 from collections import deque
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from contexts import row
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Routes
 from partbox.protocol.rows import Owned, Stored
+from partbox.worker.engine import line_types
 from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.outcomes import Destination
 from partbox.worker.engine.partition import Lane, Partition
 
@@ -126,9 +131,10 @@ def test_a_list_takes_no_more_lanes_than_it_needs_events(engine: Engine, partiti
     assert [engine.runs.take(to, deep, most, 0.0) for deep, most in ((3, 4), (1, 2))] == [lanes[:2], lanes[2:4]]
 
 
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("kinds", ["AAA", "AAB", "BAA", "ABA"])
 def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
-    engine: Engine, partition: Partition, kinds: str
+    engine: Engine, partition: Partition, kinds: str, known: bool
 ) -> None:
     routes = Routes({("B", None): "another"}, "the handler")
     with engine.lock:
@@ -136,8 +142,30 @@ def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
         line.claim = Claim(1, "default", Codecs())
         rows = [(5, id, b"e" * 16, kind, "Key", "k") for id, kind in enumerate(kinds)]
         line.queue.extend(rows)
+        if known:
+            line.types.add({*kinds}, alone=True)
         engine.runs.begin(line, 0.0)
     joined = engine.outcomes.join([line], Destination(routes, "the handler"), 10, 10)
     taken = kinds.split("B", maxsplit=1)[0]
     assert [event.event_type for each in joined for event in each.events] == [*taken]
     assert [*line.queue] == rows[len(taken) :]
+
+
+PAGE = st.frozensets(st.sampled_from("ABC"), min_size=1)
+STEPS = st.one_of(PAGE, st.sampled_from(["one is taken", "it is put back"]))
+
+
+@given(st.lists(STEPS), st.integers(1, 3))
+def test_a_line_knows_the_types_of_all_that_wait(steps: list[frozenset[str] | str], most: int) -> None:
+    types, waiting, in_hand = LineTypes(), list[str](), list[str]()
+    with patch.object(line_types, "MOST", most):
+        for step in steps:
+            if isinstance(step, frozenset):
+                types.add(step, alone=not waiting)
+                waiting += sorted(step)
+            elif step == "one is taken":
+                in_hand, waiting = waiting[:1], waiting[1:]
+            else:
+                types.add({*in_hand}, alone=False)
+                waiting, in_hand = in_hand + waiting, []
+            assert types.known is None or types.known >= {*waiting}
