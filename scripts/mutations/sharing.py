@@ -180,6 +180,14 @@ MUTATIONS = (
         (FORKS,),
     ),
     Mutation(
+        "async-child-that-awaits-on",
+        "A process that an async handler forked goes back to the loop of its parent, and ends with an error.",
+        "partbox/worker/runners/lane_runner.py",
+        "        if self._engine.forked:  # nothing is walked on there",
+        "        if False:  # nothing is walked on there",
+        (FORKS,),
+    ),
+    Mutation(
         "sockets-inherited",
         "A child that forgets a connection takes leave of the server for its parent.",
         "partbox/db/connect.py",

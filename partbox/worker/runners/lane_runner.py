@@ -9,6 +9,7 @@ from partbox.events.record import ROUTE
 from partbox.handlers import Routes
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Lane
+from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop, Suspended, walking
@@ -135,6 +136,8 @@ class LaneRunner:
             else:
                 self._settlement.end(lane, endpoint, event, result, tally)
             walking.task = task
+        if self._engine.forked:  # nothing is walked on there, whatever waits
+            leave(None)
         return None
 
     def trusted(self) -> bool:
