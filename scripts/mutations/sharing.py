@@ -165,7 +165,7 @@ MUTATIONS = (
         "cancelling-handed-on",
         "A cancelling that a handler asked for and did not wait for meets the next handler of its lane.",
         "partbox/worker/runners/event_loop.py",
-        "            await _uncancel(task)\n",
+        "            yield from _uncancel(task).__await__()\n",
         "            pass\n",
         (
             "tests/worker/runners/test_cancelled_handlers.py::test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs",

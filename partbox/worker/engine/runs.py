@@ -70,7 +70,9 @@ class Runs:
     then: what waited once will wait again.
 
     **No line is left unwatched.** When one begins, or gets longer, or whoever watched has found something to run, the
-    next runner that is free is called to watch, or hired. In the event loop a handler that waits says so (`give_way`).
+    next runner that is free is called to watch, or hired. In the event loop nobody has to watch: a handler that waits
+    says so (`give_way`), and who finds nothing to run knows that all that runs waits, for it runs itself. So a line is
+    sorted there at the moment that somebody is free, and stays one while nobody is.
     """
 
     # Where a lane goes on whose next event is transactional; of `Transactions`. Lock held.
@@ -112,6 +114,8 @@ class Runs:
             if self._sorts_until and now >= self._sorts_until:
                 self._sorts_until = 0.0
             full = len(self._running) - len(self._joined) >= self._concurrency
+            if not full and not self._ready and not self.watches:
+                self._sort(self._held_up())  # one runs at a time: who asks sees that all others wait
             if full or not self._ready:
                 self._idle += waits  # whoever calls takes it off again
                 if full or not waits or not self.watches or self._watched or not self._held_up():
@@ -135,15 +139,18 @@ class Runs:
         waits = in_time and before.in_time
         for line in [line for line in before.lines if line in lines]:
             if waits or _is_slow(before.lines[line], lines[line], before.at, now):
-                self._sort(line.partition, now)
+                self._sorts_until = now + SORTED_FOR
+                self._sort([line])
                 del lines[line]
         return Glance(now, in_time, lines)
 
-    @verb  # as in `relieve`
-    def give_way(self, line: Lane, now: float) -> None:
-        """Sort a line whose handler waits into lanes, for whoever is free to run them."""
-        if self._concurrency > 1:
-            self._sort(line.partition, now)
+    def give_way(self, line: SharedLane, now: float) -> None:
+        """Sort a line whose handler waits in the event loop into lanes, for whoever is free to run them."""
+        if self._concurrency > 1 and (self.watches or (line.queue and self._somebody_is_free)):
+            with self._lock:  # as in `relieve`
+                if self.watches:
+                    self._sorts_until = now + SORTED_FOR
+                self._sort([line])
 
     @verb  # a line that gets longer is seen by who watches, or somebody is called to
     def look_away(self, *, called: bool) -> bool:
@@ -202,7 +209,7 @@ class Runs:
     def lengthened(self, lines: Sequence[SharedLane]) -> None:
         """More events wait in these lines: they are to be run, or watched if they run. Lock held."""
         self.ready([line for line in lines if not line.running])
-        if self.watches and not self._watched and any(line.running for line in lines):
+        if not self._watched and any(line.running for line in lines):
             self._let_watch()
 
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
@@ -231,6 +238,10 @@ class Runs:
         self._end([lane])
         self._call()
 
+    @property
+    def _somebody_is_free(self) -> bool:
+        return bool(self._idle) or self._hired < self._concurrency
+
     def _call(self) -> bool:
         """Call a runner that waits; False if none does."""
         if not self._idle:
@@ -252,10 +263,10 @@ class Runs:
         if not self._call():
             self._hire()
 
-    def _sort(self, partition: Partition, now: float) -> None:
-        self._sorts_until = now + SORTED_FOR
-        partition.sort_line()
-        self.ready(partition.sorted_out())
+    def _sort(self, lines: Iterable[SharedLane]) -> None:
+        for line in lines:
+            line.partition.sort_line()
+            self.ready(line.partition.sorted_out())
 
     def _begin(self, lanes: list[Lane], now: float) -> list[Lane]:
         if not self._running:

@@ -8,7 +8,7 @@ from partbox.events import DeliveredEvent
 from partbox.events.record import ROUTE
 from partbox.handlers import Routes
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Lane
+from partbox.worker.engine.partition import Lane, SharedLane
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners.endpoint import Endpoint, Kind
@@ -27,12 +27,13 @@ Met = tuple[Endpoint, Suspended | None]
 class Walk:
     """A runner's turn over the lanes that it took. `ends`: monotonic seconds; `looked_at`: the last look at the lease
     (Unix seconds); `tally` counts what is delivered, None where nobody wants to know. `kind`: of the handlers that
-    it may run."""
+    it may run. `waited`: one of them has, so others have had their turn."""
 
     ends: float
     looked_at: float
     tally: Tally | None
     kind: Kind = Kind.SYNC
+    waited: bool = False
 
 
 class LaneRunner:
@@ -126,8 +127,9 @@ class LaneRunner:
                 return endpoint
             event, started = lane.current, lane.started
             assert event is not None
-            if lane.claim is not None:  # even if nothing waits behind it yet
+            if isinstance(lane, SharedLane):  # even if nothing waits behind it yet
                 self._engine.runs.give_way(lane, started)
+            walk.waited = True
             result = await EventLoop.rest(suspended, endpoint.handler.timeout, task)
             if result is None and event.parked is None and endpoint.plain:
                 lane.done.append(event.record)
@@ -136,6 +138,8 @@ class LaneRunner:
             else:
                 self._settlement.end(lane, endpoint, event, result, tally)
             walking.task = task
+            if tally is None:
+                walk.looked_at = self._trusted_at  # by whoever has looked meanwhile
         if self._engine.forked:  # nothing is walked on there, whatever waits
             leave(None)
         return None

@@ -79,7 +79,9 @@ class Walkers:
                     await self._runner.walk_async(lane, walk)
                 if tally is not None and tally.end():
                     self._settlement.reports.delivered(tally)
-                if time.monotonic() > walk.ends:
+                if not walk.waited and time.monotonic() > walk.ends:
+                    self._runs.end(lanes)  # first: they are not to look as if they waited in a handler
+                    lanes = []
                     await undisturbed(asyncio.sleep(0))
         except Exception as error:
             self._signals.failed(error)
