@@ -3,9 +3,7 @@
 from mutations.mutation import Mutation, scenario
 
 RUNS = "tests/worker/engine/test_runs.py"
-FORKS = (
-    "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
-)
+FORKS = "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind"
 
 MUTATIONS = (
     Mutation(
@@ -177,7 +175,15 @@ MUTATIONS = (
         "partbox/worker/worker.py",
         "        tell_forked(self.dispatcher.disown)\n",
         "        pass\n",
-        (FORKS,),
+        (f"{FORKS}[embedded-asyncio]",),
+    ),
+    Mutation(
+        "child-in-uvloop",
+        "A process that an async handler forked goes on in uvloop, with what its parent has in hand there.",
+        "partbox/worker/runners/event_loop.py",
+        "    sys.setprofile(watch)\n",
+        "",
+        (f"{FORKS}[embedded-uvloop]",),
     ),
     Mutation(
         "async-child-that-awaits-on",
@@ -185,7 +191,7 @@ MUTATIONS = (
         "partbox/worker/runners/lane_runner.py",
         "        if self._engine.forked:  # nothing is walked on there",
         "        if False:  # nothing is walked on there",
-        (FORKS,),
+        (f"{FORKS}[embedded-asyncio]",),
     ),
     Mutation(
         "sockets-inherited",

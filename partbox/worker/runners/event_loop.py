@@ -6,19 +6,32 @@ is the error of the handler that it meets.
 """
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import CoroutineType, TracebackType, coroutine
-from typing import Any
+from types import CoroutineType, FrameType, TracebackType, coroutine
+from typing import Any, Literal
 from weakref import WeakSet
 
+from partbox import platform
 from partbox.worker.fork_safety import leave
 from partbox.worker.runners import two_loops
 
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
 PATIENCE = 5.0  # seconds for the loop to answer
 CLOSING = 2.0  # seconds for what a handler has open to be closed
+AWAITS = RuntimeError("a process that an async handler forked cannot await anything")
+
+
+def loops_of(library: Literal["asyncio", "uvloop"]) -> NewLoop:
+    """What makes event loops of this library; SettingsError, with the remedy, if it is not installed."""
+    if library == "asyncio":
+        return asyncio.new_event_loop
+    made: NewLoop = platform.library("uvloop", "uvloop", "event_loop = uvloop needs the library uvloop").new_event_loop
+    return made
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +115,8 @@ _told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 class EventLoop:
     """Runs coroutines; errors of handlers come back as values."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
+        self._new_loop = new_loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,7 +127,7 @@ class EventLoop:
         """Run what it returns; from any thread."""
         with self._starting:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = self._new_loop()
                 two_loops.handling.add(self._loop)
                 two_loops.watch()  # what was imported meanwhile
                 self._thread = threading.Thread(
@@ -181,7 +195,9 @@ class EventLoop:
         ready = getattr(self._loop, "_ready", None)  # of every loop of asyncio's own
         if ready is not None:
             ready.clear()
-        self._loop.call_soon(leave, RuntimeError("a process that an async handler forked cannot await anything"))
+            self._loop.call_soon(leave, AWAITS)
+        else:
+            _leave_with(_outermost())
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._ended and not loop.is_closed():
@@ -241,6 +257,27 @@ def _cancelled_at(error: TimeoutError) -> TracebackType | None:
     """The place in the handler's code at which its time was over."""
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
+
+
+def _outermost() -> FrameType:
+    """The frame that the event loop of this thread has called, and that comes back to it."""
+    last = frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code is not EventLoop._serve.__code__:
+        last, frame = frame, frame.f_back
+    return last
+
+
+def _leave_with(last: FrameType) -> None:
+    """End this process when this frame of its thread ends or waits: no loop may go on after it.
+
+    What uvloop has in hand is out of reach, and cannot be taken from it as from a loop in Python.
+    """
+
+    def watch(frame: FrameType, what: str, _: object) -> None:
+        if what == "return" and frame is last:
+            leave(AWAITS)
+
+    sys.setprofile(watch)
 
 
 def _is_closing(task: asyncio.Task[Any]) -> bool:
