@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from desk import Desk
+from event_loops import LIBRARIES
 
 from partbox.worker.runners.event_loop import EventLoop, begin, loops_of
 
@@ -100,7 +101,7 @@ ONES_OWN = [value for name, value in globals().items() if inspect.iscoroutinefun
 NO_ERROR = {cancels_itself_and_returns, cancels_itself_and_says_no_more}  # they have ended, without an error
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=LIBRARIES)
 def loop(request: pytest.FixtureRequest) -> EventLoop:
     return EventLoop(loops_of(request.param))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from desk import Desk
+from event_loops import LIBRARIES
 
 from partbox import SettingsError
 from partbox.worker.runners.event_loop import loops_of
 
-LIBRARIES = ["asyncio", "uvloop"]
 LOADED = "import sys, partbox.worker.worker, partbox.supervisor.supervisor; print('uvloop' in sys.modules)"
 
 

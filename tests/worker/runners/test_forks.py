@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from event_loops import LIBRARIES
 from waiting import eventually
 
 APP = Path(__file__).with_name("forking_app.py")
@@ -78,7 +79,7 @@ def undisturbed(told: Told, dsn: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("library", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("mode", ["embedded", "supervised"])
 def test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind(
     dsn: str, tmp_path: Path, mode: str, library: str
