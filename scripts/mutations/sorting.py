@@ -128,6 +128,14 @@ MUTATIONS = (
         (scenario("line_in_the_event_loop"),),
     ),
     Mutation(
+        "list-that-computes",
+        "A list of a thousand events computes for some milliseconds, and for a second each event gets a lane.",
+        RUNS,
+        "if now - line.started >= COST * self._in_lists()]",
+        "if True]",
+        ("tests/worker/engine/test_lanes.py::test_a_line_whose_list_takes_less_than_lanes_would_stays_one",),
+    ),
+    Mutation(
         "no-way-given",
         "An async handler of a line waits, and the line with it.",
         RUNS,

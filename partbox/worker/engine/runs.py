@@ -28,6 +28,7 @@ from partbox.worker.engine.state import EngineState
 
 STUCK = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
 SLOW = 0.001  # seconds; a line whose events take longer is sorted into lanes if a runner is free
+COST = 0.00002  # seconds; more than an event costs in a lane
 SORTED_FOR = 1.0  # seconds for which new events get lanes at once, after a line had to be sorted into lanes
 
 
@@ -137,7 +138,8 @@ class Runs:
         slow; what was seen now."""
         lines = {line: Headway(line.started, len(line.queue)) for line in self._held_up()}
         waits = in_time and before.in_time
-        for line in [line for line in before.lines if line in lines]:
+        held = [line for line in before.lines if line in lines]
+        for line in [line for line in held if now - line.started >= COST * self._in_lists()]:
             if waits or _is_slow(before.lines[line], lines[line], before.at, now):
                 self._sorts_until = now + SORTED_FOR
                 self._sort([line])
@@ -282,6 +284,10 @@ class Runs:
         """The lines that run and hold up others of their partition."""
         lines = (lane for lane in self._running if isinstance(lane, SharedLane) and not lane.partition.stopping)
         return [line for line in lines if line.queue or line.owes_lanes]
+
+    def _in_lists(self) -> int:
+        """The number of events in lists that run: while one takes less time than their lanes would, none is needed."""
+        return sum(len(lane.hands) for lane in self._running if isinstance(lane, SharedLane))
 
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._outcomes.end(lanes)

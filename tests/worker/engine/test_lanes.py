@@ -18,6 +18,7 @@ from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.outcomes import Destination
 from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.runs import COST, Glance, Headway
 
 KEY = ("Key", "k")
 EVERYTHING: Any = Routes({}, "the handler")
@@ -149,6 +150,22 @@ def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
     taken = kinds.split("B", maxsplit=1)[0]
     assert [event.event_type for each in joined for event in each.events] == [*taken]
     assert [*line.queue] == rows[len(taken) :]
+
+
+@pytest.mark.parametrize("took", [0.9, 1.1])
+def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
+    engine: Engine, partition: Partition, took: float
+) -> None:
+    with engine.lock:
+        line = partition.line
+        line.claim = Claim(1, "default", Codecs())
+        line.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in range(1, 102))
+        engine.runs.begin(line, 1.0)
+    engine.outcomes.join([line], Destination(EVERYTHING, "the handler"), 100, 100)
+    now = 1.0 + took * COST * 100
+    glance = Glance(now - 0.0001, in_time=True, lines={line: Headway(1.0, 1)})
+    engine.runs.relieve(glance, now, in_time=True)
+    assert len(line.queue) == (took < 1)
 
 
 PAGE = st.frozensets(st.sampled_from("ABC"), min_size=1)
