@@ -42,7 +42,6 @@ AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
 
 
 _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
-_id = itemgetter(ID)
 _NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
 SHORT = 600  # bytes of the names of an event, as most have them
 
@@ -90,17 +89,18 @@ class Survey:
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Look at these too."""
-        self.types.update(map(_event_type, rows))
+        """Look at these too, if there are any."""
+        if not rows:
+            return
+        types = [*map(_event_type, rows)]
+        self.types.update(types[:1] if types.count(types[0]) == len(types) else types)  # a hash for each costs more
         self.lacks = self.lacks or None in map(_payload, rows) or None in self.types
         self.delayed = self.delayed or any(map(_available_at, rows))
-        some = defaultdict[int, list[Row]](list)
+        shares = self.shares
         for row in rows:
-            some[row[PARTITION]].append(row)
-        for number, its in some.items():
-            share = self.shares[number]
-            share.rows.extend(its)
-            share.ids.extend(map(_id, its))
+            its, ids = shares[row[PARTITION]]
+            its.append(row)
+            ids.append(row[ID])
 
 
 def size(row: Row) -> int:

@@ -138,7 +138,7 @@ class Runs:
         slow; what was seen now."""
         lines = {line: Headway(line.started, len(line.queue)) for line in self._held_up()}
         waits = in_time and before.in_time
-        held = [line for line in before.lines if line in lines]
+        held = [line for line in before.lines if line in lines and line.current is not None]  # else no handler runs
         for line in [line for line in held if now - line.started >= COST * self._in_lists()]:
             if waits or _is_slow(before.lines[line], lines[line], before.at, now):
                 self._sorts_until = now + SORTED_FOR

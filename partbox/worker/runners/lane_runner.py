@@ -85,17 +85,16 @@ class LaneRunner:
                 outcomes.put_back(lane, event)
                 break
             record = event.record
-            lane.started, lane.current = now, event
             endpoint = only or routes[record[ROUTE]]
             plain = endpoint.plain
-            if not (plain and mine):
-                if endpoint.kind is not walk.kind:
-                    outcomes.put_back(lane, event)
-                    met = endpoint, None
-                    break
-                if not plain and self._settlement.refused(lane, endpoint, event):
-                    claim = lane.claim
-                    continue
+            if not (plain and mine) and endpoint.kind is not walk.kind:
+                outcomes.put_back(lane, event)
+                met = endpoint, None
+                break
+            lane.started, lane.current = now, event
+            if not plain and self._settlement.refused(lane, endpoint, event):
+                claim = lane.claim
+                continue
             try:
                 result = endpoint.call(event)
             except BaseException as error:  # also SystemExit: a handler does not end the process
