@@ -117,7 +117,7 @@ MUTATIONS = (
         PARTITION,
         "        return key in self._keys",
         "        return self.head is not None and key_of(self.event(self.head)) == key",
-        (scenario("list_from_a_line"),),
+        (scenario("async_lists_of_a_line"),),
     ),
     Mutation(
         "joins-a-sorted-line",
