@@ -128,6 +128,14 @@ MUTATIONS = (
         (scenario("line_in_the_event_loop"),),
     ),
     Mutation(
+        "line-that-is-handed-on",
+        "Whoever has a line and waits for the lock looks as if its handler waited, and each event gets a lane.",
+        RUNS,
+        "line in lines and line.current is not None]",
+        "line in lines]",
+        ("tests/worker/engine/test_lanes.py::test_a_line_of_which_no_handler_runs_does_not_wait_in_one",),
+    ),
+    Mutation(
         "list-that-computes",
         "A list of a thousand events computes for some milliseconds, and for a second each event gets a lane.",
         RUNS,

@@ -168,6 +168,16 @@ def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
     assert len(line.queue) == (took < 1)
 
 
+def test_a_line_of_which_no_handler_runs_does_not_wait_in_one(engine: Engine, partition: Partition) -> None:
+    with engine.lock:
+        line = partition.line
+        line.claim = Claim(1, "default", Codecs())
+        line.queue.extend([(5, 1, b"e" * 16, "A", "Key", "k")])
+        engine.runs.begin(line, 1.0)
+    engine.runs.relieve(Glance(1.5, in_time=True, lines={line: Headway(1.0, 1)}), 2.0, in_time=True)
+    assert len(line.queue) == 1
+
+
 PAGE = st.frozensets(st.sampled_from("ABC"), min_size=1)
 STEPS = st.one_of(PAGE, st.sampled_from(["one is taken", "it is put back"]))
 
