@@ -58,7 +58,7 @@ class Stopwatch:
         return False
 
     def line(self, name: str) -> str:
-        cuts = quantiles(self.waited, n=100)
+        cuts = quantiles(self.waited, n=100, method="inclusive")
         figures = {"median": cuts[49], "p90": cuts[89], "p99": cuts[98], "most": max(self.waited)}
         said = "".join(f"{each:>9.2f} {what}" for what, each in figures.items())
         return f"{name:<20}{len(self.waited):>7} events{said}"
