@@ -107,10 +107,11 @@ class Codecs:
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
+        self._json = self._by_type[JSON]
 
     def is_json(self, content_type: str | None) -> bool:
         """True if JSON text is stored under it and no codec of the application reads it."""
-        return content_type is None and self._by_type[JSON] is _JSON
+        return content_type is None and self._json is _JSON
 
     def knows(self, content_type: str | None) -> bool:
         """True if a codec stands for this content type (None is JSON)."""
@@ -145,6 +146,11 @@ class Codecs:
 
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any:
         """The payload stored as `data`. Raises PayloadError if it is damaged or nothing knows its content type."""
+        if content_type is None and data is not None and self._json is _JSON:  # as nearly all are, in half of the time
+            try:
+                return orjson.loads(data)
+            except ValueError:
+                pass
         codec = self._by_type.get(content_type or JSON)
         if data is None or (codec is None and raw):
             return data

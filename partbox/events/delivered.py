@@ -1,5 +1,6 @@
 """An event as a handler gets it."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
@@ -32,6 +33,8 @@ from partbox.text.printing import MAX_SHOWN, visible
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
+
+_blank = object.__new__
 
 _UNREAD: Any = object()
 """In the place of a payload that nobody has asked for."""
@@ -210,6 +213,16 @@ class DeliveredEvent:
     def _all_headers(self) -> dict[str, str]:
         raw = self.record[HEADERS]
         return orjson.loads(raw) if raw is not None else {}
+
+
+def fresh(rows: Iterable[Row], claim: Claim) -> list[DeliveredEvent]:
+    """The events of these rows at their first attempt; a call of the class for each takes twice as long."""
+    made = []
+    for row in rows:
+        event = _blank(DeliveredEvent)
+        event.record, event._claim, event.attempt, event.parked, event._payload = row, claim, 1, None, _UNREAD
+        made.append(event)
+    return made
 
 
 def _given(headers: dict[str, str]) -> dict[str, str]:

@@ -178,14 +178,22 @@ class Routes(dict[tuple[str, str], T]):
     `default` where none does. Results are kept: a dict, for a look-up without a call.
     """
 
-    __slots__ = ("_default", "_registered", "only")
+    __slots__ = ("_decided_by_aggregate", "_default", "_registered", "only")
 
     def __init__(self, registered: Mapping[tuple[str, str | None], T], default: T) -> None:
         super().__init__()
         self._registered = dict(registered)
         self._default = default
+        self._decided_by_aggregate = {
+            event_type for event_type, aggregate_type in registered if aggregate_type is not None
+        }
         self.only: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
         """The one that every event finds, where that is sure without a look-up; else None."""
+
+    @property
+    def default(self) -> T:
+        """What an event finds that fits none of the registered."""
+        return self._default
 
     def all(self) -> list[T]:
         """Everything that an event may find, the default last."""
@@ -198,6 +206,15 @@ class Routes(dict[tuple[str, str], T]):
     def map(self, made: Callable[[T], U]) -> "Routes[U]":
         """Routes with the same keys, whose values are `made` of these values."""
         return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))
+
+    def of_type(self, event_type: str) -> T | None:
+        """The one that every event of this type finds, of whatever aggregate type; None if that decides too."""
+        for each in (event_type, ANY):
+            if each in self._decided_by_aggregate:
+                return None
+            if (each, None) in self._registered:
+                return self._registered[each, None]
+        return self._default
 
     def __missing__(self, pair: tuple[str, str]) -> T:
         event_type, aggregate_type = pair

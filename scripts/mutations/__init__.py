@@ -18,6 +18,7 @@ from mutations import (
     segments,
     sessions,
     sharing,
+    sorting,
     sweep,
     unseen,
 )  # fmt: skip
@@ -34,6 +35,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *reading.MUTATIONS,
     *sessions.MUTATIONS,
     *sharing.MUTATIONS,
+    *sorting.MUTATIONS,
     *sweep.MUTATIONS,
     *unseen.MUTATIONS,
     *connections.MUTATIONS,

@@ -28,6 +28,7 @@ from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.text.wording import counted
 from partbox.worker.engine.key import key_of
+from partbox.worker.runners.event_loop import begin
 from partbox.worker.runners.traceback import trace_of
 
 log = logging.getLogger("partbox.worker")
@@ -67,12 +68,14 @@ class Endpoint:
         self.kind = _kind(handler)
         self._observers = observers
         self._settles = observers.hears("settled")
-        self._may_be_plain = self.kind is Kind.SYNC and not self._settles
+        self._may_be_plain = self.kind in (Kind.SYNC, Kind.ASYNC) and not self._settles
         self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
         if self.kind is Kind.TRANSACTIONAL:
             self.call = within_its_transaction(self.call)
         if observers.hears("handling"):
             self.call = _watched(self.call, handler, observers)
+        if handler.is_async:
+            self.call = partial(begin, self.call)
         self.plain = self._may_be_plain
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
