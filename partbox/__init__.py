@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnroutableError,
     )
     from partbox.events import DeliveredEvent, Event
+    from partbox.events.declaration import event
     from partbox.outbox import Outbox
     from partbox.outcomes import Dead, Done, Ignore, RetryAfter
     from partbox.protocol.hashing import partition_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # The rooms of the names of `__all__`; the others are errors.
 _HOMES = {
     "events": ("DeliveredEvent", "Event"),
+    "events.declaration": ("event",),
     "outbox": ("Outbox",),
     "outcomes": ("Dead", "Done", "Ignore", "RetryAfter"),
     "protocol.hashing": ("partition_of",),
@@ -60,6 +62,7 @@ __all__ = [
     "UnrecoverableError",
     "UnroutableError",
     "__version__",
+    "event",
     "partition_of",
 ]
 
