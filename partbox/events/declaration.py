@@ -76,6 +76,33 @@ def dataschema(name: str, version: int) -> str:
     return f"urn:partbox:{quote(name, safe='')}:{version}"
 
 
+def type_name(field: str, value: str | Enum | type) -> str:
+    """A type of events as its text: a declared class stands for its name, an Enum for its value. PublishError."""
+    if not isinstance(value, type):
+        return checks.kind(field, value)
+    return _declared_of(value).name
+
+
+def declaration_of(event: Any) -> EventType:
+    """The declaration of the class of an instance; PublishError, which quotes nothing of it, if it has none."""
+    if isinstance(event, type):
+        raise PublishError(f"{event.__qualname__} is a class: publish an instance of it")
+    return _declared_of(type(event))
+
+
+def _declared_of(cls: type) -> EventType:
+    if (found := event_type_of(cls)) is not None:
+        return found
+    if (kind := kind_of(cls)) is None:
+        raise PublishError(f"an Event is needed, not a {cls.__name__}: wrap it in partbox.Event")
+    above = next((declared for each in cls.__mro__ if (declared := event_type_of(each)) is not None), None)
+    inherits = "" if above is None else f" of its own (it inherits from {above.cls.__qualname__})"
+    raise PublishError(
+        f"{cls.__qualname__} is a {kind.value}, and no event{inherits}: decorate the class with @partbox.event, or "
+        "give a type and its payload"
+    )
+
+
 def event_types() -> list[EventType]:
     """All that are declared in the modules imported so far, by name."""
     found = (event_type_of(cls) for _, cls in sorted(_classes.items()))

@@ -9,8 +9,8 @@ from partbox.events import Claim, DeliveredEvent, Event
 from partbox.events.delivered import EPOCH
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.outbox import Outbox
+from partbox.publish.arguments import event_of
 from partbox.publish.fields import fields_of
-from partbox.publish.publisher import event_of
 
 MAX_PAYLOAD = 1 << 30
 
