@@ -46,7 +46,7 @@ _ATOMS: Final = (str, int, float, type(None), bytes, UUID, Decimal, datetime, da
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
-class Lent:
+class Uncopied:
     """A payload that is written before its owner can change it, so it is not copied."""
 
     __slots__ = ("payload",)
@@ -56,8 +56,8 @@ class Lent:
 
 
 def copied(value: Any, event_type: str) -> Any:
-    """A copy of `value` that later changes by its owner do not affect; what is `Lent` itself."""
-    if type(value) is Lent:
+    """A copy of `value` that later changes by its owner do not affect; what is `Uncopied` itself."""
+    if type(value) is Uncopied:
         return value.payload
     try:
         return _copy(value)

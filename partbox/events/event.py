@@ -11,7 +11,7 @@ from uuid import UUID
 from partbox.classes import Instance
 from partbox.errors import PublishError
 from partbox.events import checks
-from partbox.events.copying import Lent, copied
+from partbox.events.copying import Uncopied, copied
 from partbox.events.declaration import declaration_of, event_type_of
 from partbox.platform import uuid7
 from partbox.text.wording import hint
@@ -39,6 +39,8 @@ class EventFields(TaskFields, total=False):
 
 
 NOT_GIVEN: Final[Any] = ...
+
+_put: Final = object.__setattr__
 
 _BARE: Final = frozenset((dict, list, str, int, float, bool, bytes, type(None)))
 """Types of payloads that belong to no class."""
@@ -94,31 +96,25 @@ class Event:
         version: int | None = None,
         **unknown: Never,
     ) -> None:
-        put = object.__setattr__
-        copied_without = bool(unknown) and _without_id(unknown)
         if payload is NOT_GIVEN:
-            payload = event_type
-            event_type, *given = _of_class(event_type, aggregate_type, aggregate_id, tenant_id, version)
-            aggregate_type, aggregate_id, tenant_id, version = given
-        without_id = aggregate_id is NOT_GIVEN or (copied_without and aggregate_id is None)
-        put(self, "event_type", checks.name("event_type", cast(str | Enum, event_type)))
-        put(self, "payload", copied(payload, self.event_type))
-        put(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
-        if aggregate_id is None and not without_id:
-            _check_unordered(self.aggregate_type)
-        put(self, "aggregate_id", None if without_id or aggregate_id is None else checks.aggregate_id(aggregate_id))
-        put(self, "_without_id", without_id)
-        put(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
-        put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
-        put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
-        put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
-        put(self, "available_at", checks.moment("available_at", available_at))
-        put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
-        put(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
-        put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
-        if version is None and type(payload) not in _BARE:
-            version = _version_of(self)
-        put(self, "version", None if version is None else checks.version(version))
+            payload, given = event_type, _of_class(event_type, aggregate_type, aggregate_id, tenant_id, version)
+            event_type, aggregate_type, aggregate_id, tenant_id, version = given
+        without_id = (bool(unknown) and _without_id(unknown) and aggregate_id is None) or aggregate_id is NOT_GIVEN
+        _put(self, "event_type", checks.name("event_type", cast(str | Enum, event_type)))
+        _put(self, "payload", copied(payload, self.event_type))
+        _put(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
+        own = None if without_id else aggregate_id
+        _put(self, "aggregate_id", _unordered(self, without_id) if own is None else checks.aggregate_id(own))
+        _put(self, "_without_id", without_id)
+        _put(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
+        _put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
+        _put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
+        _put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
+        _put(self, "available_at", checks.moment("available_at", available_at))
+        _put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
+        _put(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
+        _put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
+        _put(self, "version", _version_of(self) if version is None else checks.version(version))
         if available_at is not None:
             _check_times(self)
 
@@ -129,10 +125,10 @@ class Event:
     def with_headers(self, more: Mapping[str, str]) -> "Event":
         """The same event with these headers too, unless it has one of that name; they do not count against its limit.
         Raises PublishError."""
-        put, same = object.__setattr__, object.__new__(Event)
+        same = object.__new__(Event)
         for name in self.__slots__:
-            put(same, name, getattr(self, name))
-        put(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
+            _put(same, name, getattr(self, name))
+        _put(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
         return same
 
     @property
@@ -152,7 +148,7 @@ def _of_class(
     given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
 ) -> tuple[Any, ...]:
     """Type, aggregate type, aggregate id, tenant and version of an instance of a class, unless they are given."""
-    event = given.payload if type(given) is Lent else given
+    event = given.payload if type(given) is Uncopied else given
     if isinstance(event, str | Enum):
         raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
     declared = declaration_of(event)
@@ -167,16 +163,19 @@ def _of_class(
 
 def _version_of(event: Event) -> int | None:
     """The version of the payload's class, if that is declared under the type of the event."""
-    declared = event_type_of(type(event.payload))
+    cls = type(event.payload)
+    declared = None if cls in _BARE else event_type_of(cls)
     return declared.version if declared is not None and declared.name == event.event_type else None
 
 
-def _check_unordered(aggregate_type: str) -> None:
-    if aggregate_type != checks.GLOBAL:
+def _unordered(event: Event, without_id: bool) -> str | None:
+    """The id of an event that has none: it was left out, or no aggregate type is beside it."""
+    if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(
-            f"aggregate_id is None, and aggregate_type is {checks.quoted(aggregate_type)}: flush first, so that the "
-            "object has its id; for an event without order leave aggregate_id out"
+            f"aggregate_id is None, and aggregate_type is {checks.quoted(event.aggregate_type)}: flush first, so that "
+            "the object has its id; for an event without order leave aggregate_id out"
         )
+    return None
 
 
 def _check_times(event: Event) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from partbox.classes import Instance, kind_of
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.copying import Lent
+from partbox.events.copying import Uncopied
 from partbox.events.event import NOT_GIVEN, EventFields
 
 
@@ -21,7 +21,7 @@ def event_of(event: Event | str | Enum | Instance, payload: Any, fields: EventFi
             raise PublishError("an Event already has its payload and fields: give them to the Event")
         return event
     if payload is NOT_GIVEN:
-        given: Any = Lent(event) if lent else event
+        given: Any = Uncopied(event) if lent else event
         return Event(given, **fields)
     cls: Any = event if isinstance(event, type) else type(event)
     if kind_of(cls) is not None and not isinstance(event, Enum):
