@@ -10,27 +10,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from partbox.catalogue.json_schema import Node, Schema
-from partbox.catalogue.misfits import Kind, Misfit, Question
+from partbox.catalogue.json_schema import Schema, SchemaNode
+from partbox.catalogue.misfits import Misfit, MisfitKind, Question
 
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
     """An event type as it was, or is: what of it other programs rely on.
 
-    `written` is the JSON Schema of what the class writes, `read` that of what it reads; both are one in a file.
+    `schema` is the JSON Schema of its events, whichever class of this version has written them: a field with a default
+    may be missing, for it may have come later than an event. `written` is that of what the class itself writes, and
+    `read` that of what it reads.
     """
 
     name: str
     version: int
     aggregate_type: str
     key: str
+    tenant: str
+    schema: Schema
     written: Schema
     read: Schema
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EventChange:
     """A change of one event or field; whom it breaks, and the remedy, which a harmless one has not."""
 
     place: str
@@ -55,61 +59,62 @@ _LOG: Final = "reading the log"
 _CONSUMERS: Final = "consumers"
 
 _REMEDIES: Final = {
-    Kind.TYPE: "leave it, and add a field for the new form",
-    Kind.VALUE: "leave the values as they are",
-    Kind.RULE: "leave the rule as it is",
-    Kind.MISSING: "give it a default",
-    Kind.GONE: "keep it",
-    Kind.REFUSED: "allow fields that it does not know",
-    Kind.OPEN: "leave it as it was",
+    MisfitKind.TYPE: "leave it, and add a field for the new form",
+    MisfitKind.VALUE: "leave the values as they are",
+    MisfitKind.RULE: "leave the rule as it is",
+    MisfitKind.MISSING: "give it a default",
+    MisfitKind.GONE: "keep it",
+    MisfitKind.REFUSED: "allow fields that it does not know",
+    MisfitKind.OPEN: "leave it as it was",
 }
 
 
 _TEXTS: Final = {
-    (Kind.MISSING, False): "may be left out now",
-    (Kind.GONE, False): "is gone",
-    (Kind.REFUSED, True): "is refused now",
-    (Kind.REFUSED, False): "is new, and consumers refuse fields that they do not know",
-    (Kind.OPEN, True): "refuses fields that it does not know",
-    (Kind.OPEN, False): "may have fields that nobody has named",
+    (MisfitKind.MISSING, False): "may be left out now",
+    (MisfitKind.GONE, False): "is gone",
+    (MisfitKind.REFUSED, True): "is refused now",
+    (MisfitKind.REFUSED, False): "is new, and consumers refuse fields that they do not know",
+    (MisfitKind.OPEN, True): "refuses fields that it does not know",
+    (MisfitKind.OPEN, False): "may have fields that nobody has named",
 }
 """What has happened to a field, by the kind of misfit and whether it is found in reading the log."""
 
 
-def compared(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[Change]:
+def compared(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
     """The changes from `old` to `new`, those that break somebody first; `upcasts` are the versions that have one."""
     if new.version < old.version:
         back = f"went back from version {old.version} to {new.version}"
-        return [Change(old.name, back, True, True, f"give it version={old.version} or more")]
+        return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]
     if new.version > old.version:
         return [_upcasted(old, new, set(upcasts))]
     changes = [*_of_order(old, new), *_of_fields(old, new)]
     return sorted(changes, key=lambda change: not change.is_break)
 
 
-def gone(old: EventForm) -> Change:
-    """The change of an event that no class stands for any more."""
-    remedy = "keep the class while the log has such events, then delete the file"
-    return Change(old.name, f"of version {old.version} has no class", True, False, remedy)
+def gone(old: EventForm, file: str) -> EventChange:
+    """The change of an event that no class stands for any more; `file` holds its schema."""
+    remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
+    return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
 
 
-def _upcasted(old: EventForm, new: EventForm, upcasts: set[int]) -> Change:
+def _upcasted(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
     lacking = [version for version in range(old.version, new.version) if version not in upcasts]
     what = f"has version {new.version} instead of {old.version}"
     if not lacking:
-        return Change(old.name, f"{what}, with an upcast")
+        return EventChange(old.name, f"{what}, with an upcast")
     remedy = f"write @outbox.upcast({old.name}, from_version={lacking[0]})"
-    return Change(old.name, f"{what}, and no upcast from version {lacking[0]}", True, False, remedy)
+    return EventChange(old.name, f"{what}, and no upcast from version {lacking[0]}", True, False, remedy)
 
 
-def _of_order(old: EventForm, new: EventForm) -> Iterator[Change]:
+def _of_order(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     for what, was, now in (
         ("aggregate type", old.aggregate_type, new.aggregate_type),
         ("key", old.key, new.key),
+        ("tenant", old.tenant, new.tenant),
     ):
         if was != now:
             text = f"has the {what} {now or 'none'} instead of {was or 'none'}"
-            yield Change(old.name, text, True, True, _or_version(f"leave the {what}", old))
+            yield EventChange(old.name, text, True, True, _or_version(f"leave the {what}", old))
 
 
 def _or_version(remedy: str, old: EventForm) -> str:
@@ -117,9 +122,9 @@ def _or_version(remedy: str, old: EventForm) -> str:
     return f"{remedy}, or make version={version + 1} with @outbox.upcast({old.name}, from_version={version})"
 
 
-def _of_fields(old: EventForm, new: EventForm) -> Iterator[Change]:
-    before, after = Node.of(old.written, old.written), Node.of(new.written, new.written)
-    from_log = Question(from_log=True).misfits(before, Node.of(new.read, new.read))
+def _of_fields(old: EventForm, new: EventForm) -> Iterator[EventChange]:
+    before, after, reader = (SchemaNode.of(each, each) for each in (old.schema, new.written, new.read))
+    from_log = Question(from_log=True).misfits(before, reader)
     by_consumers = Question(from_log=False).misfits(after, before)
     misfits: defaultdict[str, tuple[list[Misfit], list[Misfit]]] = defaultdict(lambda: ([], []))
     for side, found in enumerate((from_log, by_consumers)):
@@ -131,35 +136,35 @@ def _of_fields(old: EventForm, new: EventForm) -> Iterator[Change]:
         changes.pop(path, None)
         added.pop(path)
     yield from changes.values()
-    yield from (Change(f"{old.name}{path}", "is new") for path in added if path not in changes)
+    yield from (EventChange(f"{old.name}{path}", "is new") for path in added if path not in changes)
 
 
-def _change(old: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> Change:
+def _change(old: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
     texts = dict.fromkeys([_text(each, from_log=True) for each in from_log])
     texts |= dict.fromkeys([_text(each, from_log=False) for each in by_consumers])
     kind = (by_consumers or from_log)[0].kind
     remedy = _REMEDIES[kind]
-    if kind is Kind.MISSING and not from_log:
+    if kind is MisfitKind.MISSING and not from_log:
         remedy = "always write it"
     place = f"{old.name}{path}"
-    return Change(place, " and ".join(texts), bool(from_log), bool(by_consumers), _or_version(remedy, old))
+    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _or_version(remedy, old))
 
 
 def _text(misfit: Misfit, *, from_log: bool) -> str:
     was, now = (misfit.has, misfit.wants) if from_log else (misfit.wants, misfit.has)
     match misfit.kind:
-        case Kind.TYPE | Kind.RULE:
+        case MisfitKind.TYPE | MisfitKind.RULE:
             return f"was {was}, and is {now}"
-        case Kind.VALUE if from_log:
+        case MisfitKind.VALUE if from_log:
             return f"lost the value {was}" if was else f"takes only {now} now"
-        case Kind.VALUE:
+        case MisfitKind.VALUE:
             return f"may be {now}" if now else f"may be other than {was} now"
-        case Kind.MISSING if from_log:
+        case MisfitKind.MISSING if from_log:
             return "is required now" if was == "a field" else "is new, and required"
     return _TEXTS[misfit.kind, from_log]
 
 
-def _added(old: Node, new: Node, path: str = "", depth: int = 10) -> Iterator[tuple[str, Node]]:
+def _added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 10) -> Iterator[tuple[str, SchemaNode]]:
     """The fields that only the new form has, by their path, also within objects."""
     olds, news = (_object(each) for each in (old, new))
     if olds is None or news is None or not depth:
@@ -171,18 +176,22 @@ def _added(old: Node, new: Node, path: str = "", depth: int = 10) -> Iterator[tu
             yield f"{path}.{name}", news.part(schema)
 
 
-def _object(node: Node) -> Node | None:
+def _object(node: SchemaNode) -> SchemaNode | None:
     """Its only alternative that is an object."""
     found = [each for each in node.alternatives() if each.type == "object"]
     return found[0] if len(found) == 1 else None
 
 
 def _renamed(
-    old: Node, by_consumers: list[Misfit], added: dict[str, Node], changes: dict[str, Change], form: EventForm
+    old: SchemaNode,
+    by_consumers: list[Misfit],
+    added: dict[str, SchemaNode],
+    changes: dict[str, EventChange],
+    form: EventForm,
 ) -> Iterator[str]:
     """Yields the new path of each field that has another name now, and says so of the old one."""
     for misfit in by_consumers:
-        if misfit.kind is not Kind.GONE:
+        if misfit.kind is not MisfitKind.GONE:
             continue
         was, parent = _at(old, misfit.path), misfit.path.rpartition(".")[0]
         like = [path for path, node in added.items() if path.rpartition(".")[0] == parent and _is_like(was, node)]
@@ -195,7 +204,7 @@ def _renamed(
             yield like[0]
 
 
-def _at(node: Node, path: str) -> Node | None:
+def _at(node: SchemaNode, path: str) -> SchemaNode | None:
     """The field at this path of objects within objects; None where the path leads through something else."""
     for name in path.split(".")[1:]:
         within: Any = _object(node)
@@ -205,7 +214,7 @@ def _at(node: Node, path: str) -> Node | None:
     return node
 
 
-def _is_like(one: Node | None, other: Node) -> bool:
+def _is_like(one: SchemaNode | None, other: SchemaNode) -> bool:
     return one is not None and [each.keywords for each in one.alternatives()] == [
         each.keywords for each in other.alternatives()
     ]

@@ -24,7 +24,7 @@ UNMERGED: Final = "allOf"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SchemaNode:
     """A part of a schema, and the whole that its references lead into.
 
     `keywords` are those of this part, its references followed and `allOf` merged; unions are `alternatives`.
@@ -34,7 +34,7 @@ class Node:
     whole: Schema
 
     @classmethod
-    def of(cls, schema: Any, whole: Schema) -> "Node":
+    def of(cls, schema: Any, whole: Schema) -> "SchemaNode":
         """The part `schema` of `whole`; true is anything, and false nothing."""
         if isinstance(schema, bool):
             return cls({} if schema else {"not": {}}, whole)
@@ -46,10 +46,10 @@ class Node:
             keywords = _both(keywords, cls.of(part, whole).keywords)
         return cls(keywords, whole)
 
-    def part(self, schema: Any) -> "Node":
-        return Node.of(schema, self.whole)
+    def part(self, schema: Any) -> "SchemaNode":
+        return SchemaNode.of(schema, self.whole)
 
-    def alternatives(self) -> list["Node"]:
+    def alternatives(self) -> list["SchemaNode"]:
         """What this part is one of; each has at most one type. A part without unions is its only alternative."""
         for union in ("anyOf", "oneOf"):
             if union in self.keywords:
@@ -57,7 +57,7 @@ class Node:
                 kept = rest.get(UNMERGED, ())
                 options = [self.part({**rest, "allOf": [*kept, option]}) for option in self.keywords[union]]
                 return [each for option in options for each in option.alternatives()]
-        return [Node(each, self.whole) for each in _of_one_type(self.keywords)]
+        return [SchemaNode(each, self.whole) for each in _of_one_type(self.keywords)]
 
     @property
     def type(self) -> str | None:
@@ -109,6 +109,12 @@ def followed(reference: str, whole: Schema) -> Any:
     for step in reference.removeprefix("#").split("/")[1:]:
         place = place[step.replace("~1", "/").replace("~0", "~")]
     return place
+
+
+def description(schema: Schema) -> str:
+    """What is said of the whole, also where that is a reference to one of its parts."""
+    root = followed(schema["$ref"], schema) if "$ref" in schema else {}
+    return str(schema.get("description") or root.get("description") or "")
 
 
 def _of_one_type(keywords: Schema) -> Iterator[Schema]:

@@ -12,12 +12,12 @@ from enum import StrEnum
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from partbox.catalogue.json_schema import Node
+from partbox.catalogue.json_schema import SchemaNode
 
 Bound = tuple[float, int]
 
 
-class Kind(StrEnum):
+class MisfitKind(StrEnum):
     """The ways in which a value does not fit; each is one remedy."""
 
     TYPE = "type"
@@ -37,7 +37,7 @@ class Misfit(NamedTuple):
     """One place where values do not fit. `has` is what the writer may write there, `wants` what the reader takes."""
 
     path: str
-    kind: Kind
+    kind: MisfitKind
     has: str
     wants: str
 
@@ -58,7 +58,7 @@ class Question:
     from_log: bool
     _asked: set[tuple[str, str]] = field(default_factory=set)
 
-    def misfits(self, writer: Node, reader: Node, path: str = "") -> list[Misfit]:
+    def misfits(self, writer: SchemaNode, reader: SchemaNode, path: str = "") -> list[Misfit]:
         """Where what is written does not fit, each place once for each kind."""
         asked = repr(writer.keywords), repr(reader.keywords)
         if asked in self._asked:  # within itself, by references: it fits if all else does
@@ -70,13 +70,13 @@ class Question:
             self._asked.discard(asked)
         return list(dict.fromkeys(found))
 
-    def _best(self, option: Node, writer: Node, reader: Node, path: str) -> list[Misfit]:
+    def _best(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
         """The misfits of one alternative with that of the reader which it fits best."""
         near = [each for each in reader.alternatives() if _has_room(each.type, option.type)]
         tried = [list(self._of_one_type(option, each, path)) for each in near]
-        return min(tried, key=len, default=[Misfit(path, Kind.TYPE, writer.words, reader.words)])
+        return min(tried, key=len, default=[Misfit(path, MisfitKind.TYPE, writer.words, reader.words)])
 
-    def _of_one_type(self, writer: Node, reader: Node, path: str) -> Iterator[Misfit]:
+    def _of_one_type(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
         yield from _values(writer, reader, path)
         yield from _rules(writer, reader, path)
         if writer.type == "object":
@@ -84,13 +84,13 @@ class Question:
         elif writer.type == "array":
             yield from self._items(writer, reader, path)
 
-    def _fields(self, writer: Node, reader: Node, path: str) -> Iterator[Misfit]:
+    def _fields(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
         others, taken = _others(writer), reader.keywords.get("additionalProperties", True)
         for name, schema in writer.properties.items():
             if name in reader.properties:
                 yield from self._part(writer, schema, reader, reader.properties[name], f"{path}.{name}")
             elif taken is False:
-                yield Misfit(f"{path}.{name}", Kind.REFUSED, "a field", "no other field")
+                yield Misfit(f"{path}.{name}", MisfitKind.REFUSED, "a field", "no other field")
             else:
                 yield from self._part(writer, schema, reader, taken, f"{path}.{name}")
         for name, schema in reader.properties.items():
@@ -99,20 +99,20 @@ class Question:
                 yield from self._part(writer, others, reader, schema, f"{path}.{name}")
         yield from self._unnamed(writer, others, reader, taken, path)
 
-    def _lacking(self, name: str, writer: Node, reader: Node, path: str) -> Iterator[Misfit]:
+    def _lacking(self, name: str, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
         if name not in writer.properties and not self.from_log:
-            yield Misfit(path, Kind.GONE, "nothing", "a field")
+            yield Misfit(path, MisfitKind.GONE, "nothing", "a field")
         elif name in reader.required and name not in writer.required:
-            yield Misfit(path, Kind.MISSING, "a field" if name in writer.properties else "nothing", "a field")
+            yield Misfit(path, MisfitKind.MISSING, "a field" if name in writer.properties else "nothing", "a field")
 
-    def _unnamed(self, writer: Node, others: Any, reader: Node, taken: Any, path: str) -> Iterator[Misfit]:
+    def _unnamed(self, writer: SchemaNode, others: Any, reader: SchemaNode, taken: Any, path: str) -> Iterator[Misfit]:
         if taken is False and writer.keywords.get("additionalProperties", True) is not False:
             if self.from_log or others is not None:
-                yield Misfit(path, Kind.OPEN, "other fields", "no other field")
+                yield Misfit(path, MisfitKind.OPEN, "other fields", "no other field")
         elif taken is not True and others is not None:
             yield from self._part(writer, others, reader, taken, f"{path}{{}}")
 
-    def _items(self, writer: Node, reader: Node, path: str) -> Iterator[Misfit]:
+    def _items(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
         most = writer.keywords.get("maxItems", inf)
         placed = max(len(each.keywords.get("prefixItems", ())) for each in (writer, reader))
         for index in range(int(min(placed, most))):
@@ -120,7 +120,7 @@ class Question:
         if most > placed:
             yield from self._part(writer, _item(writer, None), reader, _item(reader, None), f"{path}[]")
 
-    def _part(self, writer: Node, written: Any, reader: Node, read: Any, path: str) -> list[Misfit]:
+    def _part(self, writer: SchemaNode, written: Any, reader: SchemaNode, read: Any, path: str) -> list[Misfit]:
         return self.misfits(writer.part(written), reader.part(read), path)
 
 
@@ -128,35 +128,35 @@ def _has_room(reader: str | None, writer: str | None) -> bool:
     return reader in (None, writer) or (writer, reader) == ("integer", "number")
 
 
-def _values(writer: Node, reader: Node, path: str) -> Iterator[Misfit]:
+def _values(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
     read = reader.keywords.get("enum")
     if read is not None:
         written = writer.keywords.get("enum")
         beyond = [each for each in written or () if each not in read]
         if written is None or beyond:
-            yield Misfit(path, Kind.VALUE, _listed(beyond), _listed(read))
+            yield Misfit(path, MisfitKind.VALUE, _listed(beyond), _listed(read))
 
 
 def _listed(values: list[Any]) -> str:
     return ", ".join(map(repr, values))
 
 
-def _rules(writer: Node, reader: Node, path: str) -> Iterator[Misfit]:
+def _rules(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
     kept, asked = _tightest(writer, writer.keywords.get("enum")), _tightest(reader)
     for name in _TIGHTNESS:
         if kept[name] < asked[name]:
-            yield Misfit(path, Kind.RULE, *(f"{name} {_shown(name, each[name])}" for each in (kept, asked)))
+            yield Misfit(path, MisfitKind.RULE, *(f"{name} {_shown(name, each[name])}" for each in (kept, asked)))
     for name, value in reader.keywords.items():
         judge = _JUDGES.get(name, _is_same)
         if name not in _BOUNDS | _STRUCTURE and not judge(writer, name, value):
-            yield Misfit(path, Kind.RULE, f"{name} {writer.keywords.get(name, 'none')}", f"{name} {value}")
+            yield Misfit(path, MisfitKind.RULE, f"{name} {writer.keywords.get(name, 'none')}", f"{name} {value}")
 
 
-def _is_same(writer: Node, name: str, value: Any) -> bool:
+def _is_same(writer: SchemaNode, name: str, value: Any) -> bool:
     return bool(writer.keywords.get(name) == value)
 
 
-def _match(writer: Node, name: str, pattern: str) -> bool:
+def _match(writer: SchemaNode, name: str, pattern: str) -> bool:
     values = writer.keywords.get("enum")
     if values is None:
         return _is_same(writer, name, pattern)
@@ -166,12 +166,12 @@ def _match(writer: Node, name: str, pattern: str) -> bool:
         return False
 
 
-def _are_multiples(writer: Node, name: str, value: float) -> bool:
+def _are_multiples(writer: SchemaNode, name: str, value: float) -> bool:
     own = writer.keywords.get("enum") or [writer.keywords.get(name)]
     return all(each is not None and each % value == 0 for each in own)
 
 
-_JUDGES: Final[dict[str, Callable[[Node, str, Any], bool]]] = {
+_JUDGES: Final[dict[str, Callable[[SchemaNode, str, Any], bool]]] = {
     "pattern": _match,
     "multipleOf": _are_multiples,
     "uniqueItems": lambda writer, name, value: not value or _is_same(writer, name, value),
@@ -180,7 +180,7 @@ _JUDGES: Final[dict[str, Callable[[Node, str, Any], bool]]] = {
 _TIGHTNESS: Final = ("minimum", "maximum", *_LOWER, *_LOWER.values())
 
 
-def _tightest(node: Node, values: list[Any] | None = None) -> dict[str, Bound]:
+def _tightest(node: SchemaNode, values: list[Any] | None = None) -> dict[str, Bound]:
     """By name of a bound how tight it is: more is tighter, and a bound that leaves out its value than one that has it.
 
     The values of a writer's enum are bounds, too.
@@ -212,7 +212,7 @@ def _shown(name: str, bound: Bound) -> str:
     return "none" if value in (inf, -inf) else f"{value:g}{' (not included)' * bound[1]}"
 
 
-def _others(writer: Node) -> Any:
+def _others(writer: SchemaNode) -> Any:
     """The schema of fields that the writer may add to those that it names; None if it adds none.
 
     A class adds none unless its schema says so: what has no named field at all is a mapping.
@@ -221,6 +221,6 @@ def _others(writer: Node) -> Any:
     return None if given is False else given
 
 
-def _item(node: Node, index: int | None) -> Any:
+def _item(node: SchemaNode, index: int | None) -> Any:
     placed = node.keywords.get("prefixItems", ())
     return placed[index] if index is not None and index < len(placed) else node.keywords.get("items", True)

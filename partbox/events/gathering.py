@@ -92,4 +92,4 @@ class EventsMixin:
         found = own.get("_gathered_events")
         if found is None:
             found = own["_gathered_events"] = EventList()
-        return found  # type: ignore[no-any-return]
+        return found

@@ -75,11 +75,20 @@ class Topic:
         record = event.record
         return _made(self.template, record[AGGREGATE_TYPE], record[EVENT_TYPE], record[TENANT_ID])
 
+    def address(self, aggregate_type: str, event_type: str) -> str:
+        """The topic of such events of all tenants: `{tenant_id}` stays as it is."""
+        legal = {"aggregate_type": _legal(aggregate_type), "event_type": _legal(event_type)}
+        return self.template.format(**legal, tenant_id="{tenant_id}")
+
 
 @lru_cache(KEPT)
 def _made(template: str, *values: str | None) -> str:
-    legal = (_ILLEGAL.sub("-", (value or "none").lower()) for value in values)
+    legal = map(_legal, values)
     return template.format(**dict(zip(FIELDS, legal, strict=True)))
+
+
+def _legal(value: str | None) -> str:
+    return _ILLEGAL.sub("-", (value or "none").lower())
 
 
 class Message:

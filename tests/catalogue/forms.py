@@ -6,16 +6,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 
 from partbox.catalogue.comparison import EventForm
-from partbox.catalogue.written import by_pydantic
+from partbox.catalogue.event_form import event_form
+from partbox.events.declaration import EventType
 
 
 def form(cls: Any, *, version: int = 1, aggregate_type: str = "Order", key: str = "id") -> EventForm:
     """The form of the event `OrderPlaced`, whose class this is."""
-    read = TypeAdapter(cls).json_schema()
-    return EventForm("OrderPlaced", version, aggregate_type, key, by_pydantic(cls), read)
+    return event_form(EventType("OrderPlaced", cls, aggregate_type, key, None, version))
 
 
 class Shape(NamedTuple):

@@ -1,0 +1,62 @@
+"""A declared class as it is compared.
+
+What it writes is narrower than what it reads, and than its schema: a default is always written, and need not be there.
+"""
+
+from typing import Any
+
+from partbox.catalogue.comparison import EventForm
+from partbox.catalogue.entries import choice
+from partbox.classes.kinds import ClassKind, kind_of
+from partbox.errors import RegistrationError
+from partbox.events.declaration import EventType
+
+JsonSchema = dict[str, Any]
+
+
+def event_form(event: EventType) -> EventForm:
+    """The form of a declared class; RegistrationError if a field has no JSON Schema."""
+    read = event.json_schema()
+    schema, written = _schemas(event, read)
+    key, tenant = choice(event.key), choice(event.tenant)
+    return EventForm(event.name, event.version, event.aggregate_type, key, tenant, schema, written, read)
+
+
+def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
+    """The schema of its events, and that of what the class writes."""
+    match kind_of(event.cls):
+        case ClassKind.PYDANTIC | ClassKind.DATACLASS:
+            return _by_pydantic(event, always=False), _by_pydantic(event, always=True)
+        case ClassKind.ATTRS:
+            return read, all_required(read)
+    return read, read  # a Struct may leave out defaults, also one within
+
+
+def _by_pydantic(event: EventType, *, always: bool) -> JsonSchema:
+    """The schema of an instance in JSON; `always`: a field with a default is required too."""
+    from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class WrittenSchema(GenerateJsonSchema):
+        def field_is_required(self, field: Any, total: bool) -> bool:
+            if field["type"] == "typed-dict-field":
+                return super().field_is_required(field, total)
+            if field.get("serialization_exclude") or field.get("serialization_exclude_if"):
+                return False
+            return always or field["type"] == "computed-field" or field["schema"]["type"] != "default"
+
+    try:
+        return TypeAdapter(event.cls).json_schema(mode="serialization", schema_generator=WrittenSchema)
+    except PydanticInvalidForJsonSchema as error:
+        reason = str(error).partition("\n")[0]
+        raise RegistrationError(f"{event.name} cannot be described as JSON Schema: {reason}") from None
+
+
+def all_required(schema: JsonSchema) -> JsonSchema:
+    """The schema of msgspec with all fields of its objects required: those of an attrs class are always written."""
+    parts = {name: _required(each) for name, each in schema.get("$defs", {}).items()}
+    return {**schema, "$defs": parts} if parts else _required(schema)
+
+
+def _required(part: JsonSchema) -> JsonSchema:
+    return {**part, "required": list(part["properties"])} if "properties" in part else part

@@ -1,0 +1,196 @@
+"""Documents for other teams: AsyncAPI, the page, and the files of schemas."""
+
+import dataclasses
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+import jsonschema
+import pytest
+from forms import form
+from pydantic import BaseModel, Field
+
+from partbox.catalogue import schema_files
+from partbox.catalogue.asyncapi import asyncapi, target_among
+from partbox.catalogue.comparison import EventForm
+from partbox.catalogue.entries import entries
+from partbox.catalogue.event_form import event_form
+from partbox.catalogue.page import page
+from partbox.errors import PartboxError
+from partbox.events.declaration import EventType
+from partbox.handlers import Handlers
+from partbox.settings.relay_target import RelayTarget
+
+OFFICIAL = json.loads(gzip.decompress((Path(__file__).parent / "asyncapi-3.0.0.json.gz").read_bytes()))
+
+
+class Line(BaseModel):
+    sku: str
+    price: Decimal
+
+
+class OrderPlaced(BaseModel):
+    """An order was placed, and paid."""
+
+    order_id: int
+    kind: Literal["web", "shop"] = Field("web", description="where it came from: web | shop")
+    lines: list[Line]
+    parent: "OrderPlaced | None" = None
+
+
+@dataclasses.dataclass
+class Shipped:
+    number: str
+
+
+@pytest.fixture
+def types() -> list[EventType]:
+    return [
+        EventType("OrderPlaced", OrderPlaced, "Order", "order_id", None, 2),
+        EventType("parcel/shipped", Shipped, "Parcel", ("number", "number"), "number", 1),
+    ]
+
+
+@pytest.fixture
+def forms(types) -> list[EventForm]:
+    return list(map(event_form, types))
+
+
+def invalid(document) -> list[str]:
+    return [error.message for error in jsonschema.Draft7Validator(OFFICIAL).iter_errors(document)]
+
+
+def resolved(document, reference: str):
+    place = document
+    for step in reference.removeprefix("#/").split("/"):
+        place = place[step.replace("~1", "/")]
+    return place
+
+
+def references(value):
+    if isinstance(value, dict):
+        yield from (each for name, each in value.items() if name == "$ref")
+        for each in value.values():
+            yield from references(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from references(each)
+
+
+def test_the_asyncapi_document_is_valid_and_each_reference_leads_somewhere(forms):
+    document = asyncapi("shop:outbox", forms, target_among([], None))
+    assert invalid(document) == []
+    assert {each for each in references(document) if resolved(document, each) is None} == set()
+    assert invalid({**document, "channels": []})  # the official schema is asked indeed
+    found = {name: each["address"] for name, each in document["channels"].items()}
+    assert found == {"order-events": "order-events", "parcel-events": "parcel-events"}
+
+
+def test_channels_are_the_topics_of_the_relay_and_headers_those_of_its_broker(forms):
+    targets = [
+        RelayTarget(types=("OrderPlaced",), to="nats://broker", topic="{tenant_id}.{event_type}"),
+        RelayTarget(to="kafka://broker"),
+    ]
+    document = asyncapi("shop:outbox", forms, target_among(targets, None))
+    assert invalid(document) == []
+    by_address = {each["address"]: each for each in document["channels"].values()}
+    assert set(by_address) == {"{tenant_id}.orderplaced", "parcel-events"}
+    assert "tenant_id" in by_address["{tenant_id}.orderplaced"]["parameters"]
+    headers = {each["name"]: each["headers"]["properties"] for each in document["components"]["messages"].values()}
+    assert headers["OrderPlaced"]["ce-dataschema"] == {"const": "urn:partbox:OrderPlaced:2"}
+    assert headers["parcel/shipped"]["ce_type"] == {"const": "parcel/shipped"}
+
+
+def test_events_of_one_topic_share_its_channel(forms):
+    document = asyncapi("shop:outbox", forms, target_among([], "all"))
+    assert invalid(document) == []
+    assert list(document["channels"]["all"]["messages"]) == ["OrderPlaced", "parcel_shipped"]
+
+
+def test_the_page_shows_fields_of_parts_too_and_breaks_no_table(types, forms):
+    text = page("shop:outbox", entries(types, []), forms)
+    for line in (
+        "An order was placed, and paid.",
+        "- version: 2",
+        "- key: number, number",
+        "| `kind` | one of 'web', 'shop' | no | where it came from: web \\| shop |",
+        "| `lines[].price` | text | yes |  |",
+    ):
+        assert line in text.splitlines()
+
+
+def test_an_entry_names_the_handler_that_takes_the_event_in_each_subscription(types):
+    handlers = Handlers()
+    for number, (event, aggregate, subscription) in enumerate(
+        [
+            ("*", None, "default"),
+            ("OrderPlaced", None, "default"),
+            ("OrderPlaced", "Cart", "default"),
+            ("*", "Order", "audit"),
+            ("OrderPaid", "Order", "audit"),
+        ]
+    ):
+        handlers.register(lambda event: None, event, aggregate, subscription, name=f"h{number}")
+    found = {entry.name: [row.handler for row in entry.handlers] for entry in entries(types, handlers.table())}
+    assert found == {"OrderPlaced": ["h3", "h1"], "parcel/shipped": ["h0"], "OrderPaid": ["h4", "h0"]}
+
+
+def test_files_are_kept_as_they_are_and_read_back(tmp_path, forms):
+    folder = tmp_path / "new" / "schemas"
+    assert schema_files.write(folder, forms) == (2, 0)
+    assert sorted(path.name for path in folder.iterdir()) == ["OrderPlaced.v2.json", "parcel%2Fshipped.v1.json"]
+    assert schema_files.write(folder, forms) == (0, 2)
+    assert schema_files.checked(schema_files.read(folder), forms, {}) == []
+    jsonschema.Draft202012Validator.check_schema(json.loads((folder / "OrderPlaced.v2.json").read_text()))
+
+
+def test_the_file_of_an_older_version_asks_for_an_upcast_until_it_is_deleted(tmp_path, forms):
+    schema_files.write(tmp_path, [form(OrderPlaced, version=1), *forms])
+    kept = schema_files.read(tmp_path)
+    assert [each.line for each in schema_files.checked(kept, forms, {}) if each.is_break] == [
+        "OrderPlaced has version 2 instead of 1, and no upcast from version 1: breaks reading the log: "
+        "write @outbox.upcast(OrderPlaced, from_version=1)"
+    ]
+    assert not any(each.is_break for each in schema_files.checked(kept, forms, {"OrderPlaced": {1}}))
+
+
+def test_an_event_that_is_gone_and_one_that_is_new_are_named(tmp_path, forms):
+    schema_files.write(tmp_path, forms[:1])
+    assert [each.line for each in schema_files.checked(schema_files.read(tmp_path), forms[1:], {})] == [
+        "OrderPlaced of version 2 has no class: breaks reading the log: keep the class, and import its module, while "
+        f"the log has such events; then delete {tmp_path}/OrderPlaced.v2.json",
+        "parcel/shipped is new: breaks nothing",
+    ]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "1", '{"type": "object"}', '{"x-partbox": {"name": "A"}}', '{"x-partbox": 1}']
+)
+def test_a_file_that_is_no_schema_of_an_event_is_named(tmp_path, content):
+    (tmp_path / "other.json").write_text(content)
+    with pytest.raises(PartboxError, match=r"other\.json is no schema that"):
+        schema_files.read(tmp_path)
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#/$defs/Gone"}, {"properties": 1}, {"$ref": "#"}])
+def test_a_schema_that_cannot_be_read_is_named(tmp_path, forms, schema):
+    ours = schema_files.document(forms[0])["x-partbox"]
+    (tmp_path / "a.json").write_text(json.dumps({**schema, "x-partbox": ours}))
+    with pytest.raises(PartboxError, match=r"a\.json holds no JSON Schema that can be read"):
+        schema_files.checked(schema_files.read(tmp_path), forms, {})
+
+
+def test_attrs_and_msgspec_classes_are_compared_like_others():
+    attrs, msgspec = pytest.importorskip("attrs"), pytest.importorskip("msgspec")
+    made = attrs.make_class("Placed", {"id": attrs.field(type=int), "note": attrs.field(type=str, default="")})
+    struct = msgspec.defstruct("Placed", [("id", int), ("note", str, "")])
+    for cls in (made, struct):
+        found = event_form(EventType("Placed", cls, "Order", "id", None, 1))
+        assert found.name == "Placed"
+        assert "note" in json.dumps(found.schema)
+    assert event_form(EventType("Placed", made, "Order", "id", None, 1)).written["$defs"]["Placed"]["required"] == [
+        "id",
+        "note",
+    ]
