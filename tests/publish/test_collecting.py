@@ -1,0 +1,417 @@
+"""Domain events that entities gather are published before the commit of the session that saves them."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, reconstructor, scoped_session, sessionmaker
+
+from partbox import Event, Outbox
+from partbox.errors import PublishError, RegistrationError
+from partbox.sqlalchemy import EventsMixin, collect
+
+
+class Base(DeclarativeBase): ...
+
+
+class Order(EventsMixin, Base):
+    __tablename__ = "collected_order"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str] = mapped_column(default="new")
+
+    def tell(self, name: str) -> None:
+        self.state = name
+        self.events.append(Event(name, None))
+
+
+class Product(Base):
+    """As in "Architecture Patterns with Python": a plain list, made in the constructor and when it is loaded."""
+
+    __tablename__ = "collected_product"
+    sku: Mapped[str] = mapped_column(primary_key=True)
+
+    def __init__(self, sku: str) -> None:
+        self.sku = sku
+        self.events: list[Event] = []
+
+    @reconstructor
+    def loaded(self) -> None:
+        self.events = []
+
+
+class Log(Base):
+    """Whose `events` are a column of its own."""
+
+    __tablename__ = "collected_log"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    events: Mapped[str]
+
+
+@pytest.fixture
+def outbox(dsn: str) -> Outbox:
+    return Outbox(dsn)
+
+
+@pytest.fixture
+def engine(dsn: str) -> Iterator[Engine]:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
+    Base.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def sessions(engine: Engine, outbox: Outbox) -> "sessionmaker[Session]":
+    return collect(sessionmaker(engine), outbox)
+
+
+@pytest.fixture
+def published(conn: psycopg.Connection[Any]) -> Callable[[], list[str]]:
+    """The types of the events in the log, in its order."""
+    return lambda: [name for (name,) in conn.execute("select event_type from partbox.record order by id").fetchall()]
+
+
+def test_events_are_published_with_the_commit_once_and_in_the_order_in_which_they_were_gathered(sessions, published):
+    with sessions.begin() as session:
+        one, other = Order(), Order()
+        one.tell("A")
+        other.tell("B")
+        one.tell("C")
+        session.add_all([other, one])
+        session.flush()
+        other.tell("D")
+        assert published() == []
+        assert [each.event_type for each in one.events] == ["A", "C"]
+    assert published() == ["A", "B", "C", "D"]
+    assert one.events == other.events == []
+    with sessions.begin() as session:
+        session.add(one)
+    assert published() == ["A", "B", "C", "D"]
+
+
+def test_an_entity_that_was_loaded_and_let_go_is_not_forgotten(sessions, published):
+    with sessions.begin() as session:
+        session.add(Order(id=1))
+    with sessions.begin() as session:
+        session.get(Order, 1).events.append(Event("A", None))  # nothing is changed, so nothing else keeps it
+    assert published() == ["A"]
+
+
+def test_plain_lists_are_followed_also_when_others_take_their_place(sessions, published):
+    with sessions.begin() as session:
+        product = Product("chair")
+        product.events.append(Event("A", None))
+        session.add(product)
+        product.events.append(Event("B", None))
+    with sessions.begin() as session:
+        product = session.get(Product, "chair")
+        product.events = [Event("C", None)]
+        session.get(Product, "chair").events.append(Event("D", None))
+    assert published() == ["A", "B", "C", "D"]
+
+
+def test_a_column_called_events_is_not_one_of_events(sessions, published):
+    with sessions.begin() as session:
+        session.add(Log(events="many"))
+    assert published() == []
+
+
+def test_an_event_may_be_of_an_id_that_the_flush_gives(sessions, conn):
+    @event.listens_for(Order, "after_insert")
+    def inserted(mapper: Any, connection: Any, order: Order) -> None:
+        order.events.append(Event("Placed", None, aggregate_type="Order", aggregate_id=order.id))
+
+    try:
+        with sessions.begin() as session:
+            session.add(Order(id=7))
+    finally:
+        event.remove(Order, "after_insert", inserted)
+    assert conn.execute("select event_type, aggregate_id from partbox.record").fetchall() == [("Placed", "7")]
+
+
+def test_a_deleted_entity_tells_too(sessions, published):
+    with sessions.begin() as session:
+        session.add(Order(id=1))
+    with sessions.begin() as session:
+        order = session.get(Order, 1)
+        order.events.append(Event("Gone", None))
+        session.delete(order)
+        session.flush()
+    assert published() == ["Gone"]
+
+
+def test_a_savepoint_that_is_rolled_back_takes_its_events_with_it(sessions, published):
+    with sessions.begin() as session:
+        session.add(order := Order())
+        order.tell("A")
+        for kept in (True, False):
+            inner = session.begin_nested()
+            order.tell("kept" if kept else "undone")
+            session.add(new := Order())
+            new.tell("kept too" if kept else "undone too")
+            inner.commit() if kept else inner.rollback()
+            assert published() == []
+        order.tell("B")
+    assert published() == ["A", "kept", "kept too", "B"]
+    assert [each.event_type for each in new.events] == ["undone too"]  # it is no entity, and may be added once more
+
+
+def test_a_commit_releases_open_savepoints_first(sessions, published):
+    with sessions.begin() as session:
+        session.add(order := Order())
+        session.begin_nested()
+        order.tell("A")
+        session.begin_nested()
+        order.tell("B")
+    assert published() == ["A", "B"]
+    with sessions() as session:
+        session.add(order)
+        session.begin_nested()
+        order.tell("C")
+        session.commit()
+    assert published() == ["A", "B", "C"]
+
+
+def test_a_commit_within_the_block_of_a_savepoint_publishes_or_fails(sessions, published):
+    """SQLAlchemy takes no statement of a session between the end of such a savepoint and the end of its block."""
+    with sessions() as session:
+        session.add(order := Order(id=1))
+        order.tell("A")
+        with pytest.raises(PublishError, match="complete the context manager"), session.begin_nested():
+            session.commit()
+    assert published() == []
+
+
+def test_a_rollback_drops_what_is_undone_and_keeps_what_may_be_added_once_more(sessions, published):
+    session = sessions()
+    session.add(known := Order(id=1))
+    session.commit()
+    known.tell("undone")
+    session.add(new := Order(id=2))
+    new.tell("A")
+    session.rollback()
+    assert known.events == []
+    session.add(new)
+    session.commit()
+    assert published() == ["A"]
+    session.close()
+
+
+def test_a_commit_that_fails_after_publishing_publishes_when_it_is_tried_again(sessions, published, engine):
+    """A constraint that is checked at COMMIT: the events were written, and are rolled back with all else."""
+    with engine.begin() as conn:
+        conn.execute(text("create table one (id int unique deferrable initially deferred)"))
+        conn.execute(text("insert into one values (1)"))
+    session = sessions()
+    session.add(order := Order())
+    order.tell("A")
+    session.execute(text("insert into one values (1)"))
+    with pytest.raises(IntegrityError):
+        session.commit()
+    session.rollback()
+    assert published() == []
+    session.add(order)
+    session.commit()
+    assert published() == ["A"]
+    session.close()
+
+
+def test_a_refused_event_leaves_everything_as_it_was(sessions, published):
+    session = sessions()
+    session.add(order := Order(id=1))
+    order.tell("A")
+    order.events.append("no event")
+    with pytest.raises((PublishError, AttributeError)):
+        session.commit()
+    assert len(order.events) == 2
+    del order.events[1]
+    session.commit()
+    assert published() == ["A"]
+    session.close()
+
+
+def test_what_is_taken_out_of_a_session_is_not_published_with_it(sessions, published):
+    session = sessions()
+    session.add_all([new := Order(), old := Order()])
+    session.flush()
+    old.tell("old")
+    session.expunge(old)
+    session.expunge(new)
+    new.tell("new")
+    session.commit()
+    assert published() == []
+    session.add(new)
+    session.commit()
+    assert published() == ["new"]
+    session.close()
+
+
+def test_a_session_that_is_closed_without_a_commit_publishes_nothing(sessions, published):
+    with sessions() as session:
+        session.add(order := Order())
+        order.tell("A")
+        session.flush()
+    with sessions.begin() as session:
+        session.add(Order())
+    assert published() == []
+
+
+def test_hooks_see_the_events_and_may_bring_about_more(sessions, outbox, published):
+    session = sessions()
+    session.add(order := Order())
+    order.tell("A")
+    ends = []
+
+    @outbox.after_publish
+    def more(events: list[Event]) -> None:
+        if events[0].event_type == "A":
+            order.tell("B")
+
+    outbox.after_commit(lambda events: ends.append([each.event_type for each in events]))
+    session.commit()
+    assert published() == ["A", "B"]
+    assert ends == [["A"], ["B"]]
+    session.close()
+
+
+def test_a_hook_that_brings_about_an_event_each_time_ends_the_commit(sessions, outbox, published):
+    session = sessions()
+    session.add(order := Order())
+    order.tell("A")
+    outbox.after_publish(lambda events: order.tell("A"))
+    with pytest.raises(PublishError, match="a hook must not always add one"):
+        session.commit()
+    session.close()
+    assert published() == []
+
+
+KINDS = {
+    "sessionmaker": lambda engine, outbox: collect(sessionmaker(engine), outbox)(),
+    "scoped_session": lambda engine, outbox: collect(scoped_session(sessionmaker(engine)), outbox)(),
+    "session": lambda engine, outbox: collect(Session(engine), outbox),
+    "class": lambda engine, outbox: collect(type("Own", (Session,), {}), outbox)(engine),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_session_is_collected_once_however_often_it_is_asked_for(kind, engine, outbox, published):
+    session = KINDS[kind](engine, outbox)
+    collect(session, outbox)
+    session.add(order := Order())
+    order.tell("A")
+    session.commit()
+    session.close()
+    with Session(engine) as other:  # of no such kind
+        other.add(order := Order())
+        order.tell("B")
+        other.commit()
+    assert published() == ["A"]
+
+
+@pytest.mark.parametrize("given", ["engine", "an outbox", "twice"])
+def test_what_cannot_be_collected_is_refused_with_the_remedy(engine, outbox, dsn, given):
+    if given == "engine":
+        with pytest.raises(RegistrationError, match="makes no sessions of SQLAlchemy: give a sessionmaker"):
+            collect(engine, outbox)
+    elif given == "an outbox":
+        with pytest.raises(RegistrationError, match=r"is not an Outbox: write collect\(sessions, outbox\)"):
+            collect(sessionmaker(engine), "outbox")  # type: ignore[arg-type]
+    else:
+        maker = collect(sessionmaker(engine), outbox)
+        with pytest.raises(RegistrationError, match="go to another outbox"):
+            collect(maker, Outbox(dsn))
+
+
+ASYNC_KINDS = {
+    "async_sessionmaker": lambda engine, outbox: collect(async_sessionmaker(engine), outbox)(),
+    "async_scoped_session": lambda engine, outbox: collect(
+        async_scoped_session(async_sessionmaker(engine), scopefunc=lambda: 1), outbox
+    )(),
+    "session": lambda engine, outbox: collect(AsyncSession(engine), outbox),
+    "class": lambda engine, outbox: collect(type("Own", (AsyncSession,), {}), outbox)(engine),
+}
+
+
+@pytest.mark.parametrize("hook", ["sync", "async"])
+@pytest.mark.parametrize("kind", ASYNC_KINDS)
+async def test_asynchronous_sessions_do_the_same(kind, hook, engine, outbox, published, dsn):
+    ends = []
+
+    async def heard(events: list[Event]) -> None:
+        ends.append([each.event_type for each in events])
+
+    outbox.after_commit(heard if hook == "async" else lambda events: ends.append([each.event_type for each in events]))
+    connect = partial(psycopg.AsyncConnection.connect, dsn)
+    asynchronous = create_async_engine("postgresql+psycopg://", async_creator=connect)
+    async with ASYNC_KINDS[kind](asynchronous, outbox) as session:
+        session.add(order := Order())
+        order.tell("A")
+        savepoint = await session.begin_nested()
+        order.tell("undone")
+        await savepoint.rollback()
+        async with session.begin_nested():
+            order.tell("B")
+        await session.commit()
+        assert published() == ["A", "B"]
+        order.events.append(Event("C", None))
+        await session.rollback()
+    async with AsyncSession(asynchronous) as other:
+        other.add(order := Order())
+        order.tell("D")
+        await other.commit()
+    await asynchronous.dispose()
+    assert published() == ["A", "B"]
+    assert ends == [["A", "B"]]
+
+
+STEPS = st.lists(
+    st.sampled_from(["new", "known", "begin", "release", "undo", "flush", "commit", "rollback"]), max_size=14
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_what_commits_is_what_is_published_whatever_savepoints_and_rollbacks_there_are(sessions, published, steps):
+    before = len(published())
+    expected: list[str] = []
+    stack: list[list[str]] = [[]]
+    with sessions() as session:
+        session.add(known := Order())
+        session.commit()
+        savepoints: list[Any] = []
+        for number, step in enumerate([*steps, "commit"]):
+            name = f"E{number}"
+            if step == "new":
+                session.add(order := Order())
+                order.tell(name)
+                stack[-1].append(name)
+            elif step == "known":
+                known.tell(name)
+                stack[-1].append(name)
+            elif step == "flush":
+                session.flush()
+            elif step == "begin":
+                savepoints.append(session.begin_nested())
+                stack.append([])
+            elif step in ("release", "undo") and savepoints:
+                savepoint, top = savepoints.pop(), stack.pop()
+                if step == "release":
+                    savepoint.commit()
+                    stack[-1] += top
+                else:
+                    savepoint.rollback()
+            elif step == "commit":
+                session.commit()
+                expected += [each for level in stack for each in level]
+                stack, savepoints = [[]], []
+            elif step == "rollback":
+                session.rollback()
+                stack, savepoints = [[]], []
+    assert published()[before:] == expected
