@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partbox.errors import (
         DownstreamUnavailable,
+        NewerVersionError,
         PartboxError,
         PayloadError,
         PublishError,
@@ -49,6 +50,7 @@ __all__ = [
     "Fixed",
     "Ignore",
     "Jittered",
+    "NewerVersionError",
     "Outbox",
     "PartboxError",
     "PayloadError",

@@ -108,6 +108,8 @@ class Codecs:
 
     def __init__(self, own: Mapping[str, Codec] | None = None) -> None:
         self._by_type: dict[str, Codec] = {JSON: _JSON, OCTETS: RawCodec(), **(own or {})}
+        self.upcasts: dict[tuple[str, int], Callable[[Any], Any]] = {}
+        """What turns the payload of an older version into that of the next, see `partbox.events.upcasts`."""
 
     def is_json(self, content_type: str | None) -> bool:
         """True if JSON text is stored under it and no codec of the application reads it."""

@@ -16,7 +16,7 @@ from partbox.codecs import Codec, Codecs
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.db.statements import AnyAsync, AnySync, AsyncpgConnection
 from partbox.errors import RegistrationError
-from partbox.events import Event
+from partbox.events import Event, upcasts
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers import Handlers, Options
 from partbox.handlers.registry import Registrar
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+AnyUpcast = TypeVar("AnyUpcast", bound=Callable[[Any], Any])
 Hook = TypeVar("Hook", bound=Callable[[list[Event]], Any])
 AnyObserver = TypeVar("AnyObserver", bound=Observer)
 
@@ -135,6 +136,19 @@ class Outbox(Registrar, Operations):
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """`publish_many` on an asynchronous connection."""
         return await self._publisher.publish_many_async(conn, events)
+
+    def upcast(self, cls: type[Instance], *, from_version: int) -> Callable[[AnyUpcast], AnyUpcast]:
+        """Decorates what turns the stored payload of a version into that of the next: `upcast(payload)` returns it.
+
+        Whoever asks for the class gets payloads of older versions through it, step by step, each a dict as JSON has it.
+        RegistrationError if the class is no event, or has a version that this does not lead to.
+        """
+
+        def register(function: AnyUpcast) -> AnyUpcast:
+            upcasts.add(self.codecs.upcasts, cls, from_version, function)
+            return function
+
+        return register
 
     def before_publish(self, hook: Hook) -> Hook:
         """Has each batch pass by `hook(events)`, which returns the list to publish (or None: as it is now).

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar, cast, overload
 from urllib.parse import quote
 from uuid import UUID
@@ -71,7 +71,8 @@ class EventType:
             raise RegistrationError(f"{self.cls.__qualname__} cannot be described as JSON Schema: {error}") from error
 
 
-def dataschema(name: str, version: int) -> str:
+@lru_cache(maxsize=1_000)
+def dataschema(name: str, version: int | str) -> str:
     """The URI of a version of a type of events: the attribute `dataschema` of CloudEvents at the sinks."""
     return f"urn:partbox:{quote(name, safe='')}:{version}"
 

@@ -71,6 +71,8 @@ def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
     outbox._hooks.of = dict(outbox._hooks.of)
     outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
     outbox.handlers._registered = dict(outbox.handlers._registered)
+    outbox.codecs = copy(outbox.codecs)
+    outbox.codecs.upcasts = dict(outbox.codecs.upcasts)
     outbox.handlers.interceptors = (*outbox.handlers.interceptors, faults)
 
     def restore() -> None:
