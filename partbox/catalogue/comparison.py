@@ -16,7 +16,7 @@ from partbox.catalogue.misfits import Misfit, MisfitKind, Question
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """An event type as it was, or is: what of it other programs rely on.
+    """An event type as it was, or is: what of it other programs rely on; `cls` is the name of its class.
 
     `schema` is the JSON Schema of its events, whichever class of this version has written them: a field with a default
     may be missing, for it may have come later than an event. `written` is that of what the class itself writes, and
@@ -24,6 +24,7 @@ class EventForm:
     """
 
     name: str
+    cls: str
     version: int
     aggregate_type: str
     key: str
@@ -102,7 +103,7 @@ def _upcasted(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
     what = f"has version {new.version} instead of {old.version}"
     if not lacking:
         return EventChange(old.name, f"{what}, with an upcast")
-    remedy = f"write @outbox.upcast({old.name}, from_version={lacking[0]})"
+    remedy = f"write @outbox.upcast({new.cls}, from_version={lacking[0]})"
     return EventChange(old.name, f"{what}, and no upcast from version {lacking[0]}", True, False, remedy)
 
 
@@ -114,12 +115,12 @@ def _of_order(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     ):
         if was != now:
             text = f"has the {what} {now or 'none'} instead of {was or 'none'}"
-            yield EventChange(old.name, text, True, True, _or_version(f"leave the {what}", old))
+            yield EventChange(old.name, text, True, True, _or_version(f"leave the {what}", new))
 
 
-def _or_version(remedy: str, old: EventForm) -> str:
-    version = old.version
-    return f"{remedy}, or make version={version + 1} with @outbox.upcast({old.name}, from_version={version})"
+def _or_version(remedy: str, new: EventForm) -> str:
+    version = new.version
+    return f"{remedy}, or make version={version + 1} with @outbox.upcast({new.cls}, from_version={version})"
 
 
 def _of_fields(old: EventForm, new: EventForm) -> Iterator[EventChange]:
@@ -130,24 +131,24 @@ def _of_fields(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     for side, found in enumerate((from_log, by_consumers)):
         for each in found:
             misfits[each.path][side].append(each)
-    changes = {path: _change(old, path, *found) for path, found in misfits.items()}
+    changes = {path: _change(new, path, *found) for path, found in misfits.items()}
     added = dict(_added(before, after))
-    for path in _renamed(before, by_consumers, added, changes, old):
+    for path in _renamed(before, by_consumers, added, changes, new):
         changes.pop(path, None)
         added.pop(path)
     yield from changes.values()
     yield from (EventChange(f"{old.name}{path}", "is new") for path in added if path not in changes)
 
 
-def _change(old: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
+def _change(new: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
     texts = dict.fromkeys([_text(each, from_log=True) for each in from_log])
     texts |= dict.fromkeys([_text(each, from_log=False) for each in by_consumers])
     kind = (by_consumers or from_log)[0].kind
     remedy = _REMEDIES[kind]
     if kind is MisfitKind.MISSING and not from_log:
         remedy = "always write it"
-    place = f"{old.name}{path}"
-    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _or_version(remedy, old))
+    place = f"{new.name}{path}"
+    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _or_version(remedy, new))
 
 
 def _text(misfit: Misfit, *, from_log: bool) -> str:

@@ -19,7 +19,9 @@ def event_form(event: EventType) -> EventForm:
     read = event.json_schema()
     schema, written = _schemas(event, read)
     key, tenant = choice(event.key), choice(event.tenant)
-    return EventForm(event.name, event.version, event.aggregate_type, key, tenant, schema, written, read)
+    return EventForm(
+        event.name, event.cls.__name__, event.version, event.aggregate_type, key, tenant, schema, written, read
+    )
 
 
 def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:

@@ -73,8 +73,9 @@ def _form(path: Path) -> EventForm:
     try:
         content = orjson.loads(path.read_bytes())
         ours = content[OURS]
+        name = str(ours["name"])
         return EventForm(
-            str(ours["name"]), int(ours["version"]), str(ours["aggregate_type"]), str(ours["key"]),
+            name, name, int(ours["version"]), str(ours["aggregate_type"]), str(ours["key"]),
             str(ours["tenant"]), content, content, content,
         )  # fmt: skip
     except OSError as error:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from partbox.catalogue.comparison import EventChange, EventForm, compared
 from partbox.codecs import JsonCodec
 
-VERSION = "make version=2 with @outbox.upcast(OrderPlaced, from_version=1)"
+VERSION = "make version=2 with @outbox.upcast(Placed, from_version=1)"
 
 
 @dataclass
@@ -277,7 +277,7 @@ def test_a_new_version_may_change_everything_if_there_is_an_upcast_from_each_one
     ]
     assert [each.line for each in compared(old, new, [1])] == [
         "OrderPlaced has version 3 instead of 1, and no upcast from version 2: breaks reading the log: "
-        "write @outbox.upcast(OrderPlaced, from_version=2)"
+        "write @outbox.upcast(Placed, from_version=2)"
     ]
     assert compared(new, old, [1, 2])[0].is_break
 

@@ -169,4 +169,7 @@ def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) 
 
 def _upcasts(outbox: Outbox) -> dict[str, set[int]]:
     """By event the versions that an upcast reads."""
-    return {}
+    found: dict[str, set[int]] = {}
+    for name, version in getattr(outbox.codecs, "upcasts", ()):
+        found.setdefault(name, set()).add(version)
+    return found
