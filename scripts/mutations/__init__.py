@@ -4,6 +4,8 @@ from mutations import (
     appending,
     archive,
     bell,
+    catalogue,
+    collecting,
     connections,
     cursor,
     handover,
@@ -43,4 +45,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *archive.MUTATIONS,
     *outages.MUTATIONS,
     *appending.MUTATIONS,
+    *catalogue.MUTATIONS,
+    *collecting.MUTATIONS,
 )
