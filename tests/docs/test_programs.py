@@ -182,15 +182,20 @@ def test_the_page_on_evolving_events_says_what_the_commands_print(reader):
             (reader.folder / name).write_text(program.replace(old, new))
 
     check = ("partbox", "events", "check", "shop:outbox", "--against", "schemas")
+    publish = "from shop import OrderPlaced, outbox\nwith outbox.transaction() as conn:\n    outbox.publish(conn, "
+    reader("partbox", "init")
     put(first)
     printed = reader("partbox", "events", "shop:outbox", "--json-schema", "schemas") + reader(*check)
+    (reader.folder / "place.py").write_text(f"{publish}OrderPlaced(order_id=1, total=42))")
+    reader("python", "place.py")
     put(first, "total", "amount")
     printed += reader(*check, code=1)
     put(second)
-    upcasted = reader(*check)
+    upcasted = reader(*check) + reader("partbox", "worker", "shop:outbox", *reader.worker)
 
     assert printed.splitlines() == promised
     assert "OrderPlaced has version 2 instead of 1, with an upcast: breaks nothing" in upcasted
+    assert "order 1 over 42 EUR" in upcasted
 
 
 def _pairs(document: str) -> list[list[str]]:

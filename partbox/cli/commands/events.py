@@ -170,6 +170,6 @@ def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) 
 def _upcasts(outbox: Outbox) -> dict[str, set[int]]:
     """By event the versions that an upcast reads."""
     found: dict[str, set[int]] = {}
-    for name, version in getattr(outbox.codecs, "upcasts", ()):
+    for name, version in outbox.codecs.upcasts:
         found.setdefault(name, set()).add(version)
     return found
