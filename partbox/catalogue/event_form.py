@@ -26,12 +26,9 @@ def event_form(event: EventType) -> EventForm:
 
 def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
     """The schema of its events, and that of what the class writes."""
-    match kind_of(event.cls):
-        case ClassKind.PYDANTIC | ClassKind.DATACLASS:
-            return _by_pydantic(event, always=False), _by_pydantic(event, always=True)
-        case ClassKind.ATTRS:
-            return read, all_required(read)
-    return read, read  # a Struct may leave out defaults, also one within
+    if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
+        return _by_pydantic(event, always=False), _by_pydantic(event, always=True)
+    return read, read if _omits_defaults(event.cls) else all_required(read)
 
 
 def _by_pydantic(event: EventType, *, always: bool) -> JsonSchema:
@@ -54,8 +51,25 @@ def _by_pydantic(event: EventType, *, always: bool) -> JsonSchema:
         raise RegistrationError(f"{event.name} cannot be described as JSON Schema: {reason}") from None
 
 
+def _omits_defaults(cls: Any) -> bool:
+    """True if a class, or one within it, is a msgspec.Struct that leaves out fields with their defaults."""
+    from msgspec import inspect
+
+    waiting, seen = [inspect.type_info(cls)], set[int]()
+    while waiting:
+        part: Any = waiting.pop()
+        if isinstance(part, list | tuple):
+            waiting.extend(part)
+        elif isinstance(part, inspect.Type | inspect.Field) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, inspect.StructType) and part.cls.__struct_config__.omit_defaults:
+                return True
+            waiting.extend(getattr(part, name) for name in part.__struct_fields__)
+    return False
+
+
 def all_required(schema: JsonSchema) -> JsonSchema:
-    """The schema of msgspec with all fields of its objects required: those of an attrs class are always written."""
+    """The schema of msgspec with all fields of its objects required."""
     parts = {name: _required(each) for name, each in schema.get("$defs", {}).items()}
     return {**schema, "$defs": parts} if parts else _required(schema)
 

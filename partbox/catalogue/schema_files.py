@@ -33,10 +33,18 @@ def write(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
     PartboxError if one cannot be written.
     """
     texts = {folder / file_name(form): text_of(document(form)) for form in forms}
-    changed = {path: text for path, text in texts.items() if not path.is_file() or path.read_bytes() != text}
+    changed = {path: text for path, text in texts.items() if _read(path) != text}
     for path, text in changed.items():
         put(path, text)
     return len(changed), len(texts) - len(changed)
+
+
+def _read(path: Path) -> bytes | None:
+    """The content of a file; None if it cannot be had, which writing it will tell."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def put(path: Path, text: bytes) -> None:

@@ -7,7 +7,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+import attrs
 import jsonschema
+import msgspec
 import pytest
 from forms import form
 from pydantic import BaseModel, Field
@@ -182,15 +184,26 @@ def test_a_schema_that_cannot_be_read_is_named(tmp_path, forms, schema):
         schema_files.checked(schema_files.read(tmp_path), forms, {})
 
 
-def test_attrs_and_msgspec_classes_are_compared_like_others():
-    attrs, msgspec = pytest.importorskip("attrs"), pytest.importorskip("msgspec")
+def test_attrs_and_msgspec_classes_write_their_defaults_unless_a_struct_leaves_them_out():
+    lines = msgspec.defstruct("Line", [("sku", str, "")])
+    short = msgspec.defstruct("Line", [("sku", str, "")], omit_defaults=True)
     made = attrs.make_class("Placed", {"id": attrs.field(type=int), "note": attrs.field(type=str, default="")})
-    struct = msgspec.defstruct("Placed", [("id", int), ("note", str, "")])
-    for cls in (made, struct):
-        found = event_form(EventType("Placed", cls, "Order", "id", None, 1))
-        assert found.name == "Placed"
-        assert "note" in json.dumps(found.schema)
-    assert event_form(EventType("Placed", made, "Order", "id", None, 1)).written["$defs"]["Placed"]["required"] == [
-        "id",
-        "note",
-    ]
+    struct = msgspec.defstruct("Placed", [("id", int), ("lines", list[lines], ())])
+    omitting = msgspec.defstruct("Placed", [("id", int), ("lines", list[short], ())])
+
+    def required(cls) -> dict[str, list[str]]:
+        found = form(cls)
+        assert {name: each["required"] for name, each in found.schema["$defs"].items() if name == "Placed"} == {
+            "Placed": ["id"]
+        }
+        return {name: each["required"] for name, each in found.written["$defs"].items()}
+
+    assert required(made) == {"Placed": ["id", "note"]}
+    assert required(struct) == {"Placed": ["id", "lines"], "Line": ["sku"]}
+    assert required(omitting) == {"Placed": ["id"], "Line": []}
+
+
+def test_a_folder_or_a_name_that_cannot_be_written_is_one_line(tmp_path, forms):
+    long = EventType("€" * 200, Shipped, "Parcel", "number", None, 1)
+    with pytest.raises(PartboxError, match=r"cannot write .*: File name too long: name a place"):
+        schema_files.write(tmp_path, [event_form(long)])

@@ -111,6 +111,36 @@ def test_check_ends_with_1_and_a_line_for_each_break_and_with_0_without_one(part
     assert (here / "schemas" / "OrderPlaced.v1.json").read_bytes() == before
 
 
+UPCAST = """
+
+@outbox.upcast(OrderPlaced, from_version=1)
+def as_text(old):
+    return {**old, "total": str(old["total"])}
+"""
+
+
+def test_a_new_version_passes_with_an_upcast_and_does_not_without(partbox, shop, here):
+    partbox("events", "shop:outbox", "--json-schema", "schemas")
+    shop(
+        'key="order_id")\n@dataclass\nclass OrderPlaced:\n    order_id: int\n    total: int',
+        ('key="order_id", version=2)\n@dataclass\nclass OrderPlaced:\n    order_id: int\n    total: str'),
+    )
+    ran = partbox("events", "check", "shop:outbox", "--against", "schemas")
+    assert (ran.code, ran.out.splitlines()[0]) == (
+        1,
+        "OrderPlaced has version 2 instead of 1, and no upcast from version 1: breaks reading the log: "
+        "write @outbox.upcast(OrderPlaced, from_version=1)",
+    )
+    with (here / "shop.py").open("a") as file:
+        file.write(UPCAST)
+    sys.modules.pop("shop")
+    ran = partbox("events", "check", "shop:outbox", "--against", "schemas")
+    assert (ran.code, ran.out.splitlines()[0]) == (
+        0,
+        "OrderPlaced has version 2 instead of 1, with an upcast: breaks nothing",
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
