@@ -57,15 +57,16 @@ def collect(target: Target, outbox: Outbox) -> Target:
 class SessionEvents:
     """The events of one session that are not published yet, and what a rollback needs.
 
-    `waiting` are the lists that have events. `marks` has the number from which on events belong to a savepoint.
+    `waiting` are the lists that have events. `marks` has the number from which on events belong to a savepoint, and
+    `committed` what has been committed and not ended yet: by the id of a transaction, which would keep its session.
     `published` are those of this transaction, to be put back into the lists of entities that its rollback makes
     `transient`. `commits` are those that have begun while a savepoint is open: of that savepoint, or of the whole
     transaction, which ends the savepoint first.
     """
 
     waiting: dict[int, EventList] = field(default_factory=dict)
-    marks: dict[SessionTransaction, int] = field(default_factory=dict)
-    committed: set[SessionTransaction] = field(default_factory=set)
+    marks: dict[int, int] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
     published: list[tuple[EventList, list[Gathered]]] = field(default_factory=list)
     transient: set[int] = field(default_factory=set)
     commits: int = 0
@@ -97,9 +98,10 @@ class SessionEvents:
 
     def savepoint_ended(self, savepoint: SessionTransaction) -> bool:
         """Drop the events of a savepoint that was rolled back. True if the whole transaction is being committed."""
-        mark = self.marks.pop(savepoint)
+        mark = self.marks.pop(id(savepoint))
         self.commits = max(0, self.commits - 1)
-        if savepoint in self.committed:
+        if id(savepoint) in self.committed:
+            self.committed.discard(id(savepoint))
             return not self.marks and self.commits > 0
         for events in self.waiting.values():
             events.forget_after(mark)
@@ -107,7 +109,7 @@ class SessionEvents:
 
     def ended(self, transaction: SessionTransaction) -> None:
         """Forget the transaction. If it was rolled back, entities that are none any more have their events again."""
-        if transaction not in self.committed:
+        if id(transaction) not in self.committed:
             for events in self.waiting.values():
                 events.clear()
             for events, gathered in self.published:
@@ -261,10 +263,10 @@ def _undone(session: Session, entity: object) -> None:
 
 def _begun(session: Session, transaction: SessionTransaction) -> None:
     if transaction.nested:
-        _of(session).marks[transaction] = next_number()
+        _of(session).marks[id(transaction)] = next_number()
 
 
 def _committed(session: Session) -> None:
     ended = session.get_nested_transaction() or session.get_transaction()
     if ended is not None:
-        _of(session).committed.add(ended)
+        _of(session).committed.add(id(ended))

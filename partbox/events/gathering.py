@@ -57,6 +57,10 @@ class EventList(MutableSequence[Any]):
     def __repr__(self) -> str:
         return repr(list(self))
 
+    def __reduce__(self) -> Any:
+        """A copy, or what is unpickled, has the events, and nobody notices it."""
+        return EventList, (list(self),)
+
     def insert(self, index: int, value: Any) -> None:
         self._gathered.insert(index, Gathered(next_number(), value))
         self._notice()

@@ -1,5 +1,8 @@
 """The list in which an entity gathers events."""
 
+import copy
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,3 +68,13 @@ def test_each_instance_has_a_list_of_its_own_however_it_was_made():
     one.events.append("a")
     assert (one.events, other.events) == (["a"], [])
     assert one.events is one.events
+
+
+def test_a_copy_has_the_events_and_is_noticed_by_nobody():
+    noticed = []
+    events = EventList(["a"], noticed.append)
+    for made in (copy.copy(events), copy.deepcopy(events), pickle.loads(pickle.dumps(events))):
+        assert made == ["a"]
+        made.append("b")
+    assert events == ["a"]
+    assert len(noticed) == 1

@@ -3,11 +3,13 @@
 from functools import partial
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 from collected import Order, engine, outbox, published, sessions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -65,17 +67,24 @@ ASYNC_KINDS = {
 }
 
 
+async def connected(driver: str, dsn: str) -> Any:
+    if driver == "psycopg":
+        return await psycopg.AsyncConnection.connect(dsn)
+    given = conninfo_to_dict(dsn)
+    return await asyncpg.connect(**{name: given[name] for name in ("host", "port", "user")}, database=given["dbname"])
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 @pytest.mark.parametrize("hook", ["sync", "async"])
 @pytest.mark.parametrize("kind", ASYNC_KINDS)
-async def test_asynchronous_sessions_do_the_same(kind, hook, engine, outbox, published, dsn):
+async def test_asynchronous_sessions_do_the_same(kind, hook, driver, engine, outbox, published, dsn):
     ends = []
 
     async def heard(events: list[Event]) -> None:
         ends.append([each.event_type for each in events])
 
     outbox.after_commit(heard if hook == "async" else lambda events: ends.append([each.event_type for each in events]))
-    connect = partial(psycopg.AsyncConnection.connect, dsn)
-    asynchronous = create_async_engine("postgresql+psycopg://", async_creator=connect)
+    asynchronous = create_async_engine(f"postgresql+{driver}://", async_creator=partial(connected, driver, dsn))
     async with ASYNC_KINDS[kind](asynchronous, outbox) as session:
         session.add(order := Order())
         order.tell("A")

@@ -1,5 +1,7 @@
 """Domain events that entities gather are published before the commit of the session that saves them."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -196,6 +198,20 @@ def test_a_session_that_is_closed_without_a_commit_publishes_nothing(sessions, p
     with sessions.begin() as session:
         session.add(Order())
     assert published() == []
+
+
+def test_a_session_that_is_dropped_with_an_open_savepoint_is_not_kept(sessions, engine):
+    session = sessions()
+    session.add(order := Order())
+    order.tell("A")
+    with session.begin_nested():
+        order.tell("B")
+    session.begin_nested()
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None
+    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
 
 
 def test_hooks_see_the_events_and_may_bring_about_more(sessions, outbox, published):
