@@ -154,8 +154,10 @@ def _change(new: EventForm, path: str, from_log: list[Misfit], by_consumers: lis
 def _text(misfit: Misfit, *, from_log: bool) -> str:
     was, now = (misfit.has, misfit.wants) if from_log else (misfit.wants, misfit.has)
     match misfit.kind:
-        case MisfitKind.TYPE | MisfitKind.RULE:
+        case MisfitKind.TYPE:
             return f"was {was}, and is {now}"
+        case MisfitKind.RULE:
+            return f"had {was}, and has {now}"
         case MisfitKind.VALUE if from_log:
             return f"lost the value {was}" if was else f"takes only {now} now"
         case MisfitKind.VALUE:

@@ -19,6 +19,8 @@ WORDS: Final = {
 """JSON's types as a message names them."""
 
 _KINDS: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+FORMS: Final = ("format", "contentEncoding")
+"""What makes a type of a text, such as a time."""
 UNMERGED: Final = "allOf"
 """Holds the keywords of an `allOf` that cannot be merged with the others."""
 
@@ -82,7 +84,7 @@ class SchemaNode:
     @property
     def own_words(self) -> str:
         kind = WORDS.get(self.type or "", "anything")
-        form = self.keywords.get("format") or self.keywords.get("contentEncoding")
+        form = next((self.keywords[name] for name in FORMS if name in self.keywords), None)
         return f"{kind} ({form})" if form else kind
 
 

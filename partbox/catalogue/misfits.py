@@ -12,7 +12,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from partbox.catalogue.json_schema import SchemaNode
+from partbox.catalogue.json_schema import FORMS, SchemaNode
 
 Bound = tuple[float, int]
 
@@ -145,11 +145,18 @@ def _rules(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit
     kept, asked = _tightest(writer, writer.keywords.get("enum")), _tightest(reader)
     for name in _TIGHTNESS:
         if kept[name] < asked[name]:
-            yield Misfit(path, MisfitKind.RULE, *(f"{name} {_shown(name, each[name])}" for each in (kept, asked)))
+            yield Misfit(path, MisfitKind.RULE, *(_limit(name, each[name]) for each in (kept, asked)))
     for name, value in reader.keywords.items():
-        judge = _JUDGES.get(name, _is_same)
-        if name not in _BOUNDS | _STRUCTURE and not judge(writer, name, value):
-            yield Misfit(path, MisfitKind.RULE, f"{name} {writer.keywords.get(name, 'none')}", f"{name} {value}")
+        if name in _BOUNDS | _STRUCTURE or _JUDGES.get(name, _is_same)(writer, name, value):
+            continue
+        if name in FORMS:
+            yield Misfit(path, MisfitKind.TYPE, writer.words, reader.words)
+        else:
+            yield Misfit(path, MisfitKind.RULE, _rule(name, writer.keywords.get(name)), _rule(name, value))
+
+
+def _rule(name: str, value: Any) -> str:
+    return f"no {name}" if value is None else f"{name} {value}"
 
 
 def _is_same(writer: SchemaNode, name: str, value: Any) -> bool:
@@ -207,9 +214,10 @@ def _bound(words: Any, name: str, without: int, sign: int = 1) -> Bound:
     return (sign * words[name], without) if name in words else (-inf, 0)
 
 
-def _shown(name: str, bound: Bound) -> str:
+def _limit(name: str, bound: Bound) -> str:
     value = -bound[0] if name.startswith("max") else bound[0]
-    return "none" if value in (inf, -inf) else f"{value:g}{' (not included)' * bound[1]}"
+    is_none = value in (inf, -inf) or (name in _LOWER and not value)
+    return _rule(name, None if is_none else f"{value:g}{' (not included)' * bound[1]}")
 
 
 def _others(writer: SchemaNode) -> Any:

@@ -196,6 +196,11 @@ def test_the_page_on_evolving_events_says_what_the_commands_print(reader):
     assert printed.splitlines() == promised
     assert "OrderPlaced has version 2 instead of 1, with an upcast: breaks nothing" in upcasted
     assert "order 1 over 42 EUR" in upcasted
+    recipes = re.findall(r"^(?:- run:| +entry:).*", (ROOT / "docs/evolving.md").read_text(), re.MULTILINE)
+    commands = [each for recipe in recipes for each in re.findall(r"partbox events [^&'\n]+", recipe)]
+    assert len(commands) == 5
+    for command in commands:
+        reader(*command.replace("../main/", "").split())
 
 
 def _pairs(document: str) -> list[list[str]]:
