@@ -12,11 +12,11 @@ import jsonschema
 import msgspec
 import pytest
 from forms import form
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from partbox.catalogue import schema_files
 from partbox.catalogue.asyncapi import asyncapi, target_among
-from partbox.catalogue.comparison import EventForm
+from partbox.catalogue.comparison import EventForm, compared
 from partbox.catalogue.entries import entries
 from partbox.catalogue.event_form import event_form
 from partbox.catalogue.page import page
@@ -187,7 +187,7 @@ def test_a_schema_that_cannot_be_read_is_named(tmp_path, forms, schema):
 def test_attrs_and_msgspec_classes_write_their_defaults_unless_a_struct_leaves_them_out():
     lines = msgspec.defstruct("Line", [("sku", str, "")])
     short = msgspec.defstruct("Line", [("sku", str, "")], omit_defaults=True)
-    made = attrs.make_class("Placed", {"id": attrs.field(type=int), "note": attrs.field(type=str, default="")})
+    plain = attrs.make_class("Placed", {"id": attrs.field(type=int), "note": attrs.field(type=str, default="")})
     struct = msgspec.defstruct("Placed", [("id", int), ("lines", list[lines], ())])
     omitting = msgspec.defstruct("Placed", [("id", int), ("lines", list[short], ())])
 
@@ -198,9 +198,38 @@ def test_attrs_and_msgspec_classes_write_their_defaults_unless_a_struct_leaves_t
         }
         return {name: each["required"] for name, each in found.written["$defs"].items()}
 
-    assert required(made) == {"Placed": ["id", "note"]}
+    assert required(plain) == {"Placed": ["id", "note"]}
     assert required(struct) == {"Placed": ["id", "lines"], "Line": ["sku"]}
     assert required(omitting) == {"Placed": ["id"], "Line": []}
+
+
+def made(kind: str, **fields) -> type:
+    """A class of this kind; by name its type, and its default if it has one (`...` is none)."""
+    required = {name: each for name, (each, default) in fields.items() if default is ...}
+    optional = {name: each for name, each in fields.items() if each[1] is not ...}
+    if kind == "pydantic":
+        return create_model("Placed", **fields)
+    if kind == "dataclass":
+        more = [(name, each, dataclasses.field(default=default)) for name, (each, default) in optional.items()]
+        return dataclasses.make_dataclass("Placed", [*required.items(), *more])
+    if kind == "msgspec":
+        return msgspec.defstruct("Placed", [*required.items(), *((name, *each) for name, each in optional.items())])
+    attributes = {name: attrs.field(type=each) for name, each in required.items()}
+    return attrs.make_class(
+        "Placed", attributes | {name: attrs.field(type=each, default=given) for name, (each, given) in optional.items()}
+    )
+
+
+@pytest.mark.parametrize("kind", ["pydantic", "dataclass", "msgspec", "attrs"])
+def test_classes_of_each_kind_are_compared_alike(kind):
+    old = form(made(kind, id=(int, ...), total=(int, ...)))
+    breaking = form(made(kind, id=(int, ...), total=(str, ...), shop=(str, ...)))
+    harmless = form(made(kind, id=(int, ...), total=(int, 0), shop=(str, "")))
+    assert [(each.place, each.breaks_log, each.breaks_consumers) for each in compared(old, breaking, ())] == [
+        ("OrderPlaced.total", True, True),
+        ("OrderPlaced.shop", True, False),
+    ]
+    assert [each.line for each in compared(old, harmless, ())] == ["OrderPlaced.shop is new: breaks nothing"]
 
 
 def test_a_folder_or_a_name_that_cannot_be_written_is_one_line(tmp_path, forms):
