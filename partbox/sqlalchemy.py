@@ -179,7 +179,7 @@ class Collector:
             for entity in session:
                 if type(vars(entity).get(EVENTS)) is list:  # it has replaced the one that was followed
                     _joined(session, entity)
-            if not gathered.waiting:
+            if not any(gathered.waiting.values()):
                 return
             taken = gathered.take()
             events = sorted((each for _, some in taken for each in some), key=_number)

@@ -232,6 +232,16 @@ def test_hooks_see_the_events_and_may_bring_about_more(sessions, outbox, publish
     session.close()
 
 
+def test_an_event_that_was_withdrawn_is_not_published_and_no_hook_hears_of_it(sessions, outbox, published):
+    heard = []
+    outbox.before_publish(lambda events: heard.append(events))
+    with sessions.begin() as session:
+        session.add(order := Order())
+        order.tell("A")
+        order.events.clear()
+    assert published() == heard == []
+
+
 def test_a_hook_that_brings_about_an_event_each_time_ends_the_commit(sessions, outbox, published):
     session = sessions()
     session.add(order := Order())
