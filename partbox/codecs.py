@@ -76,10 +76,12 @@ class JsonCodec:
             ready = self.ready(value)
             _check_numbers(value)
             return ready
+        if type(value) is not dict and (found := plain(value)) is not None:
+            value = found  # once, for what follows
         # orjson leaves out the fields of dataclasses that begin with an underscore.
         text = orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
         if "null" in text:  # as orjson writes for NaN and Infinity; looked at only then
-            json.dumps(value, default=_inside, allow_nan=False)
+            _FINITE.encode(value)
         return _without_nul(text) if "\\u0000" in text else text
 
     def ready(self, value: bytes) -> str:
@@ -210,3 +212,7 @@ def _plain(value: Any) -> Any:
 def _inside(value: Any) -> Any:
     """The parts of `value` that may hold a float, for the search of NaN."""
     return value.value if isinstance(value, Enum) else plain(value)
+
+
+_FINITE: Final = json.JSONEncoder(default=_inside, allow_nan=False)
+"""Raises ValueError for NaN and Infinity."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from partbox.errors import PartboxError
@@ -60,16 +60,17 @@ def plain(value: Any) -> Any:
     Of a dataclass all fields, those whose names begin with an underscore too; their values may be instances again.
     """
     cls: Any = type(value)
-    match kind_of(cls):
-        case ClassKind.PYDANTIC:
-            return value.model_dump(mode="json", by_alias=True)
-        case ClassKind.DATACLASS:
-            return dict(parts(value))
-        case ClassKind.MSGSPEC | ClassKind.ATTRS:
-            return _msgspec().to_builtins(value, str_keys=True)
-    return None
+    kind = kind_of(cls)
+    if kind is None:
+        return None
+    if kind is ClassKind.PYDANTIC:
+        return value.model_dump(mode="json", by_alias=True)
+    if kind is ClassKind.DATACLASS:
+        return {name: getattr(value, name) for name in fields_of(cls)}
+    return _msgspec().to_builtins(value, str_keys=True)
 
 
+@cache
 def _msgspec() -> Any:
     try:
         return library("msgspec", "attrs", "attrs classes are written and read by msgspec")
