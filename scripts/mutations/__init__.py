@@ -22,6 +22,7 @@ from mutations import (
     sharing,
     sweep,
     unseen,
+    versions,
 )  # fmt: skip
 from mutations.mutation import Mutation
 
@@ -47,4 +48,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *appending.MUTATIONS,
     *catalogue.MUTATIONS,
     *collecting.MUTATIONS,
+    *versions.MUTATIONS,
 )

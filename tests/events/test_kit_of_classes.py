@@ -7,7 +7,7 @@ import pytest
 from psycopg import Connection
 from shapes import ORDERS, DataOrder, ModelOrder
 
-from partbox import DeliveredEvent, Outbox, PartboxError, PublishError
+from partbox import Dead, DeliveredEvent, Outbox, PartboxError, PayloadError, PublishError
 from partbox.testing import Kit, delivered
 
 
@@ -109,3 +109,29 @@ def test_interceptors_see_the_event_as_it_is_published_whatever_the_handler_asks
     assert (good.state, bad.state, bad.attempts) == ("done", "dead", 0)
     assert "is no DataOrder: order_id" in (bad.reason or "")
     assert "secret" not in (bad.reason or "")
+
+
+def listed(returned: Any, *given: Any) -> Any:
+    """What a batch handler of DataOrder gets, and what its list comes to, of events of which some cannot be read."""
+    outbox, seen = Outbox("postgresql://nowhere"), list[Any]()
+
+    @outbox.on_batch(DataOrder)
+    def handler(orders: list[DataOrder]) -> Any:
+        seen.append([order.order_id for order in orders])
+        return returned
+
+    call = outbox.handlers.routes("default", outbox.settings)["DataOrder", "Order"].call
+    return seen, call([delivered("DataOrder", {"order_id": each, "total": 1}, version=2) for each in given])
+
+
+def test_an_event_of_a_list_that_cannot_be_read_takes_no_others_with_it() -> None:
+    seen, outcomes = listed([None, Dead("no")], 1, "x", 2)
+    assert seen == [[1, 2]]
+    assert (outcomes[0], type(outcomes[1]), outcomes[2]) == (None, PayloadError, Dead("no"))
+    seen, outcomes = listed(None, "x", 2)
+    assert (seen, type(outcomes[0]), outcomes[1]) == ([[2]], PayloadError, None)
+    seen, outcomes = listed([None], "x", "y")
+    assert (seen, [type(each) for each in outcomes]) == ([], [PayloadError, PayloadError])
+    assert listed([None, None], 1, 2) == ([[1, 2]], [None, None])
+    with pytest.raises(ValueError, match="1 outcomes for 2 events"):
+        listed([None], 1, "x", 2)
