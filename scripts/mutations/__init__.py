@@ -4,6 +4,8 @@ from mutations import (
     appending,
     archive,
     bell,
+    catalogue,
+    collecting,
     connections,
     cursor,
     handover,
@@ -21,6 +23,7 @@ from mutations import (
     sorting,
     sweep,
     unseen,
+    versions,
 )  # fmt: skip
 from mutations.mutation import Mutation
 
@@ -45,4 +48,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *archive.MUTATIONS,
     *outages.MUTATIONS,
     *appending.MUTATIONS,
+    *catalogue.MUTATIONS,
+    *collecting.MUTATIONS,
+    *versions.MUTATIONS,
 )
