@@ -35,7 +35,7 @@ def only_theirs(monkeypatch):
     """Classes of other tests are not declared, and modules of the same name are others."""
     monkeypatch.setattr("partbox.events.declaration._classes", WeakValueDictionary())
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    sys.modules.pop("shop", None)
     yield
     sys.modules.pop("shop", None)
 
@@ -46,7 +46,7 @@ def shop(here, monkeypatch):
 
     def write(old: str = "", new: str = "") -> None:
         (here / "shop.py").write_text(SHOP.replace(old, new))
-        monkeypatch.delitem(sys.modules, "shop", raising=False)
+        sys.modules.pop("shop", None)
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two versions within a second have one .pyc
 
     write()
