@@ -1,4 +1,4 @@
-"""A world comes to rest: what is left in it is delivered to one process, whose handlers end well."""
+"""Brings a world to rest: one process gets all events that are left, and its handlers end well."""
 
 from model_handlers import Handling
 from process import Process
@@ -11,7 +11,7 @@ PAUSES = (1.1, 0.01, 0.06)  # of a round: looks with a tick, and without
 
 
 def settle_down(world: World, process: Process) -> None:
-    """Everything there is is delivered to this process: for long enough."""
+    """Deliver all that is left to this process. Fails if the world is not at rest after `QUIET` rounds."""
     for _ in range(QUIET):
         _beat(world)
         _replay_blockers(world)
@@ -36,7 +36,11 @@ def process_once(world: World, process: Process) -> None:
 
 
 def left(world: World, process: Process) -> list[str]:
-    """What is not done, or holds the log back though no transaction is open."""
+    """A line for each reason why the world is not at rest yet; empty when it is.
+
+    Reasons: an event that is neither over nor dead; a partition that this process does not own, or that is behind the
+    log though no transaction is open; memory that is not given back; a dead event that the hook has not had.
+    """
     found, log = list[str](), world.database.log
     over = {row.record_id for row in world.database.parked.values() if row.state == "dead"}
     over |= {record.id for record in log.committed if record.number in world.ran or world.may_be_passed(record)}
@@ -74,6 +78,10 @@ def _replay_blockers(world: World) -> None:
 
 
 def _remembers_too_much(world: World, partition: Partition) -> bool:
-    """What ran when the connection was lost, and is not wanted any more, is remembered until it is lost once more."""
+    """True if a partition at rest still remembers events from before a lost connection.
+
+    Not after a crash of the server, nor while a transaction is open: their records may still come. Nor after a change
+    of the filter: a record that it leaves out does not come, so its event is remembered until the next lost connection.
+    """
     forgiven = world.has_crashed or world.database.log.open or len(world.filters) > 1
     return bool(partition.remembered) and not forgiven

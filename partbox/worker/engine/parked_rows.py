@@ -241,8 +241,8 @@ class ParkedRows:
         """Take over the blocking rows as stored; those in memory that are changed or being deleted stay as they are."""
         known = {row.id: row for row in self.blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
-        # One that blocks nothing any more, and is not saved yet, does as it is stored. A letter is of a dead row, which
-        # may have been replayed by now.
+        # A row that has changed is kept out too where it blocks nothing any more, or it would run once more as it was
+        # before that change is saved. Not one of which only the letter is unsaved: it may have been replayed by now.
         kept |= {id for id, pending in self.pending.items() if not pending.park.letter}
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
