@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partbox.errors import (
         DownstreamUnavailable,
+        NewerVersionError,
         PartboxError,
         PayloadError,
         PublishError,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         UnroutableError,
     )
     from partbox.events import DeliveredEvent, Event
+    from partbox.events.declaration import event
     from partbox.outbox import Outbox
     from partbox.outcomes import Dead, Done, Ignore, RetryAfter
     from partbox.protocol.hashing import partition_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 # The rooms of the names of `__all__`; the others are errors.
 _HOMES = {
     "events": ("DeliveredEvent", "Event"),
+    "events.declaration": ("event",),
     "outbox": ("Outbox",),
     "outcomes": ("Dead", "Done", "Ignore", "RetryAfter"),
     "protocol.hashing": ("partition_of",),
@@ -47,6 +50,7 @@ __all__ = [
     "Fixed",
     "Ignore",
     "Jittered",
+    "NewerVersionError",
     "Outbox",
     "PartboxError",
     "PayloadError",
@@ -60,6 +64,7 @@ __all__ = [
     "UnrecoverableError",
     "UnroutableError",
     "__version__",
+    "event",
     "partition_of",
 ]
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ Call = Callable[..., Any]
 def call_of(handler: Any, arguments: int = 1) -> Call:
     """The function, or the method `handle` of the object, that takes an event, or an event and a connection.
 
-    RegistrationError if none does.
+    It may take one argument more, for an event and its class. RegistrationError if none does.
     """
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
@@ -23,8 +24,8 @@ def call_of(handler: Any, arguments: int = 1) -> Call:
         raise RegistrationError(f"{handler!r} cannot handle events: give a function, or an object with handle(event)")
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise RegistrationError(f"{_who(handler, call)} is a generator, and calling it would run nothing: drop `yield`")
-    if not takes(call, arguments):
-        raise RegistrationError(f"{_who(handler, call)} must take exactly {_TAKEN[arguments]}")
+    if not takes(call, arguments) and not takes(call, arguments + 1):
+        raise RegistrationError(f"{_who(handler, call)} {must_take(arguments)}")
     return call  # type: ignore[no-any-return]
 
 
@@ -33,10 +34,19 @@ def is_async(call: Call) -> bool:
     return any(map(inspect.iscoroutinefunction, (call, type(call).__call__)))
 
 
+def signature_of(call: Call) -> inspect.Signature:
+    """The signature, whose annotations may be unresolved. ValueError for a builtin that does not tell."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(call, annotation_format=Format.FORWARDREF)
+    return inspect.signature(call)
+
+
 def takes(call: Call, arguments: int) -> bool:
     """True if it can be called with this many positional arguments; a builtin that does not tell counts as able."""
     try:
-        inspect.signature(call).bind(*[None] * arguments)
+        signature_of(call).bind(*[None] * arguments)
     except TypeError:
         return False
     except ValueError:
@@ -46,14 +56,14 @@ def takes(call: Call, arguments: int) -> bool:
 
 def name_of(handler: Any) -> str:
     """Module and qualified name of a function, or of the class of an object."""
-    inner = _innermost(handler)
+    inner = innermost(handler)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def place_of(call: Call) -> str:
     """File and line of the code that runs; "built in" if it is not written in Python."""
-    inner = _innermost(call)
+    inner = innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
 
@@ -62,13 +72,20 @@ def _who(handler: Any, call: Call) -> str:
     return f"{name_of(handler)} ({place_of(call)})"
 
 
+def must_take(arguments: int) -> str:
+    """What a handler must take, behind its name in an error."""
+    return f"must take exactly {_TAKEN[arguments]}; or one more, if it asks for {_BOTH}"
+
+
 _TAKEN = {
     1: "one positional argument, the event",
     2: "two positional arguments, the event and the connection, because it is transactional",
 }
+_BOTH = "the class and the event by its annotations, as in (order: OrderPlaced, event: DeliveredEvent)"
 
 
-def _innermost(call: Any) -> Any:
+def innermost(call: Any) -> Any:
+    """The function inside of partials and decorators."""
     while isinstance(call, partial):
         call = call.func
     return inspect.unwrap(call) if callable(call) else call

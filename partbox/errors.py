@@ -11,6 +11,7 @@ PartboxError
 └── UnrecoverableError    raised by a handler: never try again
     ├── PayloadError          the payload cannot be decoded
     └── UnroutableError       no handler takes the event
+        └── NewerVersionError     ... for its version is newer than that of the class here
 """
 
 from datetime import datetime, timedelta
@@ -65,3 +66,11 @@ class PayloadError(UnrecoverableError):
 
 class UnroutableError(UnrecoverableError):
     """No handler takes the event."""
+
+
+class NewerVersionError(UnroutableError):
+    """The event is of a newer version than the class here, as in a rolling deploy.
+
+    `payload_as` raises it, for a handler that asks for the class too. It is no failure of the handler: `on_unroutable`
+    decides about the event.
+    """

@@ -12,8 +12,10 @@ of PostgreSQL, and consumers behind a broker: `partbox init --inbox-only` makes 
 
 import re
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+from partbox.classes import kind_of
 from partbox.db import statements
 from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PartboxError
@@ -95,6 +97,12 @@ def _event_id(event_or_id: AnyEvent) -> UUID:
         return event_or_id.event_id
     if isinstance(event_or_id, UUID):
         return event_or_id
+    cls: Any = type(event_or_id)
+    if kind_of(cls) is not None:
+        raise PartboxError(
+            f"an instance of {cls.__qualname__} has no event id: have the handler ask for the event too, as in (order: "
+            f"{cls.__qualname__}, event: DeliveredEvent)"
+        )
     try:
         return UUID(event_or_id)
     except (ValueError, AttributeError, TypeError):

@@ -11,11 +11,12 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
+from partbox.classes import Instance
 from partbox.codecs import Codec, Codecs
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.db.statements import AnyAsync, AnySync, AsyncpgConnection
 from partbox.errors import RegistrationError
-from partbox.events import Event
+from partbox.events import Event, upcasts
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers import Handlers, Options
 from partbox.handlers.registry import Registrar
@@ -24,7 +25,6 @@ from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations, arguments
 from partbox.platform import require_workers
 from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope
-from partbox.publish.publisher import event_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+AnyUpcast = TypeVar("AnyUpcast", bound=Callable[[Any], Any])
 Hook = TypeVar("Hook", bound=Callable[[list[Event]], Any])
 AnyObserver = TypeVar("AnyObserver", bound=Observer)
 
@@ -95,37 +96,59 @@ class Outbox(Registrar, Operations):
         )
 
     def publish(
-        self, conn: AnySync, event: Event | str | Enum, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
+        self,
+        conn: AnySync,
+        event: Event | str | Enum | Instance,
+        payload: Any = NOT_GIVEN,
+        **fields: Unpack[EventFields],
     ) -> UUID | None:
-        """Publish an Event, or `(type, payload, **fields)` of one, in the transaction of `conn`; the event's id.
+        """Publish an instance of a class under `@partbox.event`, an Event, or `(type, payload)` of one; the event's id.
 
-        `conn` is a connection of psycopg; a Session, scoped_session or Connection of SQLAlchemy, a Session of SQLModel;
-        `django.db.connection` or `connections[alias]`; or what an adapter is registered for. None if a `before_publish`
-        hook suppressed it, or its idempotency key was used before. Raises PublishError before anything is written; the
-        connection is left as it was.
+        In the transaction of `conn`: a connection of psycopg; a Session, scoped_session or Connection of SQLAlchemy, a
+        Session of SQLModel; `django.db.connection` or `connections[alias]`; or what an adapter is registered for.
+        `fields` are those of `Event`, which has its own already. None if a `before_publish` hook suppressed it, or its
+        idempotency key was used before. Raises PublishError before anything is written; the connection is left as it
+        was.
         """
-        return self._publisher.publish(conn, event_of(event, payload, fields))
+        return self._publisher.publish(conn, event, payload, fields)
 
-    def publish_many(self, conn: AnySync, events: Iterable[Event]) -> list[UUID | None]:
-        """Publish the events in their order, all or none, in the transaction of `conn`; their ids in that order.
+    def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
+        """Publish Events and instances of event classes in their order, all or none, in the transaction of `conn`.
 
-        None stands for an event whose idempotency key was used before; the list is empty if a `before_publish` hook
-        suppressed it.
+        Their ids in that order: None stands for an event whose idempotency key was used before; the list is empty if a
+        `before_publish` hook suppressed it.
         """
         return self._publisher.publish_many(conn, events)
 
     async def publish_async(
-        self, conn: AnyAsync, event: Event | str | Enum, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
+        self,
+        conn: AnyAsync,
+        event: Event | str | Enum | Instance,
+        payload: Any = NOT_GIVEN,
+        **fields: Unpack[EventFields],
     ) -> UUID | None:
         """`publish` on an asynchronous connection.
 
         Of psycopg or asyncpg; an AsyncSession, async_scoped_session or AsyncConnection of SQLAlchemy.
         """
-        return await self._publisher.publish_async(conn, event_of(event, payload, fields))
+        return await self._publisher.publish_async(conn, event, payload, fields)
 
-    async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event]) -> list[UUID | None]:
+    async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """`publish_many` on an asynchronous connection."""
         return await self._publisher.publish_many_async(conn, events)
+
+    def upcast(self, cls: type[Instance], *, from_version: int) -> Callable[[AnyUpcast], AnyUpcast]:
+        """Decorates what turns the stored payload of a version into that of the next: `upcast(payload)` returns it.
+
+        Whoever asks for the class gets payloads of older versions through it, step by step, each a dict as JSON has it.
+        RegistrationError if the class is no event, or has a version that this does not lead to.
+        """
+
+        def register(function: AnyUpcast) -> AnyUpcast:
+            upcasts.add(self.codecs.upcasts, cls, from_version, function)
+            return function
+
+        return register
 
     def before_publish(self, hook: Hook) -> Hook:
         """Has each batch pass by `hook(events)`, which returns the list to publish (or None: as it is now).

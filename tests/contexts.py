@@ -18,7 +18,7 @@ def context(
     *,
     concurrency: int = 1,
     queue: Queue | None = None,
-    lone: bool = False,
+    lines: bool = False,
     **settings: Any,
 ) -> Context:
     """The context of a worker of `default` with these settings, and with an engine."""
@@ -27,7 +27,7 @@ def context(
     endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
     bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes)
     transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in endpoints.all())
-    engine = Engine(concurrency, bounds, queue, lone=lone, transactional=transactional)
+    engine = Engine(concurrency, bounds, queue, lines=lines, transactional=transactional)
     return Context(loaded, lambda: dsn, endpoints, engine, concurrency=concurrency)
 
 

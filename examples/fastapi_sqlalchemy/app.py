@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
+from events import OrderPlaced
 from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 from shop import outbox
@@ -11,14 +12,16 @@ from sqlalchemy import UniqueConstraint, make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from partbox.sqlalchemy import EventsMixin, collect
+
 engine = create_async_engine(make_url(outbox.dsn).set(drivername="postgresql+psycopg"))
-sessions = async_sessionmaker(engine)
+sessions = collect(async_sessionmaker(engine), outbox)  # publishes what entities gather, before the commit
 
 
 class Base(DeclarativeBase): ...
 
 
-class Order(Base):
+class Order(EventsMixin, Base):
     __tablename__ = "orders"
     __table_args__ = (UniqueConstraint("reference", deferrable=True, initially="DEFERRED"),)  # checked at the commit
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -56,7 +59,5 @@ async def place(new: NewOrder, session: Session) -> dict[str, int]:
     order = Order(reference=new.reference, total=new.total)
     session.add(order)
     await session.flush()  # gives it its id
-    await outbox.publish_async(
-        session, "OrderPlaced", {"total": order.total}, aggregate_type="Order", aggregate_id=order.id
-    )
+    order.events.append(OrderPlaced(order_id=order.id, reference=order.reference, total=order.total))
     return {"id": order.id}

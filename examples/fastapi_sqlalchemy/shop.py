@@ -1,10 +1,12 @@
 """The outbox and its handlers: what the worker imports."""
 
+from events import OrderPlaced
+
 from partbox import Outbox
 
 outbox = Outbox()
 
 
-@outbox.on("OrderPlaced", aggregate_type="Order")
-async def confirm(event):
-    print(f"order {event.aggregate_id} over {event.payload['total']} is confirmed", flush=True)
+@outbox.on(OrderPlaced)
+async def confirm(order: OrderPlaced):
+    print(f"order {order.order_id} over {order.total} is confirmed", flush=True)

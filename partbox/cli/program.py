@@ -88,6 +88,13 @@ ENTRIES = (
     CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", group=True),
     CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", group=True),
     CommandEntry(OPERATE, "subscription", "Consumers of the log: create, pause, replay, drop.", group=True),
+    CommandEntry(
+        DEVELOP,
+        "events",
+        "The catalogue of events, and a check that no change breaks a reader.",
+        settings=False,
+        group=True,
+    ),
     CommandEntry(LOOK, "grafana", "Dashboards and alert rules: write them to a folder.", settings=False, group=True),
 )
 

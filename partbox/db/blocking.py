@@ -10,7 +10,7 @@ looked at every time.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final
@@ -31,6 +31,9 @@ Row = tuple[Any, ...]
 MOST: Final = 16
 """Statements that a connection keeps prepared; polls are among them for several ranges of ids."""
 
+AT_ONCE: Final = 200
+"""Rows that are made before somebody looks at them: they are in the processor's cache then."""
+
 _RAW = ("uuid", "timestamptz", "json")
 _NUMBERS: Final = count()  # of prepared statements: a name is never used again
 _NAMED = re.compile(rb"%%|%\((\w+)\)s")  # a doubled % first: the schema's name may hold what looks like a parameter
@@ -43,11 +46,18 @@ def lean(conn: Conn) -> None:
 
 
 def fetch(
-    conn: Conn, name: str, schema: str, values: Mapping[str, object], *, planned: Mapping[str, int] | None = None
+    conn: Conn,
+    name: str,
+    schema: str,
+    values: Mapping[str, object],
+    *,
+    planned: Mapping[str, int] | None = None,
+    look: Callable[[Sequence[Row]], object] | None = None,
 ) -> list[Row]:
     """The rows of a named query; values are sent as text, None as null.
 
-    Those `planned` are numbers that stand in its text, as if it were another statement for each.
+    Those `planned` are numbers that stand in its text, as if it were another statement for each. `look` is called with
+    some rows after the other as they are made.
     """
     text, names = _positional(name, schema, tuple(planned.items()) if planned else ())
     params = [None if values[name] is None else str(values[name]).encode() for name in names]
@@ -59,12 +69,24 @@ def fetch(
         raise _refused(conn, result)
     transformer = Transformer(DEFAULTS if getattr(conn, "lent", False) else conn)
     transformer.set_pgresult(result)
-    return transformer.load_rows(0, result.ntuples, tuple)
+    if look is None:
+        return transformer.load_rows(0, result.ntuples, tuple)
+    rows: list[Row] = []
+    for first in range(0, result.ntuples, AT_ONCE):
+        some = transformer.load_rows(first, min(first + AT_ONCE, result.ntuples), tuple)
+        look(some)
+        rows += some
+    return rows
 
 
 def array(values: Iterable[object]) -> str:
     """An array literal of numbers, booleans and snapshots, none of which holds a quote or a backslash."""
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"
+
+
+def integers(values: Iterable[int]) -> str:
+    """`array` of whole numbers, of which a poll has a thousand."""
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 def _sent(conn: Conn, text: bytes, params: list[bytes | None]) -> PGresult:

@@ -2,5 +2,6 @@
 
 from partbox.events.delivered import Claim, DeliveredEvent
 from partbox.events.event import Event
+from partbox.events.gathering import EventsMixin
 
-__all__ = ["Claim", "DeliveredEvent", "Event"]
+__all__ = ["Claim", "DeliveredEvent", "Event", "EventsMixin"]

@@ -19,6 +19,7 @@ PREFIX: Final = "partbox-"
 """Headers that begin with it are not the publisher's, and not shown among an event's headers."""
 
 IDEMPOTENCY_KEY: Final = PREFIX + "idempotency-key"
+VERSION: Final = PREFIX + "version"  # of the class that its payload is of, see `partbox.events.declaration`
 RAW: Final = PREFIX + "raw"  # the payload is bytes that no codec has made (see partbox.codecs)
 FAILED: Final = PREFIX + "failed"
 """An import gives it to an event that had failed, beside `NEVER`: only both mean that it is dead from the start."""
@@ -32,6 +33,7 @@ MAX_NAME: Final = 255  # characters of an event type, an aggregate type and a co
 MAX_ID: Final = 8_192  # bytes of an aggregate id and a tenant id
 MAX_HEADERS: Final = 65_536
 MAX_KEY: Final = 255
+MAX_VERSION: Final = 2**31 - 1
 MAX_DELAY: Final = timedelta(days=36_500)
 MAX_QUOTE: Final = 100
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -59,6 +61,8 @@ def quoted(value: object) -> str:
 
 
 def _problem(value: object) -> str | None:
+    if isinstance(value, type):
+        return "is a class, not a str: give a text"
     if not isinstance(value, str):
         return f"is a {type(value).__name__}, not a str: convert it"
     if "\0" in value:
@@ -126,6 +130,12 @@ def key(value: str) -> str:
         return value
     remedy = "hash what is longer" if value else "leave it out, or give one"
     raise PublishError(f"idempotency_key must have 1 to {MAX_KEY} characters, not {len(value)}: {remedy}")
+
+
+def version(value: int) -> int:
+    if type(value) is int and 1 <= value <= MAX_VERSION:
+        return value
+    raise PublishError(f"version must be a whole number from 1 to {MAX_VERSION}, not {quoted(value)}")
 
 
 def headers(headers: Mapping[str, str]) -> Mapping[str, str]:

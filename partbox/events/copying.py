@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
+from partbox.classes import parts
 from partbox.errors import PublishError
 from partbox.events.checks import quoted
 from partbox.text.printing import visible
@@ -33,11 +33,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((_step(key), inner) for key, inner in value.items())
     elif isinstance(value, list | tuple):
         yield from ((f"[{place}]", inner) for place, inner in enumerate(value))
-    elif is_dataclass(type(value)):
-        yield from ((f".{each.name}", getattr(value, each.name)) for each in fields(value))
     else:
-        names = getattr(type(value), "model_fields", ())  # of a pydantic model, which is not loaded for this
-        yield from ((f".{name}", getattr(value, name)) for name in names)
+        yield from ((f".{name}", inner) for name, inner in parts(value))
 
 
 def _step(key: Any) -> str:
@@ -49,14 +46,27 @@ _ATOMS: Final = (str, int, float, type(None), bytes, UUID, Decimal, datetime, da
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
+class Uncopied:
+    """A payload that is written before its owner can change it, so it is not copied."""
+
+    __slots__ = ("payload",)
+
+    def __init__(self, payload: Any) -> None:
+        self.payload = payload
+
+
 def copied(value: Any, event_type: str) -> Any:
-    """A copy of `value` that later changes by its owner do not affect."""
+    """A copy of `value` that later changes by its owner do not affect; what is `Uncopied` itself."""
+    if type(value) is Uncopied:
+        return value.payload
     try:
         return _copy(value)
     except Exception as error:
         problem = type(error).__name__
         where = f"{culprit(value, _copy)} of {quoted(event_type)}"
-        raise PublishError(f"{where} cannot be copied ({problem}): give JSON values, dataclasses or models") from error
+        raise PublishError(
+            f"{where} cannot be copied ({problem}): give JSON values, dataclasses, models, Structs or attrs classes"
+        ) from error
 
 
 def _fails(attempt: Callable[[Any], object], part: Any) -> bool:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Never, TypedDict
+from typing import Any, Final, Never, TypedDict, cast
 from uuid import UUID
 
+from partbox.classes import Instance
 from partbox.errors import PublishError
 from partbox.events import checks
-from partbox.events.copying import copied
+from partbox.events.copying import Uncopied, copied
+from partbox.events.declaration import declaration_of, event_type_of
 from partbox.platform import uuid7
 from partbox.text.wording import hint
 
@@ -33,22 +35,31 @@ class EventFields(TaskFields, total=False):
 
     aggregate_type: str | Enum
     content_type: str | None
+    version: int | None
 
 
 NOT_GIVEN: Final[Any] = ...
+
+_put: Final = object.__setattr__
+
+_BARE: Final = frozenset((dict, list, str, int, float, bool, bytes, type(None)))
+"""Types of payloads that belong to no class."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Event:
     """An event to publish; immutable, its inputs are copied. Raises PublishError if it cannot be one.
 
-    `payload` is any JSON value, dataclass or pydantic model, bytes, or what the codec of `content_type` takes; a str
-    under the content type application/json is JSON text. `deliver_after` (timedelta, seconds, "5m") counts from the
-    database's clock at publish; `available_at` is a time. Without `aggregate_id` the event asks for no order; beside an
-    `aggregate_type` it may be left out, but not be None, the id of an object that is not saved yet. An int or a UUID is
-    kept as its text. Names have at most 255 characters, ids 8 KiB. `occurred_at` is the database's time unless given.
-    Of the events with one `idempotency_key` (1 to 255 characters) only the first is published, as long as keys are
-    kept. Equal events have equal fields; the hash is that of `event_id`.
+    An instance of a class under `@partbox.event` is an event by itself: its class has the type, the aggregate type and
+    the version, and says where its aggregate id and tenant are; fields that are given win. Else `payload` is any JSON
+    value, an instance of a dataclass, pydantic model, msgspec.Struct or attrs class, bytes, or what the codec of
+    `content_type` takes; a str under the content type application/json is JSON text. `deliver_after` (timedelta,
+    seconds, "5m") counts from the database's clock at publish; `available_at` is a time. Without `aggregate_id` the
+    event asks for no order; beside an `aggregate_type` it may be left out, but not be None, the id of an object that is
+    not saved yet. An int or a UUID is kept as its text. Names have at most 255 characters, ids 8 KiB. `occurred_at` is
+    the database's time unless given. Of the events with one `idempotency_key` (1 to 255 characters) only the first is
+    published, as long as keys are kept. `version` is that of the class that the payload is of; readers take an event
+    without one for version 1. Equal events have equal fields; the hash is that of `event_id`.
     """
 
     event_type: str
@@ -63,13 +74,14 @@ class Event:
     deliver_after: timedelta | None
     content_type: str | None
     idempotency_key: str | None
+    version: int | None
     _without_id: bool = field(repr=False, compare=False)
     """The aggregate id was left out: `dataclasses.replace` gives it as None."""
 
     def __init__(  # noqa: PLR0913  public API: one keyword argument a field
         self,
-        event_type: str | Enum,
-        payload: Any,
+        event_type: str | Enum | Instance,
+        payload: Any = NOT_GIVEN,
         *,
         aggregate_type: str | Enum = checks.GLOBAL,
         aggregate_id: str | int | UUID | None = NOT_GIVEN,
@@ -81,26 +93,28 @@ class Event:
         deliver_after: timedelta | float | str | None = None,
         content_type: str | None = None,
         idempotency_key: str | None = None,
+        version: int | None = None,
         **unknown: Never,
     ) -> None:
-        put = object.__setattr__
-        copied_without = bool(unknown) and _without_id(unknown)
-        without_id = aggregate_id is NOT_GIVEN or (copied_without and aggregate_id is None)
-        put(self, "event_type", checks.name("event_type", event_type))
-        put(self, "payload", copied(payload, self.event_type))
-        put(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
-        if aggregate_id is None and not without_id:
-            _check_unordered(self.aggregate_type)
-        put(self, "aggregate_id", None if without_id or aggregate_id is None else checks.aggregate_id(aggregate_id))
-        put(self, "_without_id", without_id)
-        put(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
-        put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
-        put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
-        put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
-        put(self, "available_at", checks.moment("available_at", available_at))
-        put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
-        put(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
-        put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
+        if payload is NOT_GIVEN:
+            payload, given = event_type, _of_class(event_type, aggregate_type, aggregate_id, tenant_id, version)
+            event_type, aggregate_type, aggregate_id, tenant_id, version = given
+        without_id = (bool(unknown) and _without_id(unknown) and aggregate_id is None) or aggregate_id is NOT_GIVEN
+        _put(self, "event_type", checks.name("event_type", cast(str | Enum, event_type)))
+        _put(self, "payload", copied(payload, self.event_type))
+        _put(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
+        own = None if without_id else aggregate_id
+        _put(self, "aggregate_id", _unordered(self, without_id) if own is None else checks.aggregate_id(own))
+        _put(self, "_without_id", without_id)
+        _put(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
+        _put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
+        _put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
+        _put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
+        _put(self, "available_at", checks.moment("available_at", available_at))
+        _put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
+        _put(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
+        _put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
+        _put(self, "version", _version_of(self) if version is None else checks.version(version))
         if available_at is not None:
             _check_times(self)
 
@@ -111,10 +125,10 @@ class Event:
     def with_headers(self, more: Mapping[str, str]) -> "Event":
         """The same event with these headers too, unless it has one of that name; they do not count against its limit.
         Raises PublishError."""
-        put, same = object.__setattr__, object.__new__(Event)
+        same = object.__new__(Event)
         for name in self.__slots__:
-            put(same, name, getattr(self, name))
-        put(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
+            _put(same, name, getattr(self, name))
+        _put(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
         return same
 
     @property
@@ -130,12 +144,38 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
     return bool(unknown["_without_id"])
 
 
-def _check_unordered(aggregate_type: str) -> None:
-    if aggregate_type != checks.GLOBAL:
+def _of_class(
+    given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
+) -> tuple[Any, ...]:
+    """Type, aggregate type, aggregate id, tenant and version of an instance of a class, unless they are given."""
+    event = given.payload if type(given) is Uncopied else given
+    if isinstance(event, str | Enum):
+        raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
+    declared = declaration_of(event)
+    if aggregate_type == checks.GLOBAL:
+        aggregate_type = declared.aggregate_type
+    if aggregate_id is NOT_GIVEN and declared.key is not None:
+        aggregate_id = declared.aggregate_id(event)
+    if tenant_id is None and declared.tenant is not None:
+        tenant_id = declared.tenant_id(event)
+    return declared.name, aggregate_type, aggregate_id, tenant_id, version or declared.version
+
+
+def _version_of(event: Event) -> int | None:
+    """The version of the payload's class, if that is declared under the type of the event."""
+    cls = type(event.payload)
+    declared = None if cls in _BARE else event_type_of(cls)
+    return declared.version if declared is not None and declared.name == event.event_type else None
+
+
+def _unordered(event: Event, without_id: bool) -> str | None:
+    """The id of an event that has none: it was left out, or no aggregate type is beside it."""
+    if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(
-            f"aggregate_id is None, and aggregate_type is {checks.quoted(aggregate_type)}: flush first, so that the "
-            "object has its id; for an event without order leave aggregate_id out"
+            f"aggregate_id is None, and aggregate_type is {checks.quoted(event.aggregate_type)}: flush first, so that "
+            "the object has its id; for an event without order leave aggregate_id out"
         )
+    return None
 
 
 def _check_times(event: Event) -> None:

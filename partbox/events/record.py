@@ -5,10 +5,11 @@ UUIDs are 16 bytes, times 8 bytes (big-endian microseconds since 2000-01-01 UTC)
 """
 
 import struct
+from collections import defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
 from sys import getsizeof
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Row = tuple[Any, ...]
 
@@ -65,9 +66,41 @@ def lacks_names(row: Row) -> bool:
     return row[EVENT_TYPE] is None
 
 
-def delayed(rows: Sequence[Row]) -> bool:
-    """True if one of these rows has a time before which it does not run."""
-    return any(map(_available_at, rows))
+class Share(NamedTuple):
+    """The rows of one partition in a page, with their ids."""
+
+    rows: list[Row]
+    ids: list[int]
+
+
+class Survey:
+    """What is to be known of the rows of a page, looked at as they are made: later each look goes to memory.
+
+    `shares`: by partition, in the order in which they came. `types`: of their events. `lacks`: something was left out
+    of one. `delayed`: one has a time before which it does not run.
+    """
+
+    __slots__ = ("delayed", "lacks", "shares", "types")
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self.lacks = self.delayed = False
+        self.types: set[str] = set()
+        self.shares: defaultdict[int, Share] = defaultdict(lambda: Share([], []))
+        self.add(rows)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Look at these too, if there are any."""
+        if not rows:
+            return
+        types = [*map(_event_type, rows)]
+        self.types.update(types[:1] if types.count(types[0]) == len(types) else types)  # a hash for each costs more
+        self.lacks = self.lacks or None in map(_payload, rows) or None in self.types
+        self.delayed = self.delayed or any(map(_available_at, rows))
+        shares = self.shares
+        for row in rows:
+            its, ids = shares[row[PARTITION]]
+            its.append(row)
+            ids.append(row[ID])
 
 
 def size(row: Row) -> int:

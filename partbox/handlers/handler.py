@@ -5,18 +5,19 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from partbox.callables import Call, is_async, place_of
-from partbox.errors import RegistrationError, UnroutableError
+from partbox.errors import RegistrationError
+from partbox.handlers.demand import ANY as ANY
+from partbox.handlers.demand import Demand
+from partbox.handlers.demanding import met
 from partbox.handlers.options import Blocking, OnError
+from partbox.handlers.unroutable import Unroutable, unroutable_of
 from partbox.protocol.outage import ErrorNames, Errors
 from partbox.protocol.retry import RetryPolicy
-from partbox.protocol.verdict import Deferral
 
 if TYPE_CHECKING:
-    from partbox.settings import Settings
+    from partbox.settings import Routing, Settings
 
-ANY = "*"
 CACHED = 10_000
-UNROUTABLE_DELAY = 5.0  # seconds until an event without a handler is looked at again
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -26,9 +27,10 @@ U = TypeVar("U")
 class Registered:
     """The part of a handler that no setting changes.
 
-    `call` takes an event, a list of them if `max_size` is given; `per_key`: events of one key in a list, at most.
-    `aggregate_type` None = any. `close` is awaited when the worker ends, if an async handler ran; a worker calls
-    `observed_by`, which sinks have, with the handler's name and its observers before it delivers.
+    `call` takes an event, a list of them if `max_size` is given, or what `demand` says instead; `per_key`: events of
+    one key in a list, at most. `aggregate_type` None = any. `close` is awaited when the worker ends, if an async
+    handler ran; a worker calls `observed_by`, which sinks have, with the handler's name and its observers before it
+    delivers.
     """
 
     name: str
@@ -40,15 +42,17 @@ class Registered:
     per_key: int | None = None
     close: Callable[[], Any] | None = None
     observed_by: Callable[[str, Any], None] | None = None
+    demand: Demand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler(Registered):
     """A handler as the worker uses it, every option filled in.
 
-    `call` takes an event and a connection if `transactional`; it returns an outcome, or an awaitable of one if
-    `is_async`. `max_attempts` None = for ever; `timeout` in seconds, None = none. `circuit`: the errors that say that
-    what it calls is away, beside DownstreamUnavailable; None = it has no circuit.
+    `call` takes an event, whatever the demand, and a connection if `transactional`; it returns an outcome, or an
+    awaitable of one if `is_async`. `max_attempts` None = for ever; `timeout` in seconds, None = none. `circuit`: the
+    errors that say that what it calls is away, beside DownstreamUnavailable; None = it has no circuit. `unroutable`
+    has the outcome of an event that is too new for it.
     """
 
     is_async: bool
@@ -60,6 +64,7 @@ class Handler(Registered):
     circuit: Errors | None
     on_error: OnError | None = None
     transactional: bool = False
+    unroutable: Unroutable
 
 
 class Row(NamedTuple):
@@ -106,7 +111,11 @@ class Registration(Registered):
         except ValueError as error:
             raise RegistrationError(f"the circuit of {who or self.who} cannot be made: {error}") from None
         same = {each.name: getattr(self, each.name) for each in fields(Registered)}
-        return Handler(**same, is_async=is_async(self.call), circuit=errors, **options)
+        awaited = is_async(self.call)
+        if self.demand is not None:
+            same["call"] = met(self.call, self.demand, is_async=awaited, is_batch=self.max_size is not None)
+        unroutable = unroutable_of(settings.unroutable_in(self.subscription))
+        return Handler(**same, is_async=awaited, circuit=errors, unroutable=unroutable, **options)
 
     def row(self) -> Row:
         options = {name: str(getattr(value, "__qualname__", value)) for name, value in self.options.items()}
@@ -114,6 +123,8 @@ class Registration(Registered):
             options["circuit"] = "off"
         if self.max_size is not None:
             options["max_size"] = str(self.max_size)
+        if self.demand is not None:
+            options["payload"] = getattr(self.demand.model, "__qualname__", str(self.demand.model))
         kind: Literal["sync", "async"] = "async" if is_async(self.call) else "sync"
         return Row(
             self.subscription, self.event_type, self.aggregate_type, self.name, kind, place_of(self.call), options
@@ -127,7 +138,7 @@ def routing(subscription: str, settings: "Settings", *, awaited: bool, missed: C
     such event, unless the setting is a function of the application.
     """
     mode = settings.unroutable_in(subscription)
-    call = mode if callable(mode) else _ROUTINGS[mode] if missed is None else _telling(_ROUTINGS[mode], missed)
+    call = mode if callable(mode) else _without_handler(mode, missed)
     if awaited and not is_async(call):
         call = _awaitable(call)
     its_own = Registration(
@@ -143,31 +154,20 @@ def _awaitable(call: Call) -> Call:
     return route
 
 
-def _telling(call: Call, missed: Call) -> Call:
+def _without_handler(mode: "Routing", missed: Call | None) -> Call:
     def route(event: Any) -> Any:
-        missed(event)
-        return call(event)
+        if missed is not None:
+            missed(event)
+        outcome = unroutable_of(mode)(event, f"no handler for {_what(event)}")
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     return route
 
 
-def _dead(event: Any) -> None:
-    raise UnroutableError(f"no handler for {_what(event)}")
-
-
-def _ignore(_: Any) -> None:
-    """Ignore the event."""
-
-
-def _retry(event: Any) -> Deferral:
-    return Deferral(UNROUTABLE_DELAY, f"no handler for {_what(event)} yet")
-
-
 def _what(event: Any) -> str:
     return f"event type {event.event_type!r} of aggregate type {event.aggregate_type!r}"
-
-
-_ROUTINGS: dict[str, Call] = {"dead": _dead, "ignore": _ignore, "retry": _retry}
 
 
 class Routes(dict[tuple[str, str], T]):
@@ -178,14 +178,22 @@ class Routes(dict[tuple[str, str], T]):
     `default` where none does. Results are kept: a dict, for a look-up without a call.
     """
 
-    __slots__ = ("_default", "_registered", "only")
+    __slots__ = ("_decided_by_aggregate", "_default", "_registered", "only")
 
     def __init__(self, registered: Mapping[tuple[str, str | None], T], default: T) -> None:
         super().__init__()
         self._registered = dict(registered)
         self._default = default
+        self._decided_by_aggregate = {
+            event_type for event_type, aggregate_type in registered if aggregate_type is not None
+        }
         self.only: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
         """The one that every event finds, where that is sure without a look-up; else None."""
+
+    @property
+    def default(self) -> T:
+        """What an event finds that fits none of the registered."""
+        return self._default
 
     def all(self) -> list[T]:
         """Everything that an event may find, the default last."""
@@ -198,6 +206,15 @@ class Routes(dict[tuple[str, str], T]):
     def map(self, made: Callable[[T], U]) -> "Routes[U]":
         """Routes with the same keys, whose values are `made` of these values."""
         return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))
+
+    def of_type(self, event_type: str) -> T | None:
+        """The one that every event of this type finds, of whatever aggregate type; None if that decides too."""
+        for each in (event_type, ANY):
+            if each in self._decided_by_aggregate:
+                return None
+            if (each, None) in self._registered:
+                return self._registered[each, None]
+        return self._default
 
     def __missing__(self, pair: tuple[str, str]) -> T:
         event_type, aggregate_type = pair

@@ -11,8 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from partbox import interceptors
-from partbox.callables import call_of, is_async, name_of, place_of, takes
+from partbox.callables import Call, call_of, is_async, name_of, place_of, takes
+from partbox.classes import Instance, kind_of
 from partbox.errors import RegistrationError
+from partbox.events.declaration import event_type_of
+from partbox.handlers.demand import Offer, demand_of
 from partbox.handlers.handler import ANY, Handler, Registration, Routes, Row, routing
 from partbox.handlers.options import Options, batch_size, checked
 
@@ -37,18 +40,22 @@ class Registrar:
 
     def on(
         self,
-        event_type: str | Enum,
+        event_type: str | Enum | type[Instance],
         aggregate_type: str | Enum | None = None,
         subscription: str = "default",
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Decorates the handler of these events, which stays as it is; `"*"` is every type, None any aggregate type."""
+        """Decorates the handler of these events, which stays as it is; `"*"` is every type, None any aggregate type.
+
+        A class under `@partbox.event` stands for its name. The handler gets what its annotations ask for: the class, a
+        `DeliveredEvent` of it, both in two parameters, or the event as it is published.
+        """
         given = event_type, aggregate_type, subscription
         return _decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
 
     def on_batch(
         self,
-        event_type: str | Enum,
+        event_type: str | Enum | type[Instance],
         aggregate_type: str | Enum | None = None,
         subscription: str = "default",
         *,
@@ -68,7 +75,7 @@ class Registrar:
     def register(
         self,
         handler: Any,
-        event_type: str | Enum | None = None,
+        event_type: str | Enum | type[Instance] | None = None,
         aggregate_type: str | Enum | None = None,
         subscription: str = "default",
         **options: Unpack[Options],
@@ -198,13 +205,14 @@ class Handlers(Registrar):
 
 def _registration(
     handler: Any,
-    event_type: str | Enum | None,
+    event_type: str | Enum | type[Instance] | None,
     aggregate_type: str | Enum | None,
     subscription: str,
     options: Options,
     max_size: int | None,
 ) -> Registration:
-    call = call_of(handler, 2 if options.get("transactional") is True else 1)
+    extra = 1 if options.get("transactional") is True else 0
+    call = call_of(handler, 1 + extra)
     name = options.get("name") or name_of(handler)
     where = f"{name} ({place_of(call)})"
     if event_type is None:
@@ -213,18 +221,15 @@ def _registration(
         aggregate_type = getattr(handler, "aggregate_type", None)
     given = checked(options, where)
     if given.get("transactional"):
-        if is_async(call):
-            raise RegistrationError(
-                f"{where} is async, and a transactional handler must be sync: it has one connection"
-            )
-        if max_size is not None:
-            raise RegistrationError(f"{where} takes lists, and a transactional handler takes one event: use on()")
+        _check_transactional(call, max_size, where)
+    named = _event_type(event_type, where)
+    offer = Offer(named, event_type if isinstance(event_type, type) else None, extra, max_size is not None, where)
     is_object = hasattr(handler, "handle")
     close = getattr(handler, "close", None) if is_object else None
     return Registration(
         name=_text("name", name, where),
         call=call,
-        event_type=_text("event_type", event_type, where),
+        event_type=named,
         aggregate_type=None if aggregate_type in (None, ANY) else _text("aggregate_type", aggregate_type, where),
         subscription=_text("subscription", subscription, where),
         options=given,
@@ -232,13 +237,24 @@ def _registration(
         per_key=getattr(handler, "per_key", None),
         close=close if close is not None and is_async(close) else None,
         observed_by=getattr(handler, "observed_by", None) if is_object else None,
+        demand=demand_of(call, offer),
     )
+
+
+def _check_transactional(call: Call, max_size: int | None, where: str) -> None:
+    if is_async(call):
+        raise RegistrationError(f"{where} is async, and a transactional handler must be sync: it has one connection")
+    if max_size is not None:
+        raise RegistrationError(f"{where} takes lists, and a transactional handler takes one event: use on()")
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
     """Registers what it decorates. Refuses `@outbox.on` without parentheses, which would register nothing."""
-    is_bare = callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")
-    if is_bare and not isinstance(event_type, str | Enum):
+    if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
+        _event_type(event_type, f"@outbox.{name}")
+    elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (
+        isinstance(event_type, str | Enum)
+    ):
         raise RegistrationError(
             f"@outbox.{name} stands above {name_of(event_type)} without an event type, and would register nothing:"
             f' write @outbox.{name}("OrderPlaced"), or @outbox.{name}("*") for every type'
@@ -249,6 +265,18 @@ def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> C
         return handler
 
     return decorate
+
+
+def _event_type(given: Any, where: str) -> str:
+    """The type by name; a class under `@partbox.event` has one."""
+    if not isinstance(given, type):
+        return _text("event_type", given, where)
+    if (declared := event_type_of(given)) is not None:
+        return declared.name
+    raise RegistrationError(
+        f"event_type of {where} is the class {given.__qualname__}, which is no event: decorate it with @partbox.event, "
+        "or name the type"
+    )
 
 
 def _text(what: str, value: Any, where: str) -> str:

@@ -11,9 +11,11 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
+from partbox.classes import Instance
 from partbox.duration import seconds
 from partbox.errors import PartboxError, PublishError
 from partbox.events import checks
+from partbox.events.declaration import event_type_of, type_name
 
 LARGEST: Final = (1 << 63) - 1
 DIGITS: Final = len(str(LARGEST))
@@ -102,6 +104,11 @@ def kind(name: str, value: str | Enum) -> str:
     return _checked(checks.kind, name, value)
 
 
+def event_type(name: str, value: str | Enum | type[Instance]) -> str:
+    """An event type; a class under `@partbox.event` stands for its name."""
+    return _checked(type_name, name, value)
+
+
 def aggregate_id(value: AggregateId) -> str:
     """An int or a UUID stands for its text."""
     try:
@@ -172,13 +179,13 @@ def subscription_name(value: str) -> str:
     return value
 
 
-def event_types(values: Iterable[str | Enum] | None) -> list[str] | None:
+def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[str] | None:
     """The event types that are wanted; None = all."""
     if values is None:
         return None
-    if isinstance(values, str | Enum):
+    if isinstance(values, str | Enum) or event_type_of(values) is not None:
         raise ArgumentError("types", f"{values!r} is one type: give a list, [{values!r}]")
-    found = sorted({kind("type", each) for each in values})
+    found = sorted({event_type("type", each) for each in values})
     if not found:
         raise ArgumentError("types", "is empty, so nothing would ever be delivered: name some, or leave it out for all")
     return found

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any, TypedDict, Unpack
 
+from partbox.classes import Instance
 from partbox.db.operator import dead
 from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord, Filters
 from partbox.db.sql import Conn
@@ -16,7 +17,7 @@ from partbox.text.wording import counted
 DONE = {"replay": "replayed", "discard": "discarded"}
 AFTER = {"replay": "; later events of their aggregates may have been delivered meanwhile", "discard": ""}
 
-Kind = str | Enum | None
+Kind = str | Enum | type[Instance] | None
 Records = list[DeadRecord]
 Groups = list[DeadGroup]
 Progress = Callable[[int, int], None]
@@ -36,7 +37,7 @@ class DeadChoice(TypedDict, total=False):
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "event_type": arguments.kind,
+    "event_type": arguments.event_type,
     "aggregate_type": arguments.kind,
     "aggregate_id": arguments.text,
     "older_than": arguments.length,

@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 
 from psycopg import Error
 
+from partbox.classes import Instance
 from partbox.db.connect import check
 from partbox.db.delivery import instances
 from partbox.db.inspect.stats import subscription_list
@@ -78,7 +79,9 @@ class Subscriptions(OperatorVerbs):
 
     _noun = "subscription"
 
-    def create(self, name: str, start: Moment = "beginning", types: Iterable[str | Enum] | None = None) -> None:
+    def create(
+        self, name: str, start: Moment = "beginning", types: Iterable[str | Enum | type[Instance]] | None = None
+    ) -> None:
         """Make a subscription that gets what the log holds from the "beginning", from a time, or from "now" on.
 
         Now: what had committed before the call is not delivered; what commits after it is, once, also of transactions

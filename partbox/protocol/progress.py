@@ -5,10 +5,9 @@ The save rule is in the essay of `partbox.protocol`.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from operator import itemgetter
 from typing import Any
 
 from partbox.protocol.horizon import Page
@@ -17,8 +16,6 @@ MOST_LATE_PAGES = 64
 
 Pair = tuple[int, bytes]
 """The id of a record, and its event id, empty for what is parked."""
-
-_id = itemgetter(0)
 
 
 def give_back(*tables: dict[Any, Any]) -> None:
@@ -80,13 +77,17 @@ class Progress:
     _forgotten: int = 0
     _unread: list[int] = field(default_factory=list)
     _finished: dict[int, bytes] = field(default_factory=dict)  # new ones out of turn, and late ones
-    _passed: list[Pair] = field(default_factory=list)  # new ones at or below `last_id`, in order
+    _passed: list[int] = field(default_factory=list)  # new ones at or below `last_id`, in order
+    _passed_as: list[bytes] = field(default_factory=list)  # their event ids; two lists are cheaper than pairs
     _passed_late: list[int] = field(default_factory=list)
     _raises: deque[int] = field(default_factory=deque)
 
-    def take_page(self, page: Page, late: Iterable[int], new: list[int], raised: int = 0) -> None:
+    def take_page(self, page: Page, late: Sequence[int], new: list[int], raised: int = 0) -> None:
         """An uncut page came: late ids, new ids in order, and the id that L is raised to after it (0: not)."""
-        self.take_piece(page, late, last=True)
+        if late or self.late:
+            self.take_piece(page, late, last=True)
+        else:
+            self.page = page
         self._unread.extend(new)
         self.read_new += len(new)
         # A raise stands in the queue like a record that is finished already; no record can have its id: it is a floor.
@@ -111,27 +112,27 @@ class Progress:
         if last:
             self.page = page
 
-    def finish(self, pairs: list[Pair]) -> None:
-        """Note these (id, event id) as finished."""
-        count, unread = len(pairs), self._unread
-        if count and unread[:count] == list(map(_id, pairs)):  # no record has the id of a raise
+    def finish(self, ids: list[int], event_ids: list[bytes]) -> None:
+        """Note these as finished."""
+        count, unread = len(ids), self._unread
+        if count and unread[:count] == ids:  # no record has the id of a raise
             del unread[:count]
-            self._pass_these(pairs)
+            self._pass_these(ids, event_ids)
         else:
-            self._finished.update(pairs)
+            self._finished.update(zip(ids, event_ids, strict=True))
 
     def unfinish(self, record_id: int) -> None:
         """Take back that it is finished: its transaction was rolled back, and it is to be read anew."""
         self._finished.pop(record_id, None)
         if (at := self._place(record_id)) is not None:
-            del self._passed[at]
+            del self._passed[at], self._passed_as[at]
 
     def refinish(self, record_id: int, event_id: bytes) -> None:
         """Replace the way in which it is finished, if it is: it was parked before, and is done now."""
         if record_id in self._finished:
             self._finished[record_id] = event_id
         elif (at := self._place(record_id)) is not None:
-            self._passed[at] = (record_id, event_id)
+            self._passed_as[at] = event_id
 
     def has_finished(self, record_id: int) -> bool:
         """True if it is finished and not saved."""
@@ -148,7 +149,8 @@ class Progress:
 
     def done(self) -> list[Pair]:
         """(id, event id) of each record that is done and not saved; parked ones are not among them."""
-        return [pair for pair in (*self._passed, *self._finished.items()) if pair[1]]
+        passed = zip(self._passed, self._passed_as, strict=True)
+        return [pair for pair in (*passed, *self._finished.items()) if pair[1]]
 
     def unsaved(self) -> int:
         """The number of new records read above the saved last id."""
@@ -187,7 +189,7 @@ class Progress:
     def passes(self, target: Target, record_id: int) -> bool:
         """True if `target`, made just now, passes this new record, finished since the last save, for good."""
         gone = target.gone - self._gone
-        return gone > 0 and self._passed[gone - 1][0] >= record_id
+        return gone > 0 and self._passed[gone - 1] >= record_id
 
     def released(self) -> Target:
         """The cursor of a release: everything up to the highest finished id is finished, or parked with this save."""
@@ -200,7 +202,7 @@ class Progress:
         finished = self._finished
         self.saved_passed, before = target.passed, self.count_finished()
         more = max(0, target.gone - self._gone)
-        del self._passed[:more]
+        del self._passed[:more], self._passed_as[:more]
         self._gone += more
         for id in self._passed_late:
             if id <= target.last_id:
@@ -216,22 +218,23 @@ class Progress:
                 passed = list(takewhile(finished.__contains__, unread))
                 if passed:
                     del unread[: len(passed)]
-                    self._pass_these([(id, finished.pop(id)) for id in passed])
+                    self._pass_these(passed, [finished.pop(id) for id in passed])
             if not (raises and unread and unread[0] == raises[0]):
                 return
             self.last_id = raises.popleft()
             del unread[0]
 
-    def _pass_these(self, pairs: list[Pair]) -> None:
+    def _pass_these(self, ids: list[int], event_ids: list[bytes]) -> None:
         """Note that these new ones are finished, and all before them."""
-        self.last_id = pairs[-1][0]
-        self.passed += len(pairs)
-        self._passed += pairs
+        self.last_id = ids[-1]
+        self.passed += len(ids)
+        self._passed += ids
+        self._passed_as += event_ids
 
     def _place(self, record_id: int) -> int | None:
         """Its place among those that were passed."""
-        at = bisect_left(self._passed, record_id, key=_id)
-        return at if at < len(self._passed) and self._passed[at][0] == record_id else None
+        at = bisect_left(self._passed, record_id)
+        return at if at < len(self._passed) and self._passed[at] == record_id else None
 
     def _page(self, last_id: int) -> tuple[Page, int]:
         """N_k and F_k, and how many new records were read in the pages 1…k."""

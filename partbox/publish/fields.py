@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -10,7 +11,7 @@ import orjson
 from partbox.codecs import JSON, Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.checks import IDEMPOTENCY_KEY, RAW, quoted
+from partbox.events.checks import IDEMPOTENCY_KEY, RAW, VERSION, quoted
 from partbox.events.copying import ROOT, culprit
 from partbox.protocol.hashing import partition_of
 
@@ -53,7 +54,9 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
         text,
         data,
         content_type,
-        _headers(event, content_type if raw else None) if event.headers or raw or event.idempotency_key else None,
+        _headers(event, content_type if raw else None)
+        if event.version or event.headers or raw or event.idempotency_key
+        else None,
     )
 
 
@@ -127,5 +130,12 @@ def timed(events: list[Event], batch: list[Fields], clock: int) -> Iterator[Fiel
 
 
 def _headers(event: Event, raw: str | None) -> str:
-    own = {RAW: raw, IDEMPOTENCY_KEY: event.idempotency_key}
+    if not (event.headers or raw or event.idempotency_key):
+        return _version_alone(event.version)
+    own = {RAW: raw, IDEMPOTENCY_KEY: event.idempotency_key, VERSION: event.version and str(event.version)}
     return orjson.dumps({**event.headers, **{name: value for name, value in own.items() if value is not None}}).decode()
+
+
+@lru_cache(maxsize=256)
+def _version_alone(version: int) -> str:
+    return orjson.dumps({VERSION: str(version)}).decode()

@@ -1,7 +1,8 @@
 """Publish hooks of an application, called once per batch in the order of their registration.
 
-A batch is the events of one call. `before_publish` gets its list of events and returns the list to publish; it may
-change the list in place and return nothing, and an empty list publishes nothing. The others get the list of
+A batch is the events of one call. `before_publish` gets its list of events and returns the list to publish, in
+which instances of event classes may be; it may change the list in place and return nothing, and an empty list publishes
+nothing. The others get the list of
 published events, without those whose idempotency key was used before; their errors are logged and change nothing.
 """
 
@@ -16,6 +17,7 @@ from partbox.callables import is_async, name_of, place_of, takes
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
+from partbox.publish.arguments import events_of
 
 log = logging.getLogger("partbox.publish")
 
@@ -107,10 +109,8 @@ class PublishHooks:
 
 
 def _changed(hook: Hook, events: list[Event], result: Any) -> list[Event]:
-    if result is None:
-        return events
-    if isinstance(result, list | tuple):
-        return list(result)
+    if result is None or isinstance(result, list | tuple):
+        return events_of(events if result is None else result)  # it may have put instances among them
     raise PublishError(
         f"{hook} returned a {type(result).__name__}: return a list of events, an empty one to publish nothing, or None"
     )

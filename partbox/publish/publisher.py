@@ -12,16 +12,18 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from partbox.classes import Instance
 from partbox.codecs import Codecs
 from partbox.db import statements
 from partbox.db.statements import AnyAsync, AnySync
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.event import NOT_GIVEN, EventFields
+from partbox.events.event import EventFields
 from partbox.observe import Observers
 from partbox.publish import integrations, steps, transaction, transaction_outcome
 from partbox.publish.adapter import COMMIT, ROLLBACK, Library
+from partbox.publish.arguments import event_of, events_of
 from partbox.publish.bell import Bell, EmbeddedWorkers, place_of
 from partbox.publish.failures import Explained
 from partbox.publish.fields import all_fields, fields_of, parameters
@@ -50,8 +52,11 @@ class Publisher:
     observers: Observers = field(default_factory=Observers)
     bell: Bell = field(default_factory=Bell)
 
-    def publish(self, conn: AnySync, event: Event) -> UUID | None:
+    def publish(
+        self, conn: AnySync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
+    ) -> UUID | None:
         """Write the event in the caller's transaction; its id, or None if a hook or its key prevented that."""
+        event = event_of(given, payload, fields, lent=not self.hooks.exist)
         if not is_psycopg(conn) or self._is_special(event):
             return _id_of(event, self._publish(conn, [event]))
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
@@ -66,7 +71,10 @@ class Publisher:
         self.observers.published((event,))
         return event.event_id
 
-    async def publish_async(self, conn: AnyAsync, event: Event) -> UUID | None:
+    async def publish_async(
+        self, conn: AnyAsync, given: Event | str | Enum | Instance, payload: Any, fields: EventFields
+    ) -> UUID | None:
+        event = event_of(given, payload, fields, lent=not self.hooks.exist)
         if not is_async_psycopg(conn) or self._is_special(event):
             return _id_of(event, await self._publish_async(conn, [event]))
         values = parameters(event, fields_of(event, self.codecs, self.max_payload))
@@ -82,13 +90,13 @@ class Publisher:
         self.observers.published((event,))
         return event.event_id
 
-    def publish_many(self, conn: AnySync, events: Iterable[Event]) -> list[UUID | None]:
+    def publish_many(self, conn: AnySync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """Write the events in order, all of them or none; their ids in that order, None if an idempotency key was used
         before."""
-        return self._publish(conn, list(events))[1]
+        return self._publish(conn, events_of(events, lent=not self.hooks.exist))[1]
 
-    async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event]) -> list[UUID | None]:
-        return (await self._publish_async(conn, list(events)))[1]
+    async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
+        return (await self._publish_async(conn, events_of(events, lent=not self.hooks.exist)))[1]
 
     def _publish(self, conn: AnySync, events: list[Event]) -> Batch:
         adapter = integrations.sync_of(conn)
@@ -178,14 +186,3 @@ def _id_of(event: Event, batch: Batch) -> UUID | None:
     events, ids = batch
     own = (place for place, each in enumerate(events) if each.event_id == event.event_id)
     return ids[next(own, 0)] if ids else None
-
-
-def event_of(event: Event | str | Enum, payload: Any, fields: EventFields) -> Event:
-    """The event to publish; PublishError if it has no payload (NOT_GIVEN), or is given twice."""
-    if not isinstance(event, Event):
-        if payload is NOT_GIVEN:
-            raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
-        return Event(event, payload, **fields)
-    if payload is not NOT_GIVEN or fields:
-        raise PublishError("an Event already has its payload and fields: give them to the Event")
-    return event

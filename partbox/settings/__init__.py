@@ -54,6 +54,10 @@ class Settings(BaseModel):
     )
     processes: Count = Field(default_factory=usable_processors, description="worker processes of a node")
     concurrency: Count = Field(default=4, description="handlers in progress in one process")
+    event_loop: Annotated[Literal["asyncio", "uvloop"], BeforeValidator(forms.lower)] = Field(
+        default="asyncio",
+        description="what runs `async def` handlers: Python's own event loop, or `uvloop` of the extra of that name",
+    )
     poll_busy: Interval = Field(default=0.001, description="time between two looks at the log while events arrive")
     poll_idle: Interval = Field(default=0.040, description="the same when nothing arrives; what it backs off to")
     page: Count = Field(default=10_000, description="records one poll reads at most")

@@ -21,6 +21,7 @@ import orjson
 from partbox.codecs import JSON
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
+from partbox.events.declaration import dataschema
 from partbox.events.delivered import EPOCH
 from partbox.events.record import (
     AGGREGATE_ID,
@@ -40,7 +41,7 @@ FIELDS: Final = ("aggregate_type", "event_type", "tenant_id")
 
 ATTRIBUTES: Final = (
     "specversion", "id", "source", "type", "time", "aggregatetype", "subject", "partitionkey", "tenantid",
-    "idempotencykey",
+    "idempotencykey", "dataschema",
 )  # fmt: skip
 
 KEPT: Final = 1_000
@@ -75,11 +76,20 @@ class Topic:
         record = event.record
         return _made(self.template, record[AGGREGATE_TYPE], record[EVENT_TYPE], record[TENANT_ID])
 
+    def address(self, aggregate_type: str, event_type: str) -> str:
+        """The topic of such events of all tenants: `{tenant_id}` stays as it is."""
+        legal = {"aggregate_type": _legal(aggregate_type), "event_type": _legal(event_type)}
+        return self.template.format(**legal, tenant_id="{tenant_id}")
+
 
 @lru_cache(KEPT)
 def _made(template: str, *values: str | None) -> str:
-    legal = (_ILLEGAL.sub("-", (value or "none").lower()) for value in values)
+    legal = map(_legal, values)
     return template.format(**dict(zip(FIELDS, legal, strict=True)))
+
+
+def _legal(value: str | None) -> str:
+    return _ILLEGAL.sub("-", (value or "none").lower())
 
 
 class Message:
@@ -89,13 +99,13 @@ class Message:
     asked of it later fails. What a broker does not need is not made.
     """
 
-    __slots__ = ("event", "headers", "idempotency_key", "source", "topic")
+    __slots__ = ("event", "headers", "idempotency_key", "source", "topic", "version")
 
     def __init__(self, event: DeliveredEvent, topic: str, source: str = SOURCE) -> None:
         self.event = event
         self.topic = topic
         self.source = source
-        self.headers, self.idempotency_key = event.headers_and_key()
+        self.headers, self.idempotency_key, self.version = event.headers_and_own()
 
     @property
     def id(self) -> str:
@@ -142,7 +152,7 @@ class Message:
     def _filled(self, prefix: str, content_type: str | None) -> dict[str, str]:
         """Made once for each message: the form that it shares with many is copied, and its own filled in."""
         record = self.event.record
-        form, id, time, subject, partition_key, once = _form(
+        form, id, time, subject, partition_key, once, schema = _form(
             prefix,
             content_type,
             self.source,
@@ -159,6 +169,8 @@ class Message:
             filled[subject] = filled[partition_key] = key
         if self.idempotency_key is not None:
             filled[once] = self.idempotency_key
+        if self.version is not None:
+            filled[schema] = dataschema(record[EVENT_TYPE], self.version)
         return filled
 
 
@@ -185,16 +197,16 @@ def _form(
     aggregate_type: str,
     tenant_id: str | None,
     media_type: str | None,
-) -> tuple[dict[str, str], str, str, str, str, str]:
+) -> tuple[dict[str, str], str, str, str, str, str, str]:
     """The attributes that messages of a kind share, with `prefix` before their names, and the names of the others."""
     names = [prefix + name for name in ATTRIBUTES]
-    version, id, named_source, type, time, aggregate, subject, partition_key, tenant, once = names
+    version, id, named_source, type, time, aggregate, subject, partition_key, tenant, once, schema = names
     form = {version: "1.0", id: "", named_source: source, type: event_type, time: "", aggregate: aggregate_type}
     if tenant_id is not None:
         form[tenant] = tenant_id
     if content_type is not None:
         form[content_type] = media_type or JSON
-    return form, id, time, subject, partition_key, once
+    return form, id, time, subject, partition_key, once, schema
 
 
 @lru_cache(KEPT)

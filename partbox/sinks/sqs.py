@@ -30,7 +30,7 @@ ATTEMPTS: Final = 3  # of one request within the time of the sink
 CONNECTIONS: Final = 10  # requests in flight at once
 GROUP: Final = 128  # characters of a group's name, at most
 NAMED: Final = ("specversion", "id", "source", "type", "subject", "time", "aggregatetype")
-OTHERS: Final = ("tenantid", "idempotencykey")
+OTHERS: Final = ("tenantid", "idempotencykey", "dataschema")
 REFUSALS: Final = ("InvalidMessageContents", "AWS.SimpleQueueService.BatchRequestTooLong", "InvalidParameterValue")
 _TEXT = re.compile(r"[\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 _GROUP = frozenset(string.ascii_letters + string.digits + string.punctuation)
@@ -40,8 +40,8 @@ logging.getLogger("botocore.credentials").setLevel(logging.WARNING)  # or each c
 
 class SqsSink(Sink):
     """Sends to SQS FIFO queues. A message has at most ten attributes there: `ce_id` and others are of CloudEvents, the
-    publisher's headers together are the JSON of the attribute `headers`, with `ce_tenantid` and
-    `ce_idempotencykey`.
+    publisher's headers together are the JSON of the attribute `headers`, with `ce_tenantid`,
+    `ce_idempotencykey` and `ce_dataschema`.
 
     The body is the payload; if it is no text, its base64, and the attribute `encoding` says so.
     """

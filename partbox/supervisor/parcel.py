@@ -8,12 +8,16 @@ process begins with the path by which partbox was found, and takes the applicati
 import sys
 from importlib.metadata import version
 from types import FunctionType, SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 # Some are not used here: multiprocess would load them when it spawns, by the application's path.
 from multiprocess import popen_spawn_posix, process, resource_tracker, sharedctypes, spawn, synchronize  # noqa: F401
 from multiprocess.context import SpawnProcess
 from multiprocess.reduction import ForkingPickler
+
+from partbox.classes import ClassKind, kind_of
+from partbox.errors import RegistrationError
+from partbox.events.declaration import event_type_of
 
 PATH: Final = tuple(each or process.ORIGINAL_DIR or each for each in sys.path)
 """The path when this was imported: `partbox worker` does so before it imports an application."""
@@ -45,6 +49,42 @@ class Spawned(SpawnProcess):  # type: ignore[misc]
         return _Popen(process)
 
 
+class _Pickler(ForkingPickler):  # type: ignore[misc]
+    """Pickles as multiprocess does, but for event classes of the program itself: by name.
+
+    A worker process runs the program's module too. By value, which is how functions of it travel, a class would be
+    another one there than that of its module, and a Struct cannot be made so.
+    """
+
+    def reducer_override(self, value: Any) -> Any:
+        if not isinstance(value, type) or value.__module__ != "__main__" or not _goes_by_name(value):
+            return NotImplemented
+        return _class_named, (value.__qualname__,)
+
+
+def _goes_by_name(cls: type) -> bool:
+    main = sys.modules["__main__"]
+    is_ours = event_type_of(cls) is not None or kind_of(cast(Any, cls)) is ClassKind.MSGSPEC
+    return is_ours and hasattr(main, "__file__") and _found(cls.__qualname__) is cls
+
+
+def _found(name: str) -> Any:
+    place: Any = sys.modules["__main__"]
+    for step in name.split("."):
+        place = getattr(place, step, None)
+    return place
+
+
+def _class_named(name: str) -> Any:
+    found = _found(name)
+    if isinstance(found, type):
+        return found
+    raise RegistrationError(
+        f"there is no class {name} in a worker process: define it where importing the program defines it, not under "
+        "`if __name__ == '__main__':`"
+    )
+
+
 class Parcel:
     """A job as bytes, with the path by which its modules are found."""
 
@@ -66,4 +106,4 @@ class Packing:
         self._path = [*dict.fromkeys((*sys.path, *PATH))]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parcel, (bytes(ForkingPickler.dumps(self._job)), self._path)
+        return Parcel, (bytes(_Pickler.dumps(self._job)), self._path)

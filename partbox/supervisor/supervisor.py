@@ -30,6 +30,7 @@ from partbox.supervisor.purging import Purging
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.worker_pool import Workers
 from partbox.text.wording import counted
+from partbox.worker.runners.event_loop import loops_of
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -132,6 +133,7 @@ class Supervisor:
         if self._handlers.lack(self.subscription, self.settings) is not None:  # there are none here: as the workers do
             handlers, _ = self._job.load()
             handlers.require(self.subscription, self.settings)
+        loops_of(self.settings.event_loop)  # its processes would end for want of it, again and again
         if not self.database:
             self._database.join()
         self._thread.start()

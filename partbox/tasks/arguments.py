@@ -6,13 +6,15 @@ the way through JSON is refused when it is published, where somebody can mend it
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NotRequired, cast, get_args, get_type_hints
+from typing import Any, NotRequired, cast, get_args, get_origin, get_type_hints
 
 import orjson
 from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
+from partbox.classes import UnreadableError
+from partbox.classes.bridge import bridged
 from partbox.errors import PayloadError, PublishError, RegistrationError
 from partbox.events import DeliveredEvent
 from partbox.text.printing import printable_line
@@ -31,9 +33,10 @@ class Arguments:
         for name, parameter in inspect.signature(function).parameters.items():
             _check(parameter, hints, task)
             hint = hints[name]
-            if hint is DeliveredEvent or DeliveredEvent in get_args(hint):
+            if any((get_origin(each) or each) is DeliveredEvent for each in (hint, *get_args(hint))):
                 self._event = name
             else:
+                hint = _bridged(name, hint, task)
                 fields[name] = hint if parameter.default is parameter.empty else NotRequired[hint]
         self._names = [*fields]
         self._adapter = _adapter(fields, task)
@@ -98,6 +101,14 @@ def _check(parameter: inspect.Parameter, hints: Mapping[str, Any], task: str) ->
         raise RegistrationError(f"parameter {parameter.name!r} of task {task!r} has no annotation: give it a type")
 
 
+def _bridged(name: str, hint: Any, task: str) -> Any:
+    """The type as pydantic can check it, Structs and attrs classes included."""
+    try:
+        return bridged(hint)
+    except UnreadableError as error:
+        raise RegistrationError(f"parameter {name!r} of task {task!r} cannot be read back: {error}") from error
+
+
 def _adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
     """Not a model, for an argument may have any name, also one that models use themselves."""
     shape = cast(Any, TypedDict)("Arguments", fields)
@@ -107,6 +118,6 @@ def _adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         problem = str(error).partition("\n")[0]
         raise RegistrationError(
-            f"an argument of task {task!r} has a type that cannot be checked ({problem}): use a pydantic model, a "
-            "dataclass, or a plain type"
+            f"an argument of task {task!r} has a type that cannot be checked ({problem}): use a dataclass, a pydantic "
+            "model, a msgspec.Struct, an attrs class, or a plain type"
         ) from error

@@ -2,20 +2,25 @@
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
+from partbox.classes import Instance
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent, Event
 from partbox.events.delivered import EPOCH
 from partbox.events.event import NOT_GIVEN, EventFields
+from partbox.events.record import Row
 from partbox.outbox import Outbox
-from partbox.publish.fields import fields_of
-from partbox.publish.publisher import event_of
+from partbox.publish.arguments import event_of
+from partbox.publish.fields import Fields, fields_of
 
 MAX_PAYLOAD = 1 << 30
 
+AnyInstance = TypeVar("AnyInstance", bound=Instance)
 
-def delivered(  # noqa: PLR0913  public API: keyword arguments
+
+@overload
+def delivered(
     event: Event | str | Enum,
     payload: Any = NOT_GIVEN,
     *,
@@ -26,19 +31,53 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     created_at: datetime | None = None,
     outbox: Outbox | None = None,
     **fields: Unpack[EventFields],
-) -> DeliveredEvent:
-    """The event as a handler gets it: an Event, or `(type, payload, **fields)` of one.
+) -> DeliveredEvent: ...
 
-    Its payload goes through the codecs and back, those of `outbox` if one is given. `created_at`, with a zone, is the
-    time of its publishing, now unless given. PublishError for what cannot be published.
+
+@overload
+def delivered(
+    event: AnyInstance,
+    *,
+    attempt: int = 1,
+    epoch: int = 1,
+    id: int = 1,
+    subscription: str = "default",
+    created_at: datetime | None = None,
+    outbox: Outbox | None = None,
+    **fields: Unpack[EventFields],
+) -> DeliveredEvent[AnyInstance]: ...
+
+
+def delivered(  # noqa: PLR0913  public API: keyword arguments
+    event: Any,
+    payload: Any = NOT_GIVEN,
+    *,
+    attempt: int = 1,
+    epoch: int = 1,
+    id: int = 1,
+    subscription: str = "default",
+    created_at: datetime | None = None,
+    outbox: Outbox | None = None,
+    **fields: Unpack[EventFields],
+) -> DeliveredEvent[Any]:
+    """The event as a handler gets it: an instance of an event class, an Event, or `(type, payload, **fields)` of one.
+
+    Its payload goes through the codecs and back, those of `outbox` if one is given; that of an instance comes as its
+    class. `created_at`, with a zone, is the time of its publishing, now unless given. PublishError for what cannot be
+    published.
     """
     given = event_of(event, payload, fields)
     codecs = Codecs() if outbox is None else outbox.codecs
     columns = fields_of(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
+    row = _row(given, columns, id, created_at or datetime.now(UTC))
+    found: DeliveredEvent[Any] = DeliveredEvent(row, Claim(epoch, subscription, codecs), attempt)
+    return found if isinstance(event, Event | str | Enum) else found.carrying(found.payload_as(type(event)))
+
+
+def _row(event: Event, columns: Fields, id: int, now: datetime) -> Row:
     partition, event_id, *names, text, data, content_type, headers = columns
-    now = created_at or datetime.now(UTC)
-    available_at = given.available_at if given.deliver_after is None else now + given.deliver_after
-    row = (
+    available_at = event.available_at if event.deliver_after is None else now + event.deliver_after
+    return (
         partition,
         id,
         event_id.bytes,
@@ -48,10 +87,9 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
         content_type,
         _bytes(headers),
         _moment(available_at),
-        _moment(given.occurred_at or now),
+        _moment(event.occurred_at or now),
         _moment(now),
     )
-    return DeliveredEvent(row, Claim(epoch, subscription, codecs), attempt)
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -6,19 +6,21 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, overload
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
+from partbox.classes import Instance
 from partbox.db.connect import DsnSource
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.duration import seconds as seconds_of
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
-from partbox.events.checks import kind
+from partbox.events.declaration import type_name
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.outbox import Outbox
+from partbox.publish.arguments import event_of
 from partbox.sinks.sink import Sink
 from partbox.testing import statements
 from partbox.testing.drain import Drainer
@@ -30,6 +32,8 @@ from partbox.testing.statements import Placing, State, place, psycopg_of
 from partbox.testing.stepping import hand
 
 Type = str | Enum
+Kind = str | Enum | type[Instance]
+AnyInstance = TypeVar("AnyInstance", bound=Instance)
 Error = BaseException | type[BaseException]
 
 
@@ -46,13 +50,13 @@ class Faults:
     def __init__(self) -> None:
         self._faults: deque[_Fault] = deque()
 
-    def inject(self, event_type: str | Enum | None, error: Error, times: int) -> None:
+    def inject(self, event_type: Kind | None, error: Error, times: int) -> None:
         """Raise the error at the next `times` deliveries of this type; None: of any."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise TypeError(f"{error!r} is not an exception: give the one to raise")
         if times < 1:
             raise ValueError(f"times must be 1 or more, not {times}")
-        self._faults.append(_Fault(None if event_type is None else kind("event_type", event_type), error, times))
+        self._faults.append(_Fault(None if event_type is None else type_name("event_type", event_type), error, times))
 
     def before(self, event: DeliveredEvent) -> None:
         for fault in self._faults:
@@ -71,6 +75,8 @@ def _override(outbox: Outbox, dsn: str, faults: Faults) -> Callable[[], None]:
     outbox._hooks.of = dict(outbox._hooks.of)
     outbox._publisher = replace(outbox._publisher, hooks=outbox._hooks)
     outbox.handlers._registered = dict(outbox.handlers._registered)
+    outbox.codecs = copy(outbox.codecs)
+    outbox.codecs.upcasts = dict(outbox.codecs.upcasts)
     outbox.handlers.interceptors = (*outbox.handlers.interceptors, faults)
 
     def restore() -> None:
@@ -95,14 +101,16 @@ class Kit:
         self._restore: Callable[[], None] | None = _override(outbox, self.dsn, self._faults)
         self._drainer = Drainer(outbox, self.dsn, sessions)
 
-    def publish(self, event: Event | Type, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]) -> UUID | None:
+    def publish(
+        self, event: Event | Type | Instance, payload: Any = NOT_GIVEN, **fields: Unpack[EventFields]
+    ) -> UUID | None:
         """Publish in a transaction of its own, and commit; the event's id."""
         with self.outbox.transaction(self._connection()) as conn:
             return self.outbox.publish(conn, event, payload, **fields)
 
     def record(  # public: all that follow the event are keywords
         self,
-        event: Event,
+        event: Event | Instance,
         *,
         state: State = "pending",
         attempts: int | None = None,
@@ -117,11 +125,24 @@ class Kit:
         discarded ones, 0 for others. PartboxError while a worker delivers from this database.
         """
         placing = Placing(state, attempts, due, error)
+        event = event_of(event, NOT_GIVEN, {})
         event_id = self.publish(event)
         if event_id is None:
             raise PartboxError("the event was not published: its idempotency key is used, or a hook suppressed it")
         return place(self._connection(), self.outbox, event_id, event, placing, subscription)
 
+    @overload
+    def published(
+        self,
+        event_type: type[AnyInstance],
+        *,
+        aggregate_type: Type | None = None,
+        aggregate_id: str | int | UUID | None = None,
+        tenant_id: str | None = None,
+        conn: Any = None,
+    ) -> Published[AnyInstance]: ...
+
+    @overload
     def published(
         self,
         event_type: Type | None = None,
@@ -130,10 +151,21 @@ class Kit:
         aggregate_id: str | int | UUID | None = None,
         tenant_id: str | None = None,
         conn: Any = None,
-    ) -> Published:
+    ) -> Published: ...
+
+    def published(
+        self,
+        event_type: Any = None,
+        *,
+        aggregate_type: Type | None = None,
+        aggregate_id: str | int | UUID | None = None,
+        tenant_id: str | None = None,
+        conn: Any = None,
+    ) -> Published[Any]:
         """The events published so far, in order: those of this type, aggregate and tenant if given.
 
-        Committed ones; with `conn` (psycopg's, Django's, a Session …) also those of its open transaction.
+        Of a class under `@partbox.event` the payloads are instances. Committed ones; with `conn` (psycopg's, Django's,
+        a Session …) also those of its open transaction.
         """
         chosen = self._connection() if conn is None else psycopg_of(conn)
         if not isinstance(chosen, Connection):
@@ -142,6 +174,18 @@ class Kit:
         wanted = Wanted(event_type, aggregate_type, aggregate_id, tenant_id)
         return Published(wanted, events_of(rows, self.outbox.codecs))
 
+    @overload
+    async def published_async(
+        self,
+        event_type: type[AnyInstance],
+        *,
+        aggregate_type: Type | None = None,
+        aggregate_id: str | int | UUID | None = None,
+        tenant_id: str | None = None,
+        conn: Any,
+    ) -> Published[AnyInstance]: ...
+
+    @overload
     async def published_async(
         self,
         event_type: Type | None = None,
@@ -150,7 +194,17 @@ class Kit:
         aggregate_id: str | int | UUID | None = None,
         tenant_id: str | None = None,
         conn: Any,
-    ) -> Published:
+    ) -> Published: ...
+
+    async def published_async(
+        self,
+        event_type: Any = None,
+        *,
+        aggregate_type: Type | None = None,
+        aggregate_id: str | int | UUID | None = None,
+        tenant_id: str | None = None,
+        conn: Any,
+    ) -> Published[Any]:
         """`published`, on an asynchronous connection."""
         chosen = psycopg_of(conn)
         if not isinstance(chosen, AsyncConnection):
@@ -185,7 +239,7 @@ class Kit:
         """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""
         statements.advance(self._connection(), self._schema, seconds_of(seconds))
 
-    def fail_next(self, event_type: Type | None, error: Error, times: int = 1) -> None:
+    def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
         """The next `times` deliveries of this type (None: of any) fail with this error, before the handler runs."""
         self._faults.inject(event_type, error, times)
 

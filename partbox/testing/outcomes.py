@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Literal, get_args
 
+from partbox.classes import Instance
 from partbox.events import DeliveredEvent
+from partbox.events.declaration import type_name
 from partbox.observe import Observer
 from partbox.protocol.verdict import Verdict
 
@@ -59,11 +62,12 @@ class Drained(list[Settled]):
         """The state of each."""
         return [each.state for each in self]
 
-    def of(self, event_type: str, aggregate_id: object = None) -> "Drained":
-        """Those of one type, and aggregate id if one is given."""
+    def of(self, event_type: str | Enum | type[Instance], aggregate_id: object = None) -> "Drained":
+        """Those of one type, by name or class, and aggregate id if one is given."""
+        named = type_name("event_type", event_type)
         wanted = None if aggregate_id is None else str(aggregate_id)
         return Drained(
-            each for each in self if each.event.event_type == event_type and wanted in (None, each.event.aggregate_id)
+            each for each in self if each.event.event_type == named and wanted in (None, each.event.aggregate_id)
         )
 
     def assert_done(self) -> "Drained":

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Generic
 from uuid import UUID
+
+from typing_extensions import TypeVar
 
 from partbox.events import Claim, DeliveredEvent
 from partbox.events.checks import kind
+from partbox.events.declaration import type_name
 from partbox.events.delivered import Decoder
 
 MOST = 20  # events that a message lists
@@ -17,6 +20,7 @@ NOTHING = (
 )
 
 Row = tuple[Any, ...]
+Payload = TypeVar("Payload", default=Any)
 
 
 class Wanted:
@@ -24,41 +28,49 @@ class Wanted:
 
     def __init__(
         self,
-        event_type: str | Enum | None,
+        event_type: str | Enum | type | None,
         aggregate_type: str | Enum | None,
         aggregate_id: str | int | UUID | None,
         tenant_id: str | None,
     ) -> None:
         given = {
-            "event_type": None if event_type is None else kind("event_type", event_type),
+            "event_type": None if event_type is None else type_name("event_type", event_type),
             "aggregate_type": None if aggregate_type is None else kind("aggregate_type", aggregate_type),
             "aggregate_id": None if aggregate_id is None else str(aggregate_id),
             "tenant_id": tenant_id,
         }
+        self._cls = event_type if isinstance(event_type, type) else None
         self._fields = {name: value for name, value in given.items() if value is not None}
 
     def takes(self, event: DeliveredEvent) -> bool:
         return all(getattr(event, name) == value for name, value in self._fields.items())
+
+    def shown(self, event: DeliveredEvent) -> DeliveredEvent:
+        """The event, with its payload as the class by which it was asked for."""
+        return event if self._cls is None else event.carrying(event.payload_as(self._cls))
 
     def __str__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
         return f"event with {said}" if said else "event"
 
 
-class Published(list[DeliveredEvent]):
-    """The events asked for, in the order of their publishing. `all` is everything that was published."""
+class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
+    """The events asked for, in the order of their publishing. `all` is everything that was published.
+
+    Asked for by a class, their payloads are instances of it.
+    """
 
     def __init__(self, wanted: Wanted, events: Sequence[DeliveredEvent]) -> None:
-        super().__init__(filter(wanted.takes, events))
+        super().__init__(map(wanted.shown, filter(wanted.takes, events)))
         self.all = list(events)
         self._wanted = wanted
 
     @property
-    def payloads(self) -> list[Any]:
+    def payloads(self) -> list[Payload]:
         """The payload of each."""
         return [event.payload for event in self]
 
-    def one(self) -> DeliveredEvent:
+    def one(self) -> DeliveredEvent[Payload]:
         """The only event; AssertionError, listing what was published, if there is none, or more."""
         if len(self) != 1:
             raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._instead()}")

@@ -37,7 +37,10 @@ class OneByOne:
     def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._await_it(walk())
 
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
+    def soon(self, callback: Callable[[], object]) -> None:
+        callback()
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = (), patience: float = 0.0) -> bool:
         return False
 
     def disown(self) -> None:
@@ -68,9 +71,9 @@ class ById:
         (self._lanes.fresh if lane in self._lanes.fresh else self._lanes.due).remove(lane)
         return [lane]
 
-    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
+    def take_those(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
         self._sort()
-        return self._lanes.take_those(lambda lane: self._may_run(lane) and fit(lane), most)
+        return self._lanes.take_those(lambda lane: joining(lane) if self._may_run(lane) else 0, most)
 
     def _first(self) -> Lane | None:
         self._sort()

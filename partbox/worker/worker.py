@@ -32,7 +32,7 @@ from partbox.worker.reports.unroutable import Unroutable
 from partbox.worker.runners.blame import Blame
 from partbox.worker.runners.dispatcher import Dispatcher, Drive
 from partbox.worker.runners.endpoint import Endpoint, Kind
-from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.event_loop import EventLoop, loops_of
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.timeouts import Timeouts
@@ -66,7 +66,7 @@ class Worker:
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
-        drive, letters = drive or _drive(routes, concurrency), handlers.dead_letter is not None
+        drive, letters = drive or _drive(routes, concurrency, settings), handlers.dead_letter is not None
         engine = _engine(settings, routes, drive)
         self.engine = engine(concurrency, subscription=subscription, codecs=codecs, letters=letters)
         self._context = Context(
@@ -191,6 +191,8 @@ def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observ
     routes = handlers.routes(subscription, settings, missed).map(
         lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
     )
+    if not callable(settings.on_unroutable) and {each.kind for each in routes.registered()} == {Kind.ASYNC}:
+        routes.default.kind = Kind.ASYNC  # it waits for nothing, so it may run wherever the others do
     for each in routes.registered():
         if each.handler.observed_by is not None:
             each.handler.observed_by(each.handler.name, observers)
@@ -201,18 +203,19 @@ def _kinds(routes: Routes[Endpoint]) -> set[Kind]:
     return {endpoint.kind for endpoint in routes.all()}
 
 
-def _drive(routes: Routes[Endpoint], concurrency: int) -> Drive:
+def _drive(routes: Routes[Endpoint], concurrency: int, settings: Settings) -> Drive:
     """Runner threads: one alone takes many lanes at a time, unless a list may take what it has not begun."""
     alone, kinds = concurrency == 1, _kinds(routes)
     queue = ReadyQueue(BUNDLE if alone and Kind.LISTS not in kinds else 1)
-    return Drive(queue, EventLoop(), lone=alone and kinds == {Kind.SYNC})
+    lines = Kind.TRANSACTIONAL not in kinds and not any(each.handler.per_key for each in routes.all())
+    return Drive(queue, EventLoop(loops_of(settings.event_loop)), lines=lines)
 
 
 def _engine(settings: Settings, routes: Routes[Endpoint], drive: Drive) -> Callable[..., Engine]:
     """Return what makes the engine for these handlers, from the rest of its arguments."""
     bounds = ReadBounds(settings.page, settings.window, settings.max_parked, settings.window_bytes)
     serial = Kind.TRANSACTIONAL in _kinds(routes)
-    return partial(Engine, bounds=bounds, queue=drive.queue, lone=drive.lone, transactional=serial)
+    return partial(Engine, bounds=bounds, queue=drive.queue, lines=drive.lines, transactional=serial)
 
 
 def _longest(routes: Routes[Endpoint], settings: Settings) -> float:

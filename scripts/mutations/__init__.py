@@ -4,6 +4,8 @@ from mutations import (
     appending,
     archive,
     bell,
+    catalogue,
+    collecting,
     connections,
     cursor,
     handover,
@@ -18,8 +20,10 @@ from mutations import (
     segments,
     sessions,
     sharing,
+    sorting,
     sweep,
     unseen,
+    versions,
 )  # fmt: skip
 from mutations.mutation import Mutation
 
@@ -34,6 +38,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *reading.MUTATIONS,
     *sessions.MUTATIONS,
     *sharing.MUTATIONS,
+    *sorting.MUTATIONS,
     *sweep.MUTATIONS,
     *unseen.MUTATIONS,
     *connections.MUTATIONS,
@@ -43,4 +48,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *archive.MUTATIONS,
     *outages.MUTATIONS,
     *appending.MUTATIONS,
+    *catalogue.MUTATIONS,
+    *collecting.MUTATIONS,
+    *versions.MUTATIONS,
 )

@@ -3,9 +3,7 @@
 from mutations.mutation import Mutation, scenario
 
 RUNS = "tests/worker/engine/test_runs.py"
-FORKS = (
-    "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[embedded]"
-)
+FORKS = "tests/worker/runners/test_forks.py::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind"
 
 MUTATIONS = (
     Mutation(
@@ -165,7 +163,7 @@ MUTATIONS = (
         "cancelling-handed-on",
         "A cancelling that a handler asked for and did not wait for meets the next handler of its lane.",
         "partbox/worker/runners/event_loop.py",
-        "            await _uncancel(task)\n",
+        "            yield from _uncancel(task).__await__()\n",
         "            pass\n",
         (
             "tests/worker/runners/test_cancelled_handlers.py::test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs",
@@ -177,7 +175,23 @@ MUTATIONS = (
         "partbox/worker/worker.py",
         "        tell_forked(self.dispatcher.disown)\n",
         "        pass\n",
-        (FORKS,),
+        (f"{FORKS}[embedded-asyncio]",),
+    ),
+    Mutation(
+        "child-in-uvloop",
+        "A process that an async handler forked goes on in uvloop, with what its parent has in hand there.",
+        "partbox/worker/runners/event_loop.py",
+        "    sys.setprofile(watch)\n",
+        "",
+        (f"{FORKS}[embedded-uvloop]",),
+    ),
+    Mutation(
+        "async-child-that-awaits-on",
+        "A process that an async handler forked goes back to the loop of its parent, and ends with an error.",
+        "partbox/worker/runners/lane_runner.py",
+        "        if self._engine.forked:  # nothing is walked on there",
+        "        if False:  # nothing is walked on there",
+        (f"{FORKS}[embedded-asyncio]",),
     ),
     Mutation(
         "sockets-inherited",

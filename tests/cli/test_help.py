@@ -18,7 +18,7 @@ PANELS = {
     "Look": ["status", "top", "dashboard", "config", "segments", "grafana"],
     "Mend": ["doctor", "dead", "blocked"],
     "Operate": ["migrate", "import", "purge", "rebase", "subscription"],
-    "Develop": ["handlers", "metrics", "bench", "chaos"],
+    "Develop": ["handlers", "metrics", "bench", "chaos", "events"],
 }
 
 

@@ -37,7 +37,7 @@ def reader(tmp_path, empty_dsn, request, forks):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     environment = {**kept, "PARTBOX_DSN": empty_dsn, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
-    def run(*command: str) -> str:
+    def run(*command: str, code: int = 0) -> str:
         if request.param == "forked":
             process = forks.start(*command, cwd=tmp_path, env=environment)
         else:
@@ -45,7 +45,7 @@ def reader(tmp_path, empty_dsn, request, forks):
                 command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
         out, run.logged = process.communicate()
-        assert process.returncode == 0, out + run.logged
+        assert process.returncode == code, out + run.logged
         return out
 
     run.folder = tmp_path
@@ -164,11 +164,54 @@ def test_the_programs_of_the_page_on_integrations_publish_by_every_library(reade
         "committed by Django: ['OrderPlaced']",
         "committed by asyncpg: ['OrderPlaced']",
         "published by an adapter",
+        "left to publish: []",
     ):
         assert line in printed
     with psycopg.connect(empty_dsn) as conn:
         counted = conn.execute("select event_type, count(*) from partbox.record group by 1 order by 1").fetchall()
-    assert counted == [("BasketFilled", 1), ("OrderCounted", 1_000), ("OrderPlaced", 5)]
+    assert counted == [
+        ("Allocated", 1),
+        ("BasketFilled", 1),
+        ("OrderCounted", 1_000),
+        ("OrderPlaced", 5),
+        ("OutOfStock", 1),
+    ]
+
+
+@pytest.mark.thorough
+def test_the_page_on_evolving_events_says_what_the_commands_print(reader):
+    first, second = (dict(zip(("domain.py", "shop.py"), pair, strict=True)) for pair in _pairs("docs/evolving.md"))
+    promised = re.findall(r"^(?:OrderPlaced\.|all fits|1 ).*$", (ROOT / "docs/evolving.md").read_text(), re.MULTILINE)
+
+    def put(files: dict[str, str], old: str = "", new: str = "") -> None:
+        for name, program in files.items():
+            (reader.folder / name).write_text(program.replace(old, new))
+
+    check = ("partbox", "events", "check", "shop:outbox", "--against", "schemas")
+    publish = "from shop import OrderPlaced, outbox\nwith outbox.transaction() as conn:\n    outbox.publish(conn, "
+    reader("partbox", "init")
+    put(first)
+    printed = reader("partbox", "events", "shop:outbox", "--json-schema", "schemas") + reader(*check)
+    (reader.folder / "place.py").write_text(f"{publish}OrderPlaced(order_id=1, total=42))")
+    reader("python", "place.py")
+    put(first, "total", "amount")
+    printed += reader(*check, code=1)
+    put(second)
+    upcasted = reader(*check) + reader("partbox", "worker", "shop:outbox", *reader.worker)
+
+    assert printed.splitlines() == promised
+    assert "OrderPlaced has version 2 instead of 1, with an upcast: breaks nothing" in upcasted
+    assert "order 1 over 42 EUR" in upcasted
+    recipes = re.findall(r"^(?:- run:| +entry:).*", (ROOT / "docs/evolving.md").read_text(), re.MULTILINE)
+    commands = [each for recipe in recipes for each in re.findall(r"partbox events [^&'\n]+", recipe)]
+    assert len(commands) == 5
+    for command in commands:
+        reader(*command.replace("../main/", "").split())
+
+
+def _pairs(document: str) -> list[list[str]]:
+    found = blocks(document)
+    return [found[:2], found[2:]]
 
 
 STARTED = """
@@ -210,6 +253,10 @@ def test_the_project_of_the_page_on_django_gets_from_startproject_to_a_delivered
 
     assert "order 1 is confirmed: {'total': 42}" in printed
     assert "receipt of order 1" in printed
+    assert reader("python", "fill.py") == "left to publish: []\n"
+    with psycopg.connect(empty_dsn) as conn:
+        counted = conn.execute("select count(*) from partbox.record where event_type = 'BasketFilled'").fetchone()
+    assert counted == (2,)
 
 
 TRACED = """

@@ -17,7 +17,7 @@ from server_log import Logged, Publishing, ServerLog, ended, sees
 from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
-from partbox.events.record import Row, size
+from partbox.events.record import Row, Survey, size
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
 from partbox.protocol.cursor import Ask
@@ -339,7 +339,7 @@ class Database:
             found += [row for row in swept if row.id > sweep.last_ids[row.partition]][: sweep.most]
         self.gap()
         drawn, text = self.log.drawn, [row.row() for row in found]
-        return Polled(snapshot.text, [floors[ask.base] for ask in asks], text, self._micros(), drawn)
+        return Polled(snapshot.text, [floors[ask.base] for ask in asks], text, self._micros(), drawn, Survey(text))
 
     def quick(self, shared: Page, bits: str) -> QuickPolled:
         """Its ceiling is all that is drawn, within the range of ids that it is planned for."""
@@ -348,12 +348,12 @@ class Database:
         self.gap()
         drawn = self.log.drawn
         self.gap()
-        floor, age = _floor(shared, snapshot), self.log.age()
+        floor, made = _floor(shared, snapshot), fence(drawn, self.log.age(), snapshot.xmax)
         above, end = quick_poll.ids(shared)
         rows = sorted((row for row in seen if max(floor, above) < row.id < min(drawn + 1, end)), key=lambda row: row.id)
         unseen = [row for row in rows if bits[row.partition] == "1" and not sees(since, row.xid)]
         found = [row.row() for row in unseen[: cursor_rules.CAP + 1]]
-        return QuickPolled(snapshot.text, fence(drawn, age, snapshot.xmax), floor, found, self._micros(), 0.0)
+        return QuickPolled(snapshot.text, made, floor, found, self._micros(), 0.0, Survey(found))
 
     def records(self, wanted: Collection[Pair]) -> dict[Pair, Logged]:
         return {(row.partition, row.id): row for row in self.log.committed if (row.partition, row.id) in wanted}

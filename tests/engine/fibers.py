@@ -136,5 +136,9 @@ class LaneQueue(deque[Any]):
         return super().pop()
 
     def clear(self) -> None:
+        """A list takes all that waits, or it is forgotten."""
         between("forgets all")
+        with aside():
+            for waiting in self:
+                self.taken(waiting)
         super().clear()

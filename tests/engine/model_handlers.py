@@ -13,6 +13,7 @@ from partbox.handlers import Handlers
 
 MOST_ATTEMPTS = 3
 LIST = 3  # events of a list at most
+MIXTURES = {"mixed": ("sync", "async", "lists", "effects"), "several": ("sync", "async", "lists")}
 PENDING = object()
 """In the place of an outcome: it is done, if its transaction is committed."""
 
@@ -43,7 +44,7 @@ class Shape(NamedTuple):
     """The handlers of a process, by the kinds of events that they take, and the settings that bound it."""
 
     concurrency: int = 2
-    kind: str = "sync"  # sync | async | lists | async lists | effects | mixed
+    kind: str = "sync"  # sync | async | lists | async lists | effects, or of MIXTURES
     page: int = 30
     window: int = 8
     window_bytes: int = 1 << 20
@@ -51,6 +52,7 @@ class Shape(NamedTuple):
     max_attempts: int = MOST_ATTEMPTS
     letters: bool = False  # there is a hook for dead events
     on_dead: str = "continue"  # | block: later events of the key of a dead one wait
+    lines: bool = False  # several runners take new events from the line of their partition
 
 
 class HandlingProcess:
@@ -69,7 +71,7 @@ class HandlingProcess:
 
     def handlers(self) -> Handlers:
         handlers, shape = Handlers(), self.shape
-        kinds = {"mixed": ("sync", "async", "lists", "effects")}.get(shape.kind, (shape.kind,))
+        kinds = MIXTURES.get(shape.kind, (shape.kind,))
         for number, kind in enumerate(kinds):
             name = "*" if number == 0 else f"Type {number}"
             if "lists" in kind:
@@ -91,8 +93,6 @@ class HandlingProcess:
         for at, event in enumerate(events):
             with self._watched():
                 self.check_turn(event)
-                mine = self.shape.kind != "mixed" or isinstance(given, list) == (event.event_type == "Type 2")
-                assert mine, f"{event.id} is given to another handler"
                 self.watcher.begins(self, event, [*in_hand, *events[:at]])
         return Handling(events)
 

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from math import inf
+from queue import Empty
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -47,8 +48,9 @@ from partbox.worker.worker import Worker
 
 AGAIN = 1.0  # seconds until what has failed is tried again
 WAITS = Between("waits to be called")  # a runner
+WATCHES = Between("watches the lines that run")  # a runner
 ENDED = Between("has ended its lanes")  # a runner
-RESTING = (WAITS, ENDED, SLEEPS)
+RESTING = (WAITS, WATCHES, ENDED, SLEEPS)
 STEPS = 100  # of a loop, until nothing is ready in it
 
 
@@ -65,13 +67,17 @@ class _Calls:
 
     def __init__(self) -> None:
         self.count = 0
+        self.timeout = 0.0  # seconds that whoever watches waits
 
     def put(self, _: None) -> None:
         self.count += 1
 
-    def get(self) -> None:
+    def get(self, timeout: float | None = None) -> None:
+        self.timeout = timeout or 0.0
         while not self.count:
-            pause(WAITS)
+            pause(WAITS if timeout is None else WATCHES)
+            if timeout is not None and not self.count:
+                raise Empty
         self.count -= 1
 
 
@@ -105,6 +111,8 @@ class Process(HandlingProcess):
         self.trust()
         self.worker = _worker(self.handlers(), self.slot, shape)
         self.poller, self.engine = self.worker.poller, self.worker.engine
+        runs: Any = self.engine.runs
+        runs._lines &= shape.lines or (shape.concurrency == 1 and shape.kind == "sync")
         dispatcher: Any = self.worker.dispatcher
         self._async = dispatcher._loop = _SteppedLoop(loop)
         self._calls = dispatcher._calls = _Calls()
@@ -134,7 +142,7 @@ class Process(HandlingProcess):
     def subject(self, actor: str) -> Any:
         """What the actor has paused for; None: it is between two jobs."""
         fiber = self._fibers.get(actor)
-        if fiber is None or fiber.subject is ENDED or (fiber.subject is WAITS and self._calls.count):
+        if fiber is None or fiber.subject is ENDED or (fiber.subject in (WAITS, WATCHES) and self._calls.count):
             return None
         return fiber.subject
 
@@ -233,6 +241,11 @@ class Process(HandlingProcess):
     @property
     def stopping(self) -> bool:
         return self.slot[STOPPING] == 1.0
+
+    @property
+    def rests(self) -> float:
+        """Seconds that the runner which watches rests before it looks."""
+        return self._calls.timeout
 
     @property
     def is_free(self) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from model_clock import ModelClock
 from model_handlers import MOST_ATTEMPTS, Handling, Shape
-from process import Process
+from process import WATCHES, Process
 from rest import PAUSES, QUIET, settle_down
 from run_size import examples
 from world import POISON, World
@@ -25,6 +25,7 @@ from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import progress as progress_rules
 from partbox.protocol import sweep as sweep_rules
 from partbox.worker.engine import read_budget
+from partbox.worker.runners.dispatcher import IN_TIME
 from partbox.worker.saver import saver
 
 Stage = tuple[asyncio.AbstractEventLoop, ModelClock]
@@ -35,9 +36,10 @@ PROFILE = settings(
 )  # fmt: skip
 PARTITIONS = range(2)
 BUSY = 120
+LATE = 3 * IN_TIME  # seconds until who wants the interpreter from a thread that computes gets it
 BUSY_WITH = {
     "publish": 24, "commit": 10, "abort": 2, "savepoint": 2, "undo": 2, "xid": 2,
-    "poll": 24, "save": 14, "run": 24, "transact": 8, "finish": 20, "time": 5,
+    "poll": 24, "save": 14, "run": 24, "watch": 40, "transact": 8, "finish": 20, "time": 5,
 }  # fmt: skip
 RARE = {
     "arrive": 2, "command": 2, "plan": 2, "join": 2, "stop": 1, "leave": 4, "kill": 1, "expire": 0.5, "rename": 2,
@@ -64,6 +66,7 @@ class Theme(NamedTuple):
 
 THEMES = [
     Theme(RARE),
+    Theme({"plan": 1, "lose": 2, "kill": 0.5, "leave": 2}, lost=0.005, keys=0.4, burst=5),  # lines have many keys
     Theme(RARE, fails=0.25, poison=0.05, lost=0.03, through=0.5),
     Theme({"lose": 3, "kill": 1, "join": 2, "plan": 1, "arrive": 1}, fails=0.05),
     Theme({"plan": 5, "join": 1, "stop": 1, "leave": 6}, fails=0.05, lost=0.003),
@@ -75,10 +78,10 @@ THEMES = [
     Theme({"command": 8, "save": 8, "lose": 1}, fails=0.4, lost=0.0, keys=0.95),
 ]
 WANTED = [None, None, frozenset({"Event", "Type 1", POISON})]
-SHAPES = st.builds(
+ANY = st.builds(
     Shape,
-    concurrency=st.sampled_from([1, 2, 3]),
-    kind=st.sampled_from(["sync", "async", "lists", "async lists", "effects", "mixed"]),
+    concurrency=st.sampled_from([3, 2, 1]),
+    kind=st.sampled_from(["sync", "async", "lists", "async lists", "effects", "mixed", "several"]),
     page=st.sampled_from([4, 30]),
     window=st.sampled_from([3, 8]),
     window_bytes=st.sampled_from([9_000, 1 << 20]),
@@ -86,7 +89,13 @@ SHAPES = st.builds(
     max_attempts=st.just(MOST_ATTEMPTS),
     letters=st.booleans(),
     on_dead=st.sampled_from(["continue", "continue", "block"]),
+    lines=st.booleans(),
 )
+IN_LINE = st.builds(
+    lambda shape, kind: shape._replace(concurrency=3, kind=kind, lines=True),
+    ANY, st.sampled_from(["sync", "several", "lists", "async lists", "async"]),
+)  # fmt: skip
+SHAPES = st.one_of(IN_LINE, ANY)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -122,6 +131,8 @@ class EngineMachine(RuleBasedStateMachine):
                 self.publish(deed, random)
             case "poll" | "save" | "run" | "transact" | "finish":
                 self.act(deed, random)
+            case "watch":
+                self.watch(random)
             case "time":
                 self.clock.now += random.choice([0.02, 0.3, 0.3, 1.1])
             case "arrive":
@@ -175,13 +186,25 @@ class EngineMachine(RuleBasedStateMachine):
                     self.world.step(process, "transactor", random, through=through)
             case "run":
                 runners = [each for each in process.actors if each.startswith("runner")]
-                free = [each for each in runners if not isinstance(process.subject(each), Handling)]
+                free = [each for each in runners if not _is_held(process.subject(each))]
                 if free:
                     self.world.step(process, random.choice(free), random, through=through)
             case "finish":
                 if handling := process.handling():
                     between = None if through else random.randrange(8)
                     self.world.finish(process, *random.choice(handling), random, between=between)
+
+    def watch(self, random: Random) -> None:
+        """It takes two looks to sort a line, in time or late, and the first is late by what was done before. Others may
+        do something between them."""
+        for _ in range(3):
+            for process in self.world.processes:
+                for runner in process.actors:
+                    if process.subject(runner) is WATCHES:
+                        self.clock.now += random.choice([0.0005, 0.0005, LATE])
+                        self.world.step(process, runner, random, through=True)
+            if random.random() < 0.2:
+                self.act(random.choice(["poll", "finish"]), random)
 
     def command(self, random: Random) -> None:
         parked = list(self.world.database.parked.values())
@@ -282,6 +305,11 @@ class EngineMachine(RuleBasedStateMachine):
             while process in world.processes and (handling := process.handling()):
                 world.finish(process, *handling[0])
         raise AssertionError(f"{process} does not let go {process.engine.partitions}")
+
+
+def _is_held(subject: object) -> bool:
+    """True if a runner goes on by another deed than `run`."""
+    return isinstance(subject, Handling) or subject is WATCHES
 
 
 def _same_key(one: ParkedLine, other: ParkedLine) -> bool:

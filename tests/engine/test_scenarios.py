@@ -15,7 +15,7 @@ import pytest
 from fibers import Between
 from model_clock import ModelClock
 from model_handlers import Handling, Shape
-from process import RESTING, Process
+from process import RESTING, WATCHES, Process
 from server_database import ServerWorld
 from statements import Fate, Sent
 from world import World, number
@@ -24,6 +24,7 @@ from partbox.db.delivery import cursors, records
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol.horizon import Snapshot
+from partbox.worker.runners.dispatcher import IN_TIME
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 ON_A_SERVER = [file for file in FILES if "\ncrash\n" not in file.read_text(encoding="utf-8")]
@@ -34,6 +35,7 @@ OUTCOMES: dict[str, Callable[[], object]] = {
     "dead": lambda: Dead("over"),
 }
 RUNNERS = "runner"
+LATE = 3 * IN_TIME  # seconds until who wants the interpreter from a thread that computes gets it
 
 
 class Scenario:
@@ -145,6 +147,17 @@ class Scenario:
         runner = next(each for each in paused if process.subject(each) not in RESTING)
         self.world.go_on(process, runner, between=between)
 
+    def glance(self, name: str, how: str = "in_time") -> None:
+        """The runner that watches lines looks: it has got the interpreter at once, or it is `late`."""
+        process = self._process(name)
+        self.world.clock.now += LATE if how == "late" else process.rests
+        self.world.go_on(process, next(each for each in process.actors if process.subject(each) is WATCHES))
+
+    def watches(self, name: str) -> None:
+        process = self._process(name)
+        count = sum(process.subject(each) is WATCHES for each in process.actors)
+        self.said.append(f"{count or 'nobody'} watches")
+
     def end(self, name: str, id: str, *outcomes: str) -> None:
         """A handler ends, with an outcome for each of its events; its runner goes on, or `until` a step between."""
         process, words = self._process(name), list(outcomes)
@@ -187,6 +200,13 @@ class Scenario:
         snapshot, parked = Snapshot.parse(row.snapshot), self.database.parked
         mine = [each for each in self.database.log.in_order(0, self.database.log.drawn) if each.partition == partition]
         return [each.id for each in mine if not row.covers(each, snapshot) and each.id not in parked]
+
+    def stands(self, name: str, partition: str) -> None:
+        """What is in line, and what has a lane."""
+        held = self._process(name).engine.partitions[int(partition)]
+        lanes = [event.id for lane in held._lanes.values() for event in list(lane.queue)]
+        self.said.append(f"in line: {_ids(held.line.event(each).id for each in list(held.line.queue))}")
+        self.said.append(f"in lanes: {_ids(sorted(lanes))}")
 
     def may_sleep(self, name: str) -> None:
         """What the last look has told the bell."""

@@ -60,6 +60,10 @@ class Example:
         )
         return log
 
+    def text(self, name: str) -> str:
+        """A file of its folder, which is a copy."""
+        return (self._folder / name).read_text(encoding="utf-8")
+
     def end(self) -> None:
         """Ask all to leave; none may have ended before, or ends badly."""
         codes = []

@@ -7,11 +7,12 @@ from waiting import eventually
 
 def test_orders_that_are_posted_are_confirmed_and_a_commit_that_fails_answers_500(example, empty_dsn):
     shop = example("fastapi_sqlalchemy")
-    init, application, worker = shop.commands
+    init, check, application, worker = shop.commands
     port = free_port()
     url = f"http://127.0.0.1:{port}"
 
     shop.run(init)
+    assert shop.run(check) == "all fits 1 schema of schemas\n"
     shop.start(application.replace("8000", str(port)))
     log = shop.start(worker)
     eventually(lambda: answers(f"{url}/openapi.json"))

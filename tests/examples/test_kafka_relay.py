@@ -10,10 +10,13 @@ def test_each_order_is_charged_once_though_it_comes_twice(example, server):
     cluster.create("order-events")
     with new_database(server.dsn, "template1") as billing:
         shop = example("kafka_relay", KAFKA=cluster.servers, BILLING=url_of(billing))
-        init, init_inbox, sell, relay, consumer, replay = shop.commands
+        init, init_inbox, sell, relay, consumer, describe, replay = shop.commands
 
         for command in (init, init_inbox, sell):
             shop.run(command)
+        committed = shop.text("asyncapi.json")
+        shop.run(describe)
+        assert shop.text("asyncapi.json") == committed
         shop.start(relay)
         log = shop.start(consumer)
         eventually(lambda: log.read_text().count("is charged") >= 2)

@@ -74,6 +74,13 @@ def test_what_every_event_finds_is_known_without_a_look_up_where_it_is_one(regis
     assert routes.only in (None, routes[event, of])
 
 
+@given(registered=st.sets(st.sampled_from(PATTERNS)), event=st.sampled_from(("Placed", "Paid", "*")))
+def test_what_every_event_of_a_type_finds_is_known_unless_its_aggregate_type_decides(registered, event):
+    routes = Routes({pair: str(pair) for pair in registered}, "nobody")
+    found = {routes[event, "Order"], routes[event, "Customer"]}
+    assert routes.of_type(event) == (found.pop() if len(found) == 1 else None)
+
+
 def test_an_event_without_handler_goes_where_on_unroutable_says(handlers):
     handlers.register(Projection())
     assert found(handlers, "OrderPlaced").event_type == "OrderPlaced"

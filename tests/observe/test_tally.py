@@ -91,6 +91,16 @@ def test_it_is_time_to_tell_once_in_a_while(clock, endpoint):
     assert not tally.end()
 
 
+@pytest.mark.parametrize("undone", [(), (0,), (2,), (0, 1, 2)])
+def test_a_list_is_told_as_its_events_would_be_by_themselves(clock, endpoint, undone):
+    together, alone = begun(clock), begun(clock)
+    events = [event(each) for each in range(3)]
+    together.ran_together(endpoint, events, 0.2, ["parked" if at in undone else None for at in range(3)])
+    for at, each in enumerate(events):
+        alone.ran(endpoint, each, 0.2, done=at not in undone)
+    assert together.turns() == alone.turns()
+
+
 def test_each_endpoint_has_a_turn_of_its_own(clock, endpoint):
     other = Endpoint(replace(endpoint.handler, name="other"), (), 100, Observers())
     tally = begun(clock)

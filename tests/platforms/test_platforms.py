@@ -22,7 +22,6 @@ TWINS = {
     "partbox/cgroup.py": "os.cpu_count, where there are no cgroups",
     "partbox/cli/shell/arguments.py": "a command line that keeps its passwords",
     "lab/partbox_lab/chaos/clock.py": "no calendar that jumps, where there is no libfaketime",
-    "lab/partbox_lab/bench/cpu.py": "the times that psutil knows",
     "lab/partbox_lab/bench/machine.py": "the processor's name that Python knows",
 }
 """The files that name what Linux alone has, and what is done without it."""

@@ -18,7 +18,7 @@ def progress(last_id: int = 0) -> Progress:
 
 
 def done(progress: Progress, *ids: int) -> None:
-    progress.finish([(id, b"%d" % id) for id in ids])
+    progress.finish([*ids], [b"%d" % id for id in ids])
 
 
 def target(progress: Progress) -> tuple[Page, int]:
@@ -135,7 +135,7 @@ def test_what_is_read_counts_until_it_is_saved():
 def test_what_is_parked_is_finished_but_not_done():
     made = progress()
     made.take_page(P1, [], [1, 2])
-    made.finish([(1, b"")])
+    made.finish([1], [b""])
     done(made, 2)
     assert target(made) == (P1, 2)
     assert made.done() == [(2, b"2")]
@@ -237,7 +237,7 @@ def test_the_horizon_that_moves_on_costs_no_memory():
     for floor in range(2, 1_000):
         progress.take_page(Page(f"{floor}:{floor}:", floor), [], [], raised=floor)
     assert len(progress._unread) < 10
-    progress.finish([(1, b"1")])
+    progress.finish([1], [b"1"])
     assert progress.target().last_id == 999
 
 
@@ -268,8 +268,8 @@ def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
 def test_what_was_parked_and_is_done_now_is_told_from_what_is_parked():
     made = progress()
     made.take_page(P1, [], [1, 2, 3])
-    made.finish([(1, b"")])
-    made.finish([(3, b"")])
+    made.finish([1], [b""])
+    made.finish([3], [b""])
     assert made.done() == []
     for id in (1, 2, 3):
         made.refinish(id, b"%d" % id)

@@ -15,9 +15,9 @@ from partbox.errors import PublishError, RegistrationError, SettingsError
 def test_the_public_names_are_these() -> None:
     assert sorted(partbox.__all__) == [
         "Dead", "DeliveredEvent", "Done", "DownstreamUnavailable", "Event", "Exponential", "Fixed", "Ignore",
-        "Jittered", "Outbox", "PartboxError", "PayloadError", "PublishError", "RecoverableError", "RegistrationError",
-        "RetryAfter", "RetryAfterError", "SchemaError", "SettingsError", "UnrecoverableError", "UnroutableError",
-        "__version__", "partition_of",
+        "Jittered", "NewerVersionError", "Outbox", "PartboxError", "PayloadError", "PublishError", "RecoverableError",
+        "RegistrationError", "RetryAfter", "RetryAfterError", "SchemaError", "SettingsError", "UnrecoverableError",
+        "UnroutableError", "__version__", "event", "partition_of",
     ]  # fmt: skip
     assert all(hasattr(partbox, name) for name in partbox.__all__)
 

@@ -1,7 +1,12 @@
-"""Raw PostgreSQL through psycopg, which partbox is compared with in the same run; each returns events per second."""
+"""What partbox is compared with in the same run: raw PostgreSQL through psycopg, and waiting without any database.
 
+Each returns events, or waits, per second.
+"""
+
+import asyncio
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +15,7 @@ import psycopg
 from partbox.errors import PartboxError
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BenchDatabase
+from partbox_lab.bench.handlers import WAIT
 
 Row = tuple[Any, ...]
 
@@ -61,3 +67,33 @@ def inserting(
         }
         statements.insert(conn, database.schema, values)
     return len(rows) / (time.perf_counter() - began)
+
+
+def waiting_threads(at_once: int, waits: int) -> float:
+    """Wait as often as the handlers of `wait` do, in so many threads."""
+
+    def wait(times: int) -> None:
+        for _ in range(times):
+            time.sleep(WAIT)
+
+    each = max(1, waits // at_once)
+    with ThreadPoolExecutor(at_once) as threads:
+        began = time.perf_counter()
+        list(threads.map(wait, [each] * at_once))
+        return at_once * each / (time.perf_counter() - began)
+
+
+def waiting_tasks(at_once: int, waits: int) -> float:
+    """Wait as often as the handlers of `wait_async` do, in so many tasks of one event loop."""
+
+    async def wait(times: int) -> None:
+        for _ in range(times):
+            await asyncio.sleep(WAIT)
+
+    async def all_at_once() -> float:
+        began = time.perf_counter()
+        await asyncio.gather(*(wait(each) for _ in range(at_once)))
+        return at_once * each / (time.perf_counter() - began)
+
+    each = max(1, waits // at_once)
+    return asyncio.run(all_at_once())

@@ -50,12 +50,13 @@ class BenchDatabase:
         """True if whoever waits does not want to wait for an orderly end."""
         return self._interrupts.at_once.is_set()
 
-    def outbox(self, handler: Any = None, **settings: Any) -> Outbox:
-        """An outbox on this schema, whose sessions `pg_stat_activity` shows by `name`; `handler` gets every event."""
+    def outbox(self, handler: Any = None, subscription: str = "default", **settings: Any) -> Outbox:
+        """An outbox on this schema, whose sessions `pg_stat_activity` shows by `name`; `handler` gets every event of
+        the subscription."""
         dsn = make_conninfo(self.dsn, application_name=self.name)
         made = Outbox(dsn, **{"schema": self.schema, "enabled": True, **settings})
         if handler is not None:
-            made.register(handler, "*")
+            made.register(handler, "*", subscription=subscription)
         return made
 
     def check(self) -> None:

@@ -45,12 +45,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The value of a line. `note` tells people the rest, `details` gives programs its numbers."""
+    """The value of a line. `note` tells people the rest, `details` gives programs its numbers; `cpu`: microseconds of
+    CPU of the worker for each event."""
 
     name: str
     value: float
     note: str = ""
     details: Mapping[str, float | list[float]] = field(default_factory=dict)
+    cpu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,12 @@ class LineResult:
     standing: Standing
     note: str
     details: Mapping[str, float | list[float]]
+    cpu: float | None = None
 
     def plain(self) -> dict[str, Any]:
         """The line as JSON shows it."""
-        own = {"value": self.value, "verdict": self.standing.value, "note": self.note, "details": dict(self.details)}
-        return asdict(self.budget) | own
+        own = {"value": self.value, "verdict": self.standing.value, "cpu_us": self.cpu, "note": self.note}
+        return asdict(self.budget) | own | {"details": dict(self.details)}
 
 
 def judged(budget: Budget, found: Measured | Unmeasured) -> LineResult:
@@ -83,4 +86,4 @@ def judged(budget: Budget, found: Measured | Unmeasured) -> LineResult:
     if isinstance(found, Unmeasured):
         standing = Standing.FAILED if found.failed else Standing.SKIPPED
         return LineResult(budget, None, standing, found.reason, {})
-    return LineResult(budget, found.value, budget.judge(found.value), found.note, found.details)
+    return LineResult(budget, found.value, budget.judge(found.value), found.note, found.details, found.cpu)

@@ -1,8 +1,9 @@
 """CPU time of processes, and the share of it that a hypervisor stole."""
 
+import sys
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
@@ -13,11 +14,11 @@ NEAR = 2.0  # seconds between two opinions on when a process began
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of CPU that a process has used; to the nanosecond where the kernel counts them, else to its tick."""
-    with suppress(OSError, ValueError):
-        tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-        if tasks:
-            return sum(int(text.split()[0]) for text in tasks) / 1e9
+    """Seconds of CPU that a process has used, threads that have ended included; to the nanosecond on Linux, else to
+    the tick of the kernel."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return time.clock_gettime(~pid << 3 | 2)  # the clock that clock_getcpuclockid(3) of libc gives
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 

@@ -1,9 +1,10 @@
 """Handlers of the bench; they travel to the worker processes."""
 
+import asyncio
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,10 +13,50 @@ from partbox.events import DeliveredEvent
 
 NOTE: Final = struct.Struct("<qqii8x")
 SLOW: Final = 0.005  # seconds
+WAIT: Final = 0.001  # seconds
+LIST: Final = 1_000  # events, at most
 
 
 def ignore(event: DeliveredEvent) -> None:
     """Do nothing."""
+
+
+async def ignore_async(event: DeliveredEvent) -> None:
+    """Do nothing."""
+
+
+def ignore_list(events: Sequence[DeliveredEvent]) -> None:
+    """Do nothing."""
+
+
+def wait(event: DeliveredEvent) -> None:
+    """Wait, as for an answer of another program."""
+    time.sleep(WAIT)
+
+
+async def wait_async(event: DeliveredEvent) -> None:
+    """Wait, as for an answer of another program."""
+    await asyncio.sleep(WAIT)
+
+
+def wait_list(events: Sequence[DeliveredEvent]) -> None:
+    """Wait once, as for an answer of another program."""
+    time.sleep(WAIT)
+
+
+def parse_list(events: Sequence[DeliveredEvent]) -> None:
+    """Parse every payload."""
+    for event in events:
+        event.payload  # noqa: B018  it is parsed when somebody asks
+
+
+class ListHandler:
+    """A handler of lists."""
+
+    max_size = LIST
+
+    def __init__(self, handle: Callable[[Sequence[DeliveredEvent]], None]) -> None:
+        self.handle = handle
 
 
 def dawdle(event: DeliveredEvent) -> None:

@@ -16,15 +16,16 @@ from partbox_lab.bench.statements import LogPosition
 ALL = 256
 TO_START = 120.0
 TO_SETTLE = 60.0
-SUBSCRIPTION = "default"
+ONE_PROCESSOR = "this machine has one processor: two processes have nowhere to run side by side"
 
 
 class BacklogDrain(NamedTuple):
-    """A backlog that was drained: seconds from the first claim to the last save, bytes of WAL of the whole server,
-    dead rows that are left (None if nobody asked), and the largest resident set of a worker process in the first and
-    in the second half (bytes)."""
+    """A backlog that was drained: seconds from the first claim to the last save, seconds of CPU of the worker
+    processes, bytes of WAL of the whole server, dead rows that are left (None if nobody asked), and the largest
+    resident set of a worker process in the first and in the second half (bytes)."""
 
     seconds: float
+    cpu: float
     wal: float
     dead: float | None
     memory: tuple[int, int]
@@ -35,25 +36,38 @@ class BacklogDrain(NamedTuple):
             raise PartboxError("the backlog was drained in no time that could be measured: it was too small")
         return events / self.seconds
 
+    def cost(self, events: int) -> float:
+        """Microseconds of CPU of the worker processes for each event."""
+        return self.cpu / events * 1e6
+
 
 class BenchNode:
-    """Started and ended by `with`. `paused`: it owns nothing until `drain`.
+    """Started and ended by `with`. `paused`: it owns nothing until `drain`. Nodes of several subscriptions may stand
+    side by side; one of them at a time may drain.
 
     KeyboardInterrupt leaves any wait after Ctrl-C, PartboxError one for processes that have ended.
     """
 
     def __init__(
-        self, database: BenchDatabase, outbox: Outbox, processes: int, *, paused: bool = False, **given: Any
+        self,
+        database: BenchDatabase,
+        outbox: Outbox,
+        processes: int,
+        *,
+        paused: bool = False,
+        subscription: str = "default",
+        **given: Any,
     ) -> None:
         self._database = database
         self._outbox = outbox
         self._paused = paused
         self._processes = processes
-        self._supervisor = outbox.supervisor(processes=processes, **given)
+        self._subscription = subscription
+        self._supervisor = outbox.supervisor(processes=processes, subscription=subscription, **given)
 
     def __enter__(self) -> "BenchNode":
         if self._paused:
-            self._outbox.subscriptions.pause(SUBSCRIPTION)
+            self._outbox.subscriptions.pause(self._subscription)
         with uninterrupted():
             self._supervisor.start()
         try:
@@ -118,17 +132,18 @@ class BenchNode:
         self.scale(processes or self._processes)
         database.rewind(position)
         dead = self._no_dead() if count_dead else 0.0
-        wal = statements.wal(database.conn, database.schema)
-        subscriptions.resume(SUBSCRIPTION)
+        wal, used = statements.wal(database.conn, database.schema), total(self.pids)
+        subscriptions.resume(self._subscription)
         seen = self._watch()
+        used = total(self.pids) - used
         seconds = statements.drained(database.conn, database.schema)
         written = statements.wal(database.conn, database.schema) - wal
-        subscriptions.pause(SUBSCRIPTION)
+        subscriptions.pause(self._subscription)
         database.until(
             lambda: statements.owned(database.conn, database.schema) == 0, "releasing the partitions", TO_SETTLE
         )
         left = max(0.0, self._dead() - dead) if count_dead else None
-        return BacklogDrain(seconds, written, left, halves(seen, seconds))
+        return BacklogDrain(seconds, used, written, left, halves(seen, seconds))
 
     def _watch(self) -> list[tuple[float, int]]:
         """Wait until the backlog is drained; the memory of the largest process, by time."""

@@ -1,5 +1,6 @@
 """Statements of `partbox bench` that compare with PgQ, where it is installed."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from psycopg import Connection, Cursor
@@ -7,6 +8,8 @@ from psycopg import Connection, Cursor
 from partbox_lab.sql import query
 
 Conn = Connection[Any]
+
+PAYLOAD = 3  # its place in an event
 
 
 class PgqFound(NamedTuple):
@@ -41,13 +44,16 @@ def fill(conn: Conn, schema: str, queue: str, first: int, last: int) -> None:
         conn.execute(query(name, schema), values)
 
 
-def batch(conn: Conn, schema: str, queue: str) -> int | None:
-    """Take the next batch and finish it, in one transaction; the number of its events, None if there is none."""
+def batch(conn: Conn, schema: str, queue: str, handle: Callable[[str], object]) -> int | None:
+    """Take the next batch, handle each payload, and finish it, in one transaction; the number of its events, None if
+    there is none."""
     with conn.transaction(), Cursor(conn) as cursor:
         ((taken,),) = cursor.execute(query("bench_pgq_next", schema), {"queue": queue}).fetchall()
         if taken is None:
             return None
         values = {"batch": taken}
         events = cursor.execute(query("bench_pgq_events", schema), values, binary=True).fetchall()
+        for event in events:
+            handle(event[PAYLOAD])
         cursor.execute(query("bench_pgq_finish", schema), values)
     return len(events)

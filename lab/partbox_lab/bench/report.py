@@ -69,13 +69,17 @@ class BenchReport:
         made.add_column("value", justify="right", no_wrap=True)
         made.add_column("budget", no_wrap=True)
         made.add_column("verdict", no_wrap=True)
+        costs = any(each.cpu is not None for each in self.results)
+        if costs:
+            made.add_column("CPU/event", justify="right", no_wrap=True)
         made.add_column("", overflow="fold")
         for each in self.results:
             verdict = Text(each.standing, STYLES[each.standing])
             budget = each.budget
             what = [budget.what] if wide else []
+            cost = [_cost(each)] if costs else []
             note = Text(each.note, "bright_black")
-            made.add_row(budget.name, *what, shown(each), budget.shown(), verdict, note)
+            made.add_row(budget.name, *what, shown(each), budget.shown(), verdict, *cost, note)
         return made
 
     def verdict(self) -> Text:
@@ -92,6 +96,11 @@ class BenchReport:
             return f"{took}; the kernel does not count stolen time"
         doubt = ", too much to trust the values: repeat the run" if self.stolen > STOLEN else ""
         return f"{took}, stolen time {self.stolen:.1%}{doubt}"
+
+
+def _cost(result: LineResult) -> str:
+    """The CPU of the worker for an event, where it was measured."""
+    return "" if result.cpu is None else f"{result.cpu:.1f} µs"
 
 
 def shown(result: LineResult) -> str:

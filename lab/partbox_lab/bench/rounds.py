@@ -15,23 +15,29 @@ def ratio(ours: Rates, theirs: Rates) -> float:
     return median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
-def compared(name: str, ours: tuple[str, Rates], theirs: tuple[str, Rates], note: str = "") -> Measured:
+def compared(
+    name: str, ours: tuple[str, Rates], theirs: tuple[str, Rates], note: str = "", cpu: float | None = None
+) -> Measured:
     """The ratio of two kinds of rates (events per second) that were measured in turn, each with its name."""
     (our_name, our_rates), (their_name, their_rates) = ours, theirs
     said = f"{our_name} {median(our_rates):,.0f}/s, {their_name} {median(their_rates):,.0f}/s"
     details = {our_name: [*our_rates], their_name: [*their_rates]}
-    return Measured(name, ratio(our_rates, their_rates), said + in_rounds(len(our_rates)) + note, details)
+    return Measured(name, ratio(our_rates, their_rates), said + in_rounds(len(our_rates)) + note, details, cpu)
 
 
-def in_turn(rounds: int, one: Callable[[], T], other: Callable[[], T]) -> tuple[list[T], list[T]]:
-    """Measure both in each round, now this one first and now that one; a round before the first does not count."""
-    ones: list[T] = []
-    others: list[T] = []
-    sides = [(one, ones), (other, others)]
+def in_turn(
+    rounds: int, *sides: Callable[[], T], begin: Callable[[int], object] = lambda _: None
+) -> tuple[list[T], ...]:
+    """Measure all of them in each round, another one first each time; a round before the first does not count.
+
+    `begin` is told the number of each round, 0 of that one.
+    """
+    found: list[tuple[Callable[[], T], list[T]]] = [(side, []) for side in sides]
     for number in range(rounds + 1):
-        for measure, found in rotated(sides, number):
-            found.append(measure())
-    return ones[1:], others[1:]
+        begin(number)
+        for measure, values in rotated(found, number):
+            values.append(measure())
+    return tuple(values[1:] for _, values in found)
 
 
 def rotated(sides: Sequence[T], number: int) -> list[T]:

@@ -41,7 +41,8 @@ class GrowthSizes:
 class Sizes:
     """Sizes of every line.
 
-    `events` of a backlog that is drained, of which the textbook outbox gets `textbook`; `rounds` of each ratio;
+    `events` of a backlog that is drained, of which the textbook outbox gets `textbook`; `rounds` of each ratio, `pairs`
+    of those between shapes of handlers, which wait for `waits` seconds where they wait;
     `pages` of 10,000 events by `publish_many`, `singles` each in a transaction of its own; `turns` of `turn` seconds
     for which many clients publish with the bell on, and as many with it off; `latency` seconds by rate
     (events per second); seconds of standing `idle`, and beside an `open` transaction; `done` records between two
@@ -53,6 +54,8 @@ class Sizes:
     events: int
     textbook: int
     rounds: int
+    pairs: int
+    waits: float
     pages: int
     singles: int
     turns: int
@@ -72,6 +75,8 @@ FULL: Final = Sizes(
     events=300_000,
     textbook=60_000,
     rounds=5,
+    pairs=10,
+    waits=5.0,  # a drain takes a quarter of a second more, before the first event and after the last
     pages=5,
     singles=2_000,
     turns=41,
@@ -107,6 +112,8 @@ QUICK: Final = Sizes(
     events=30_000,
     textbook=5_000,
     rounds=1,
+    pairs=1,
+    waits=0.3,
     pages=2,
     singles=200,
     turns=1,

@@ -25,7 +25,7 @@ Dsn = Annotated[
         help="Use this database, in a schema of its own (else PARTBOX_DSN, else an embedded one).",
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: just under a minute, and rough values.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: a minute or two, and rough values.")]
 Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="NAME", show_default=False, help="Measure this line alone; repeatable."),

@@ -1,6 +1,11 @@
 """The arithmetic of the lines: ratios, quantiles, latencies, and the judgement on deliveries."""
 
+import os
 import random
+import subprocess
+import sys
+import threading
+import time
 from types import SimpleNamespace
 from typing import NamedTuple
 from uuid import UUID
@@ -12,10 +17,11 @@ from hypothesis import strategies as st
 
 from partbox.errors import SettingsError
 from partbox.protocol.hashing import partition_of
-from partbox_lab.bench.cpu import StolenTime, between
+from partbox_lab.bench.baselines import waiting_tasks, waiting_threads
+from partbox_lab.bench.cpu import StolenTime, between, by_process, cpu_seconds
 from partbox_lab.bench.group import chosen_lines
 from partbox_lab.bench.growth import GROWTH
-from partbox_lab.bench.handlers import NOTE, Notebook, Noted
+from partbox_lab.bench.handlers import NOTE, WAIT, Notebook, Noted
 from partbox_lab.bench.measurements import LINES
 from partbox_lab.bench.measurements.cluster import judge, moved
 from partbox_lab.bench.measurements.latency import figures
@@ -48,8 +54,8 @@ def test_of_few_values_the_slowest_stands_for_the_p99(values):
     assert quantile(values, 0.99) == max(values)
 
 
-def test_both_sides_of_a_ratio_are_measured_in_turn_and_the_first_round_does_not_count():
-    order, values = [], iter(range(100))
+def test_all_sides_of_a_ratio_are_measured_in_turn_and_the_first_round_does_not_count():
+    order, values, begun = [], iter(range(100)), []
 
     def one() -> float:
         order.append("one")
@@ -59,8 +65,9 @@ def test_both_sides_of_a_ratio_are_measured_in_turn_and_the_first_round_does_not
         order.append("other")
         return next(values)
 
-    assert in_turn(2, one, other) == ([3, 4], [2, 5])
+    assert in_turn(2, one, other, begin=begun.append) == ([3, 4], [2, 5])
     assert order == ["one", "other", "other", "one", "one", "other"]
+    assert begun == [0, 1, 2]
 
 
 def test_a_ratio_says_how_fast_both_were():
@@ -88,6 +95,33 @@ def test_stolen_time_is_a_part_of_all_time(monkeypatch):
 
 def test_the_cpu_time_between_two_readings_is_that_of_processes_that_are_still_there():
     assert between({1: 2.0, 2: 5.0}, {1: 3.5, 3: 0.25}) == 1.75
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel counts by the tick")
+def test_the_cpu_time_of_a_process_has_that_of_its_threads_that_have_ended():
+    used: list[float] = []
+
+    def compute() -> None:
+        while time.thread_time() < 0.02:
+            pass
+        used.append(time.thread_time())
+
+    before = cpu_seconds(os.getpid())
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join()
+    assert cpu_seconds(os.getpid()) - before >= used[0]
+
+
+def test_the_cpu_time_of_a_process_that_has_ended_is_left_out():
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    assert by_process([os.getpid(), process.pid]).keys() == {os.getpid()}
+
+
+def test_waiting_without_partbox_is_no_faster_than_the_waits():
+    for measure in (waiting_threads, waiting_tasks):
+        assert 0 < measure(3, 6) <= 3 / WAIT * 1.01  # asyncio calls a clock tick early
 
 
 def test_another_side_is_first_in_each_round():

@@ -145,6 +145,15 @@ def test_people_get_a_table_with_every_line_its_budget_and_its_verdict():
     assert "1 met, 1 missed, 1 skipped" in text
 
 
+def test_the_cpu_of_an_event_is_a_column_where_it_was_measured():
+    cheap = judged(RATIO, Measured("ratio", 3.5, "drain 5/s, other 2/s", cpu=12.34))
+    assert "CPU/event" not in printed(a_report(MET).table())
+    text = printed(a_report(MET, cheap).table())
+    assert "CPU/event" in text
+    assert "3.50  ≥ 3       met        12.3 µs  drain 5/s" in text
+    assert cheap.plain()["cpu_us"] == 12.34
+
+
 def test_a_narrow_terminal_gets_no_column_that_has_no_room_there():
     text = printed(a_report(MET, MISSED).table(100))
     assert "latency, median" not in text
@@ -178,6 +187,7 @@ def test_programs_get_every_number():
         "unit": "ms",
         "value": 1.23456,
         "verdict": "met",
+        "cpu_us": None,
         "note": "300 samples",
         "details": {"samples": 300.0},
     }

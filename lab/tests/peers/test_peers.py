@@ -109,10 +109,13 @@ def test_a_worker_that_ends_is_an_error_with_what_it_said(tmp_path):
 
 
 @pytest.mark.parametrize(("watched", "said"), [(False, "count"), (True, "seen")])
-def test_a_worker_waits_for_the_start_reports_and_ends_with_its_input(watched, said):
+@pytest.mark.parametrize(
+    ("called", "given"), [("handler(lambda event: event)", "41"), ("list_handler(lambda event: event)", "[41]")]
+)
+def test_a_worker_waits_for_the_start_reports_and_ends_with_its_input(watched, said, called, given):
     program = (
-        "import os; from reporting import handler, wait_for_go\n"
-        "handle = handler(lambda event: event)\nwait_for_go()\nhandle(41)\nimport time; time.sleep(60)"
+        "import os; from reporting import handler, list_handler, wait_for_go\n"
+        f"handle = {called}\nwait_for_go()\nhandle({given})\nimport time; time.sleep(60)"
     )
     environment = {"PEER_RUN": json.dumps({"watched": watched}), "PYTHONPATH": str(WORKERS)}
     pipe = subprocess.PIPE
@@ -140,13 +143,26 @@ def test_each_peer_says_which_order_it_keeps_and_has_a_worker():
 @pytest.mark.soak
 def test_peers_that_need_nothing_installed_are_measured_and_leave_nothing(dsn, conn, tmp_path):
     written = tmp_path / "peers.json"
-    options = ["--quick", "--events", "300", "--peers", "partbox", "textbook", "--dsn", dsn, "--json", str(written)]
+    options = [
+        "--quick",
+        "--events",
+        "300",
+        "--peers",
+        "partbox",
+        "partbox_lists",
+        "textbook",
+        "--dsn",
+        dsn,
+        "--json",
+        str(written),
+    ]
     ran = subprocess.run([*PEERS_COMMAND, *options], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     results = json.loads(written.read_text())["results"]
     assert [(each["peer"], each["order"], each["error"]) for each in results] == [
         ("partbox", "key", ""),
         ("partbox", "none", ""),
+        ("partbox, lists", "key", ""),
         ("textbook SKIP LOCKED", "none", ""),
     ]
     for each in results:

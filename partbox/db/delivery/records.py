@@ -5,13 +5,15 @@ fetches those, bounded by bytes.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import orjson
 
-from partbox.db.blocking import Row, array, fetch
+from partbox.db.blocking import Row, array, fetch, integers
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
+from partbox.events.record import Survey
 from partbox.protocol import cursor
 from partbox.protocol.bell import up_for
 from partbox.protocol.cursor import CAP, STRETCH, Ask
@@ -24,18 +26,19 @@ FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10  # o
 
 class Polled(NamedTuple):
     """One page: its snapshot N; for each ask the floor that bounded its late search; the rows; the server's clock then
-    (microseconds since 2000), and the ids drawn by then."""
+    (microseconds since 2000), the ids drawn by then, and what is known of the rows."""
 
     snapshot: str
     floors: list[int]
     rows: list[Row]
     clock: int
     drawn: int
+    survey: Survey
 
 
 class QuickPolled(NamedTuple):
     """The page of a quick poll: its snapshot N, a fence, the floor that its search began above, the rows in the order
-    of ids, the server's clock, and the seconds for which the bell's flag is up."""
+    of ids, the server's clock, the seconds for which the bell's flag is up, and what is known of the rows."""
 
     snapshot: str
     fence: Fence
@@ -43,6 +46,7 @@ class QuickPolled(NamedTuple):
     rows: list[Row]
     clock: int
     up: float
+    survey: Survey
 
 
 # Which ids, of whom, and how: none of it says anything without the others.
@@ -76,7 +80,7 @@ def poll(
         "stretch": STRETCH,
         "bases": array(numbers),
     }
-    head, rows = _page(conn, "poll", schema, values, {"above": cursor.stretch_of(lo)})
+    head, rows, survey = _page(conn, "poll", schema, values, {"above": cursor.stretch_of(lo)})
     floors = {0: head[FLOOR]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
     return Polled(
         head[SNAPSHOT],
@@ -84,6 +88,7 @@ def poll(
         rows,
         int(head[CLOCK]),
         proof.drawn(conn, head[DRAWN]),
+        survey,
     )
 
 
@@ -91,28 +96,34 @@ def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPolled
     """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
     own = {"partitions": partitions, "most": cursor.CAP, "bell": bell.of(conn)}
     above, end = ids(shared)
-    head, rows = _page(conn, "quick", schema, {**_shared(shared), **own}, {"above": above, "end": end})
+    head, rows, survey = _page(conn, "quick", schema, {**_shared(shared), **own}, {"above": above, "end": end})
     snapshot, drawn = head[SNAPSHOT], proof.drawn(conn, head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
     up = up_for(None if head[UP] is None else int(head[UP]))  # raw on a lean connection
-    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up)
+    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up, survey)
 
 
 def _page(
     conn: Conn, name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
-) -> tuple[Row, list[Row]]:
-    """The last row of a poll, and the records. Asked again if the log is not made of what was known."""
+) -> tuple[Row, list[Row], Survey]:
+    """The last row of a poll, the records, and what is known of these. Asked again if the log is not made of what was
+    known."""
     sequence, value = server_incarnation.of(conn)
     sent = {**values, **planned, "life": sequence}
     while True:
-        rows = fetch(conn, name, schema, sent, planned=planned)
+        survey = Survey()
+        rows = fetch(conn, name, schema, sent, planned=planned, look=partial(_survey, survey))
         if not rows or rows[-1][0] is not None:
             text = "a page of the log was cut: something between here and the server limits what it returns"
             raise proof.UnseenError(text)
         head = rows.pop()  # no record: where it is, so is all before it
         server_incarnation.check(conn, head[LIFE] == (None if value is None else str(value)))
         if proof.is_known(conn, schema, head[LOG]):
-            return head, rows
+            return head, rows, survey
+
+
+def _survey(survey: Survey, rows: Sequence[Row]) -> None:
+    survey.add(rows if rows[-1][0] is not None else rows[:-1])  # the last is no record
 
 
 def _shared(page: Page | None) -> dict[str, object]:
@@ -141,9 +152,9 @@ def _asked(asks: Sequence[Ask], sweep: Sweep | None) -> dict[str, str]:
     """The partitions of a poll, but for the pages that they are read from, as parameters."""
     partitions, last_ids, rooms, _, untils, afters = zip(*asks, strict=True)
     return {
-        "partitions": array(partitions),
-        "last_ids": array(last_ids),
-        "rooms": array(rooms if sweep is None else sweep.beside(asks)),
+        "partitions": integers(partitions),
+        "last_ids": integers(last_ids),
+        "rooms": integers(rooms if sweep is None else sweep.beside(asks)),
         "untils": array(untils),
         "afters": array(afters),
     }
@@ -158,7 +169,7 @@ def _swept(sweep: Sweep | None) -> dict[str, object]:
         "swept_to": sweep.end,
         "swept_most": sweep.most,
         "swept": bits(sweep.last_ids),
-        "swept_ids": array(sweep.last_ids.get(number, 0) for number in range(256)),
+        "swept_ids": integers(sweep.last_ids.get(number, 0) for number in range(256)),
     }
 
 

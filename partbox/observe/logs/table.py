@@ -38,6 +38,8 @@ unroutable WARNING event
     no handler of the subscription `default` takes events of this type; `on_unroutable` decides about them. Logged
     for the first event of each type in each process, for 100 types at most, with the types that handlers take. A
     type is misspelt, or a module with handlers is not imported
+newer_version WARNING event limited: handler
+    an event is of a newer version than its class here, as in a rolling deploy; `on_unroutable` decides about it
 retrying INFO event limited: handler attempts delay
     an event failed and is retried in `delay` seconds; those behind it wait, unless `on_failure` is `continue`
 failure DEBUG event: handler attempts

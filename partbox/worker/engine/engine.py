@@ -20,7 +20,7 @@ PLAIN = Codecs()
 class Engine(EngineState):
     """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself.
 
-    `queue` has the lanes that are ready; `lone`: one runner walks everything, so new events need no lanes.
+    `queue` has the lanes that are ready; `lines`: handlers are of kinds for which new events may stand in line.
     `transactional`: some of the handlers are. `letters`: dead events are owed to a hook.
     """
 
@@ -30,7 +30,7 @@ class Engine(EngineState):
         bounds: ReadBounds = UNBOUNDED,
         queue: Queue | None = None,
         *,
-        lone: bool = False,
+        lines: bool = False,
         subscription: str = "default",
         codecs: Decoder = PLAIN,
         transactional: bool = False,
@@ -40,7 +40,7 @@ class Engine(EngineState):
         budget = ReadBudget(bounds)
         ready = ReadyQueue(1) if queue is None else queue
         self.outcomes = outcomes = Outcomes(self)  # for runners: what became of events
-        self.runs = runs = Runs(self, outcomes, concurrency, ready, lone=lone)  # for runners: who runs which lane
+        self.runs = runs = Runs(self, outcomes, concurrency, ready, lines=lines)  # for runners: who runs which lane
         self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
         self.credits = Credits(self, runs, budget, transactional=transactional)  # for whoever reads the log
         self.intake = Intake(self, runs, subscription, codecs, transactional=transactional)  # what was read

@@ -19,13 +19,15 @@ from partbox.events.record import (
     ID,
     PARTITION,
     Row,
+    Share,
+    Survey,
     lacks_names,
     microseconds,
 )
 from partbox.protocol.cursor import Ask, Reading
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.key import Key, key_of
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.saves import READY
 from partbox.worker.engine.state import EngineState
@@ -42,7 +44,7 @@ class Brought(NamedTuple):
     """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
 
     Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
-    which there may be more, though there was room for it. `delayed`: some have a time before which they do not run.
+    which there may be more, though there was room for it. `survey`: what is known of the rows.
     """
 
     rows: list[Row]
@@ -50,19 +52,12 @@ class Brought(NamedTuple):
     ends: dict[int, int]
     cap: int
     clock: int
-    delayed: bool
+    survey: Survey
     cut: Container[int] = ()
 
     def fits(self) -> bool:
         """True if anything of it can be taken: it does not begin with what is left out, of each partition."""
         return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
-
-
-class Share(NamedTuple):
-    """The rows of one partition in a page, with their ids."""
-
-    rows: list[Row]
-    ids: list[int]
 
 
 class Arrived(NamedTuple):
@@ -88,6 +83,7 @@ class Intake:
         self._subscription = subscription
         self._codecs = codecs
         self._transactional = transactional
+        self._lined_up: list[SharedLane] = []  # lines that have got longer in this section
         self.wanted: frozenset[str] | None = None
 
     def page(
@@ -98,7 +94,7 @@ class Intake:
         Returns what `hand_over` is to be given next. `together`: partitions in lockstep share the page. What a
         partition that drains has read, and a piece of a cut page, is handed over at once.
         """
-        shares, moved = _shares(brought.rows), list[Arrived]()
+        shares, moved = brought.survey.shares, list[Arrived]()
         for some in _portions(asked):
             # Cursor and progress move as one: a save between them would pass what no lane has.
             with self._lock:
@@ -111,6 +107,7 @@ class Intake:
                             self._hand_over_moved(one, brought)
                         else:
                             moved.append(one)
+                self._make_ready()
         return moved
 
     def hand_over(self, moved: Sequence[Arrived], brought: Brought) -> None:
@@ -120,14 +117,16 @@ class Intake:
                 for each in some:
                     if not each.partition.lost:
                         self._hand_over_moved(each, brought)
+                self._make_ready()
 
     def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
         """Move and hand over a quick page to those caught up of which it brought something; others need no touch."""
-        for number, share in _shares(brought.rows).items():
+        for number, share in brought.survey.shares.items():
             partition = caught_up[number]
             with self._lock:  # as in `page`
                 if not partition.lost:
                     self._follow(partition, page, share, brought)
+                self._make_ready()
 
     def follow(self, partitions: Iterable[Partition], page: Page) -> None:
         """Move these, which are caught up, to `page`, which has brought nothing of theirs: so a save can pass it."""
@@ -161,7 +160,7 @@ class Intake:
         new, rows = ids[late:kept], rows[:kept]
         cap = brought.cap if end is None else min(kept, brought.cap)
         if end is not None or partition.number in brought.cut:
-            ask = ask._replace(room=len(new))  # so the cursor says that there is more
+            ask = ask.with_room(len(new))  # so the cursor says that there is more
         if end is not None:
             partition.narrow = 2 * max(0, whole) + 1
         elif partition.narrow is not None and (new or not partition.payload_bytes.total):
@@ -219,15 +218,17 @@ class Intake:
             or self.wanted is not None
             or (rows and rows[0][ID] <= partition.resumption.done_to)  # done before a lost connection, perhaps (A9)
         )
-        delayed = brought.delayed and any(map(_available_at, rows))
-        if plain and self._runs.lone and partition.lined_up and not delayed:
+        delayed = brought.survey.delayed and any(map(_available_at, rows))
+        if plain and self._runs.lines_up and partition.lined_up and not delayed:
             # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order
             # (DESIGN 6, shared line).
             line = partition.line
             line.claim = self._claim(partition)
+            line.types.add(brought.survey.types, alone=not line.queue)
             line.queue.extend(rows)
-            if not line.active:
-                self._runs.ready([line])
+            if line.running or not line.active:
+                line.active = True
+                self._lined_up.append(line)
         else:
             self._sort(partition, rows, last_late, brought.clock, plain=plain, large=large)
 
@@ -256,6 +257,12 @@ class Intake:
                 woken.append(lane)
         self._runs.ready(woken)
 
+    def _make_ready(self) -> None:
+        """Have the lines run that have got something to do: many at once cost less than each by itself."""
+        if self._lined_up:
+            lines, self._lined_up = self._lined_up, []
+            self._runs.lengthened(lines)
+
     def _forget_ahead(self, partition: Partition) -> None:
         """Forget which rows were parked ahead of the cursor as far as the log is read by now, and wake their keys.
 
@@ -274,13 +281,13 @@ class Intake:
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
         if parked.meet(event.id):  # its row says what becomes of it, and may run from now on (B6)
-            partition.progress.finish([(event.id, b"")])
+            partition.progress.finish([event.id], [b""])
             self._state.wake(partition, key_of(event))
         elif event.identity in remembered:  # done, or still running, since before a lost connection (A9)
             remembered.discard(event.identity)
-            partition.progress.finish([event.identity])
+            partition.finish([event.record])
         elif self.wanted is not None and event.event_type not in self.wanted:
-            partition.progress.finish([event.identity])
+            partition.finish([event.record])
         elif _waits(event.record[AVAILABLE_AT], clock):  # it never blocks
             parked.schedule(event)
         elif partition.draining:  # the rest of a cut page: its next owner runs it (B5)
@@ -308,22 +315,6 @@ def _portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
 def _waits(available_at: bytes | None, clock: int) -> bool:
     """True if the time of a record had not come by this clock (microseconds since 2000)."""
     return available_at is not None and microseconds(available_at) > clock
-
-
-def _shares(rows: Sequence[Row]) -> dict[int, Share]:
-    """The rows of a page by partition.
-
-    Each is looked at once, in the order in which they were made: in the order of partitions each look goes to memory.
-    """
-    shares: dict[int, Share] = {}
-    for row in rows:
-        number = row[PARTITION]
-        share = shares.get(number)
-        if share is None:
-            share = shares[number] = Share([], [])
-        share[0].append(row)
-        share[1].append(row[ID])
-    return shares
 
 
 def _in_order(share: Share) -> Share:

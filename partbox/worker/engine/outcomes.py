@@ -9,33 +9,58 @@ so that it is not started again (DESIGN 4, lost connection ⛨). Or the event ra
 may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row goes.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from itertools import groupby
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, Protocol
 
 from partbox.events import DeliveredEvent
-from partbox.events.record import IDENTITY, ROUTE
+from partbox.events.delivered import fresh
+from partbox.events.record import EVENT_TYPE, IDENTITY, ROUTE, Row
 from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import key_of
 from partbox.worker.engine.lock import verb
-from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.phase import Phase
-from partbox.worker.engine.reconnect import Pair
 from partbox.worker.engine.state import EngineState
 
-Member = tuple[Lane, DeliveredEvent, int]
-"""An event of a list, its lane, and the incarnation of the partition that it was read in."""
+_identity, _event_type, _partition = itemgetter(IDENTITY), itemgetter(EVENT_TYPE), attrgetter("partition")
+_record, _parked = attrgetter("record"), attrgetter("parked")
 
-_partition = attrgetter("partition")
+
+class Slice(NamedTuple):
+    """Events of a list that were taken from the head of one lane, and the incarnation of the partition in which."""
+
+    lane: Lane
+    events: list[DeliveredEvent]
+    incarnation: int
+
+
+class Finder(Protocol):
+    """Finds the handler of an event, as `partbox.handlers.Routes` does."""
+
+    def __getitem__(self, route: tuple[str, str], /) -> object: ...
+
+    def of_type(self, event_type: str) -> object | None: ...
 
 
 class Destination(NamedTuple):
     """The handler that a list is made for: an event is for it if its types lead there."""
 
-    routes: Mapping[tuple[str, str], object]
+    routes: Finder
     endpoint: object
+
+    def takes(self, types: Set[str]) -> bool:
+        """True if all events of these types are for it."""
+        return all(self.routes.of_type(each) is self.endpoint for each in types)
+
+    def leads(self, rows: Sequence[Row]) -> int:
+        """The number of these rows, from the first one on, that are for it."""
+        routes, endpoint = self
+        if self.takes(set(map(_event_type, rows))):
+            return len(rows)
+        return next((at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint), len(rows))
 
 
 class Outcomes:
@@ -98,6 +123,8 @@ class Outcomes:
         chains = partition.parked.chains
         if chains or not partition.lined_up:  # the line was sorted meanwhile, or has to be
             lane = lane.behind(event)
+        if isinstance(lane, SharedLane):
+            lane.types.add({event.event_type}, alone=False)
         lane.queue.appendleft(event if lane.claim is None else event.record)
         if chains and lane.overtakes(event):
             lane.hold_rest()
@@ -141,44 +168,45 @@ class Outcomes:
     # Lists.
 
     @verb  # `current` and the followers of a lane change together
-    def start(self, lane: Lane, members: Sequence[Member]) -> None:
+    def start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         """Note that these events, taken from the head of the lane, run as part of a list."""
-        self._start(lane, members)
+        self._start(lane, events)
 
     @verb  # no partition is lost or read anew between the look at it and the start of its events
-    def join(self, lanes: Iterable[Lane], to: Destination, deep: int, most: int) -> list[Member]:
+    def join(self, lanes: Iterable[Lane], to: Destination, deep: int, most: int) -> list[Slice]:
         """Take from the heads of many lanes what joins a list: at most `deep` events of each, and `most` of all.
 
         A lane that stops, was read anew or has remembered events gives nothing: it begins a list of its own.
         """
-        taken: list[Member] = []
+        taken: list[Slice] = []
         for lane in lanes:
             partition = lane.partition
             read_anew = partition.incarnation != lane.incarnation
             if not (partition.stopping or partition.resumption.remembered or read_anew):
-                members = _heads(lane, to, min(deep, most - len(taken)))
-                self._start(lane, members)
-                taken += members
+                events = _heads(lane, to, min(deep, most))
+                self._start(lane, events)
+                most -= len(events)
+                if events:
+                    taken.append(Slice(lane, events, lane.incarnation))
         return taken
 
     @verb  # the partition may be lost or read anew between the look at it and the note
-    def finish(self, members: Iterable[Member]) -> list[Member]:
-        """Note that all of a list are done, in one go; those that are not so plain come back, each to be settled."""
-        odd: list[Member] = []
-        done: dict[Partition, list[Pair]] = {}
-        for member in members:
-            lane, event, incarnation = member
+    def finish(self, slices: Iterable[Slice]) -> list[Slice]:
+        """Note that all of a list are done, in one go; those that are not so plain come back, to be settled one by
+        one."""
+        odd: list[Slice] = []
+        done: dict[Partition, list[Row]] = {}
+        for each in slices:
+            lane, events, incarnation = each
             partition = lane.partition
-            if event.parked is not None or partition.incarnation != incarnation:
-                odd.append(member)
+            if partition.incarnation != incarnation or any(map(_parked, events)):
+                odd.append(each)
             else:
-                if event is lane.current:
-                    lane.settled = event
-                else:
-                    self._ended(lane, event)
-                done.setdefault(partition, []).append(event.record[IDENTITY])
-        for partition, pairs in done.items():
-            partition.finish(pairs)
+                lane.settled = lane.current
+                self._followers.pop(lane, None)
+                done.setdefault(partition, []).extend(map(_record, events))
+        for partition, rows in done.items():
+            partition.finish(rows)
             self._state.touch(partition)
         return odd
 
@@ -187,7 +215,7 @@ class Outcomes:
     def record(self, lanes: Iterable[Lane]) -> None:
         """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
         for partition, neighbours in groupby(lanes, _partition):
-            done: list[Pair] = []
+            done: list[Row] = []
             incarnation = None if partition.phase is Phase.LOST else partition.incarnation
             for lane in neighbours:
                 if lane.incarnation == incarnation and lane.unstuck is None:
@@ -235,11 +263,11 @@ class Outcomes:
         """Do so where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
         partition, done = lane.partition, lane.done
         if partition.incarnation != lane.incarnation:  # read anew since the lane began: what is done will come again
-            partition.resumption.remembered.update(done)
+            partition.resumption.remembered.update(map(_identity, done))
             lane.incarnation, lane.settled = partition.incarnation, lane.current
         elif done and not partition.lost:
-            if lane.unstuck is not None and lane.unstuck.identity in done:  # parked while it ran, done all the same
-                done.remove(lane.unstuck.identity)
+            if lane.unstuck is not None and lane.unstuck.record in done:  # parked while it ran, done all the same
+                done.remove(lane.unstuck.record)
                 partition.parked.done(lane.unstuck)
             if done:
                 partition.finish(done)
@@ -247,10 +275,12 @@ class Outcomes:
         lane.unstuck = None
         lane.done = []
 
-    def _start(self, lane: Lane, members: Sequence[Member]) -> None:
-        lane.current, lane.settled = members[0][1] if members else None, None
-        if len(members) > 1:
-            self._followers[lane] = [event for _, event, _ in members[1:]]
+    def _start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
+        lane.current, lane.settled = events[0] if events else None, None
+        if isinstance(lane, SharedLane):
+            lane.hold(events)
+        if len(events) > 1:
+            self._followers[lane] = [*events[1:]]
 
     def _ended(self, lane: Lane, event: DeliveredEvent) -> None:
         """The event, the current one of its lane or one that runs behind it, does not run any more."""
@@ -263,8 +293,13 @@ class Outcomes:
         partition = lane.partition
         row = partition.parked.park(event, verdict)
         row.keep()
+        first = {key_of(event)}
         for follower in self._followers.get(lane, ()):
-            partition.parked.hold(follower)
+            if (key := key_of(follower)) in first:
+                partition.parked.hold(follower)
+            else:  # of a line: it blocks its own key
+                first.add(key)
+                partition.parked.park(follower, verdict)
             follower.parked.keep()
         lane.unstuck = event
         if (key := key_of(event)) in partition.parked.chains:
@@ -295,14 +330,30 @@ def _is_open(partition: Partition, event: DeliveredEvent) -> bool:
     return not partition.progress.has_finished(event.id)
 
 
-def _heads(lane: Lane, to: Destination, most: int) -> list[Member]:
-    queue, incarnation, (routes, endpoint) = lane.queue, lane.incarnation, to
-    taken: list[Member] = []
+def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
+    if isinstance(lane, SharedLane) and lane.claim is not None:
+        return fresh(_rows(lane, to, most), lane.claim)
+    queue, (routes, endpoint) = lane.queue, to
+    taken: list[DeliveredEvent] = []
     while queue and len(taken) < most:
         event = queue[0]
         if event.parked is not None and runs_alone(event):
             break
         if routes[event.record[ROUTE]] is not endpoint:
             break
-        taken.append((lane, queue.popleft(), incarnation))
+        taken.append(queue.popleft())
     return taken
+
+
+def _rows(line: SharedLane, to: Destination, most: int) -> list[Row]:
+    """Those at the head of a line, of which nothing is known. Nobody else takes from it meanwhile."""
+    queue = line.queue
+    if len(queue) <= most:
+        rows = [*queue]
+        queue.clear()
+    else:
+        rows = [queue.popleft() for _ in range(most)]
+    types = line.types.known
+    at = len(rows) if types is not None and to.takes(types) else to.leads(rows)
+    queue.extendleft(reversed(rows[at:]))
+    return rows[:at]

@@ -103,7 +103,7 @@ class ParkedRows:
         delay = verdict.delay
         if row is None:
             row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks, stage=RowStage.UNSAVED)
-            self._progress.finish([(row.id, b"")])
+            self._progress.finish([row.id], [b""])
         else:
             self._unchain(row, key)
             self._count_open(-(row.state in OPEN))

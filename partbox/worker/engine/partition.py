@@ -3,27 +3,33 @@
 A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time (⛨ DESIGN
 6). A lane knows its partition and a partition its lanes, so both are here.
 
-Where one runner runs everything, lanes are not made for events of which nothing is known: those of a partition stand in
-line together, which keeps the order of every key, and are sorted into lanes when somebody asks for these.
+Lanes are not made for events of which nothing is known: those of a partition stand in line together, which keeps the
+order of every key, and are sorted into lanes when somebody asks for these, or has nothing else to run (`Runs.relieve`).
 
 Everything is touched only with the lock of `Engine` held, but for `cursor`, which is the poller's own, and for
 `phase`, `stopping`, `incarnation` and `resumption.remembered`, which are read without it.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
+from partbox.events.record import EVENT_ID, ID, Row
 from partbox.protocol.cursor import Cursor
 from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
 from partbox.protocol.rows import Owned
 from partbox.worker.engine.key import Key, key_of
+from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.parked_rows import ParkedRows, PayloadBytes
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.reconnect import Pair, Resumption
 from partbox.worker.engine.suspects import Suspects
+
+_id, _event_id = itemgetter(ID), itemgetter(EVENT_ID)
 
 
 class Lane:
@@ -35,23 +41,14 @@ class Lane:
     """
 
     __slots__ = (
-        "active",
-        "claim",
-        "current",
-        "done",
-        "incarnation",
-        "key",
-        "partition",
-        "queue",
-        "running",
-        "settled",
-        "started",
-        "unstuck",
-    )
+        "active", "claim", "current", "done", "head", "incarnation", "key", "partition", "queue",
+        "running", "settled", "started", "unstuck"
+    )  # fmt: skip
 
     # Set when the lane begins to run:
     incarnation: int  # the partition's incarnation that `done` belongs to
     started: float  # monotonic seconds; of the current event, while one runs
+    head: Row | None  # of a line: see there
     # Set when a `current` event is settled, which stays current until the next begins. Not before, most never need it:
     settled: DeliveredEvent | None
 
@@ -60,7 +57,7 @@ class Lane:
         self.key = key
         self.queue: deque[Any] = deque()
         self.claim: Claim | None = None
-        self.done: list[tuple[int, bytes]] = []  # (id, event id) of what is done and not recorded yet
+        self.done: list[Row] = []  # of what is done and not recorded yet
         self.active = False
         self.running = False
         self.current: DeliveredEvent | None = None
@@ -73,6 +70,13 @@ class Lane:
     def has_settled(self, event: DeliveredEvent) -> bool:
         """True if its current event, which this is, is settled already. Lock held."""
         return getattr(self, "settled", None) is event
+
+    def take_first(self) -> DeliveredEvent:
+        """Take the event at the head; IndexError if there is none any more. By its runner, without the lock."""
+        if self.claim is None:
+            return self.queue.popleft()  # type: ignore[no-any-return]
+        self.head = self.queue[0]  # before it is taken: whoever sorts the line must see which key runs
+        return DeliveredEvent(self.queue.popleft(), self.claim)
 
     def take_rest(self) -> list[Any]:
         """Take all that waits. Lock held.
@@ -107,14 +111,40 @@ class Lane:
 
 
 class SharedLane(Lane):
-    """The new events of all keys of a partition in id order, none of which is parked; for a lone runner.
+    """The new events of all keys of a partition in id order, none of which is parked.
 
-    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, which are
-    ready when the turn of the line ends. Its queue has rows: an event that is made by the runner which hands it over is
-    still in the processor's cache, and its memory serves the next one.
+    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, and nothing
+    joins it any more until its turn has ended. These are ready then, or when a runner is free for them
+    (`Runs.relieve`), but for the lanes of the keys that the line runs. Its queue has rows: an event that is made by the
+    runner which hands it over is still in the processor's cache, and its memory serves the next one.
+
+    `head` is the row that its runner has taken last, or is about to take; None while it does not run. The runner sets
+    it before it takes the row, without the lock: so whoever has taken the rest of the queue knows which key runs.
+    `is_sorted`: it was sorted in this turn. `owes_lanes`: nobody was told of the lanes that it was sorted into.
     """
 
-    __slots__ = ()
+    __slots__ = ("_keys", "hands", "is_sorted", "owes_lanes", "types")
+
+    def __init__(self, partition: "Partition") -> None:
+        super().__init__(partition, (None, 0))
+        self.types = LineTypes()
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """It does not run any more. Lock held."""
+        self.head, self.is_sorted, self.owes_lanes = None, False, False
+        self.hold(())
+
+    def hold(self, events: Sequence[DeliveredEvent]) -> None:
+        """Its runner has these in hand, as a list. Lock held."""
+        self.hands, self._keys = events, frozenset[Key]()
+
+    def runs(self, key: Key) -> bool:
+        """True if its runner may have an event of this key in hand. Lock held."""
+        if not self.hands:
+            return self.head is not None and key_of(self.event(self.head)) == key
+        self._keys = self._keys or frozenset(map(key_of, self.hands))  # once a list, if somebody asks at all
+        return key in self._keys
 
     def behind(self, event: DeliveredEvent) -> Lane:
         return self.partition.lane(key_of(event))
@@ -160,7 +190,7 @@ class Partition:
         self.window = window
         self._letters = letters
         self._lanes: dict[Key, Lane] = {}
-        self.line = SharedLane(self, (None, 0))
+        self.line = SharedLane(self)
         self.running = 0  # lanes whose handler runs now
         self.predecessor: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
         self.suspects = Suspects()
@@ -269,15 +299,26 @@ class Partition:
     @property
     def lanes(self) -> dict[Key, Lane]:
         """The lanes that have events waiting or running, by key. Asking for them ends the line."""
-        if self.line.queue:  # sort it into lanes
-            for event in map(self.line.event, self.line.take_rest()):
-                self.lane(key_of(event)).queue.append(event)
+        self.sort_line()
         return self._lanes
+
+    def sort_line(self) -> None:
+        """Sort what waits in the line into lanes. What comes gets a lane too until the turn of the line has ended: what
+        it runs may take long, and its runner may be about to take what is at the head."""
+        line = self.line
+        line.is_sorted, rest = line.running, line.take_rest()
+        line.owes_lanes |= bool(rest)
+        for event in map(line.event, rest):
+            key = key_of(event)
+            lane = self._lanes.get(key)
+            if lane is None:
+                lane = self._lanes[key] = Lane(self, key)
+            lane.queue.append(event)
 
     @property
     def lined_up(self) -> bool:
         """True if new events may join the line: no lane has anything that they could overtake."""
-        return not self._lanes
+        return not self._lanes and not self.line.is_sorted
 
     def lane(self, key: Key) -> Lane:
         found = self.lanes.get(key)
@@ -291,21 +332,23 @@ class Partition:
             del self._lanes[lane.key]
 
     def sorted_out(self) -> list[Lane]:
-        """The turn of the line has ended: the lanes that have something to do by now; those with nothing go."""
+        """The lanes that were sorted out of the line and may run now; those with nothing go."""
+        self.line.owes_lanes = False
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane.queue or lane.active}
-        return [lane for lane in self._lanes.values() if not lane.active]
+        return [lane for lane in self._lanes.values() if not lane.active and not self.line.runs(lane.key)]
 
     def queues(self) -> int:
         """The number of lanes, the line counted as one."""
-        return len(self._lanes) + bool(self.line.queue)
+        return len(self._lanes) + (self.line.active or bool(self.line.queue))
 
     # What was read and what became of it.
 
-    def finish(self, pairs: list[Pair]) -> None:
+    def finish(self, rows: list[Row]) -> None:
         """Note that these records are done."""
-        self.progress.finish(pairs)
+        ids = [*map(_id, rows)]
+        self.progress.finish(ids, [*map(_event_id, rows)])
         if self.payload_bytes.sizes:
-            self.payload_bytes.drop(id for id, _ in pairs)
+            self.payload_bytes.drop(ids)
 
     def widen(self) -> None:
         """Ask for a few more records next time: those of the last page had not too many bytes."""
@@ -345,4 +388,4 @@ class Partition:
         if event.parked is not None:
             self.parked.done(event)
         else:
-            self.finish([event.identity])
+            self.finish([event.record])

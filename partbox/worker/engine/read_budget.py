@@ -39,6 +39,7 @@ class ReadBudget:
         self._page, self._window, self._max_parked, self._window_bytes = bounds
         self._mean = float(GUESS)
         self._shares = (LEAST_SHARE, LEAST_SHARE)  # of a page: a partition's that has no backlog, and one's that has
+        self._windows = (self._window_for(LEAST_SHARE), self._window_for(LEAST_SHARE))
         self._most: int | None = None  # records of a poll, where fewer than the page were too many
         self._turn = 0
         self._left = 0  # bytes, when they were last reckoned, without what was taken since
@@ -82,6 +83,7 @@ class ReadBudget:
             return []
         backlog = sum(partition.cursor.full for partition in partitions)
         self._shares = (self._share(len(partitions)), self._share(backlog))
+        self._windows = (self._window_for(self._shares[False]), self._window_for(self._shares[True]))
         rooms = [self.of_one(partition) for partition in partitions]
         most = max(1, int(left / self._mean)) if left > 0 else 0  # one always passes: else nothing would ever move
         return self._shared_out(rooms, most if self._most is None else min(most, self._most))
@@ -130,8 +132,11 @@ class ReadBudget:
     def _share(self, partitions: int) -> int:
         return max(LEAST_SHARE, self._page // max(1, partitions))
 
+    def _window_for(self, share: int) -> int:
+        return min(AHEAD * share, self._window, self._max_parked)
+
     def _window_of(self, partition: Partition) -> int:
-        return min(AHEAD * self._shares[partition.cursor.full], self._window, self._max_parked)
+        return self._windows[partition.cursor.full]
 
     def of_one(self, partition: Partition) -> int:
         """The room of one partition, by the shares that were reckoned last; the bytes apart. Lock held."""

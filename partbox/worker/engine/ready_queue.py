@@ -25,8 +25,8 @@ class Queue(Protocol):
         """Take out whose turn is next."""
         ...
 
-    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
-        """Take out at most so many that fit."""
+    def take_those(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
+        """Take out lanes until so many events of them join a list; `joining`: how many of a lane do."""
         ...
 
 
@@ -58,13 +58,15 @@ class ReadyQueue:
         self._turn = (self._turn + 1) % 3
         return [due.popleft() if due and (self._turn == 0 or not fresh) else fresh.popleft()]
 
-    def take_those(self, fit: Callable[[Lane], bool], most: int) -> list[Lane]:
-        """At most so many that fit, of the first that wait; the others go to the end."""
+    def take_those(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
+        """Of the first that wait, until so many events of them join; those of which none does go to the end."""
         found: list[Lane] = []
+        left = most
         for queue in (self.fresh, self.due):
             for _ in range(min(len(queue), SEARCHED * most)):
-                if len(found) == most:
+                if left <= 0:
                     break
                 lane = queue.popleft()
-                (found if fit(lane) else queue).append(lane)
+                left -= (many := joining(lane))
+                (found if many else queue).append(lane)
         return found

@@ -14,9 +14,10 @@ than `concurrency` are hired, one more is (`wakes.hire`), which looks before it 
 idle, each of them asks by itself when its turn has ended, before it waits.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 from partbox.events.record import ROUTE
 from partbox.worker.engine.lock import verb
@@ -26,28 +27,60 @@ from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.state import EngineState
 
 STUCK = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
+SLOW = 0.001  # seconds; a line whose events take longer is sorted into lanes if a runner is free
+COST = 0.00002  # seconds; more than an event costs in a lane
+SORTED_FOR = 1.0  # seconds for which new events get lanes at once, after a line had to be sorted into lanes
 
 
 class Rest(Enum):
     """Why there is no lane for a runner."""
 
     IDLE = "no lane is ready"
+    WATCH = "no lane is ready, and a line runs of which some may have to be sorted out"
     FULL = "as many handlers run as may"
     UNTRUSTED = "the lease may be over"
     STOPPED = "no handler starts any more"
 
 
+class Headway(NamedTuple):
+    """How far a line has got: when the event was started that it runs, and how many wait behind it."""
+
+    started: float
+    waiting: int
+
+
+class Glance(NamedTuple):
+    """The lines that held up others, as a runner that watches has seen them. `in_time`: it got the interpreter at
+    once."""
+
+    at: float  # monotonic seconds
+    in_time: bool
+    lines: Mapping[SharedLane, Headway]
+
+
 class Runs:
     """The verbs of runner threads, event loop and transactor, and of whoever watches what runs.
 
-    `lone`: one runner walks everything, so new events need no lanes.
+    `lines`: handlers are of a kind for which new events may stand in line.
+
+    **A line is sorted when a runner is free and its own waits in a handler.** One of the runners that find nothing to
+    do while a line runs watches: it sleeps for a moment, looks, and looks once more. If it woke in time both times it
+    got the interpreter at once: so nobody computes, and others could go on with what stands behind the line. If others
+    do compute, the line is sorted all the same when its events take so long that lanes cost little beside them. The
+    interpreter goes round: between two looks the runner of the line has had it too. For a while lanes are made at once
+    then: what waited once will wait again.
+
+    **No line is left unwatched.** When one begins, or gets longer, or whoever watched has found something to run, the
+    next runner that is free is called to watch, or hired. In the event loop nobody has to watch: a handler that waits
+    says so (`give_way`), and who finds nothing to run knows that all that runs waits, for it runs itself. So a line is
+    sorted there at the moment that somebody is free, and stays one while nobody is.
     """
 
     # Where a lane goes on whose next event is transactional; of `Transactions`. Lock held.
     transact: Callable[[Lane], object]
 
     def __init__(
-        self, state: EngineState, outcomes: Outcomes, concurrency: int, queue: Queue, *, lone: bool = False
+        self, state: EngineState, outcomes: Outcomes, concurrency: int, queue: Queue, *, lines: bool = False
     ) -> None:
         self._state = state
         self._lock = state.lock
@@ -60,9 +93,17 @@ class Runs:
         self._hired = 0  # runners, of which there are at most `concurrency`
         self._idle = 0  # those of them that wait and are not called
         self._stopped = False
-        self.lone = lone
+        self._lines = lines
+        self._sorts_until = 0.0  # monotonic seconds
+        self.watches = False  # runners are threads, which may watch
+        self._watched = False  # a runner that waits looks whether a line has to be sorted
 
     # Runners.
+
+    @property
+    def lines_up(self) -> bool:
+        """True if new events may stand in line. Lock held."""
+        return self._lines and not self._sorts_until
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | Rest:
         """End these lanes; the next to run, or why there are none: then the runner is to wait for a call, if it `waits`
@@ -71,13 +112,53 @@ class Runs:
             self._end(ended)
             if self._stopped:
                 return Rest.STOPPED
+            if self._sorts_until and now >= self._sorts_until:
+                self._sorts_until = 0.0
             full = len(self._running) - len(self._joined) >= self._concurrency
+            if not full and not self._ready and not self.watches:
+                self._sort(self._held_up())  # one runs at a time: who asks sees that all others wait
             if full or not self._ready:
                 self._idle += waits  # whoever calls takes it off again
-                return Rest.FULL if full else Rest.IDLE
+                if full or not waits or not self.watches or self._watched or not self._held_up():
+                    return Rest.FULL if full else Rest.IDLE
+                self._watched = True
+                return Rest.WATCH
             if not trusted:
                 return Rest.UNTRUSTED
-            return self._begin(self._ready.take(), now)
+            taken = self._ready.take()
+            if self.watches and not self._watched:
+                line = taken[-1]
+                if self._held_up() or (isinstance(line, SharedLane) and len(line.queue) > 1):
+                    self._let_watch()
+            return self._begin(taken, now)
+
+    @verb  # the line's runner takes no more of it, and lanes are ready or not
+    def relieve(self, before: Glance, now: float, *, in_time: bool) -> Glance:
+        """Sort the lines into lanes that hold up others, and did at the glance before, if their handlers wait or are
+        slow; what was seen now."""
+        lines = {line: Headway(line.started, len(line.queue)) for line in self._held_up()}
+        waits = in_time and before.in_time
+        held = [line for line in before.lines if line in lines and line.current is not None]  # else no handler runs
+        for line in [line for line in held if now - line.started >= COST * self._in_lists()]:
+            if waits or _is_slow(before.lines[line], lines[line], before.at, now):
+                self._sorts_until = now + SORTED_FOR
+                self._sort([line])
+                del lines[line]
+        return Glance(now, in_time, lines)
+
+    def give_way(self, line: SharedLane, now: float) -> None:
+        """Sort a line whose handler waits in the event loop into lanes, for whoever is free to run them."""
+        if self._concurrency > 1 and (self.watches or (line.queue and self._somebody_is_free)):
+            with self._lock:  # as in `relieve`
+                if self.watches:
+                    self._sorts_until = now + SORTED_FOR
+                self._sort([line])
+
+    @verb  # a line that gets longer is seen by who watches, or somebody is called to
+    def look_away(self, *, called: bool) -> bool:
+        """Watch no more, if the runner that watches was `called`, or nothing holds up others; True then."""
+        self._watched = not called and bool(self._held_up())
+        return not self._watched
 
     @verb  # the lanes end and their place is free as one
     def end(self, lanes: Sequence[Lane]) -> None:
@@ -86,9 +167,10 @@ class Runs:
         self._call()
 
     @verb  # a lane is found and begun as one: no runner takes it too
-    def take(self, to: Destination, most: int, now: float) -> list[Lane]:
-        """At most so many lanes that wait with an event for this handler, for a list; they run from now on."""
-        found = self._ready.take_those(partial(_waits_for, to), most)
+    def take(self, to: Destination, deep: int, most: int, now: float) -> list[Lane]:
+        """Lanes that wait with an event for this handler, for a list of so many events more, of which each gives `deep`
+        at most; they run from now on."""
+        found = self._ready.take_those(partial(_joining, to, deep), most)
         self._joined.update(found)
         return self._begin(found, now)
 
@@ -126,10 +208,17 @@ class Runs:
 
     # For the engine itself. Lock held.
 
+    def lengthened(self, lines: Sequence[SharedLane]) -> None:
+        """More events wait in these lines: they are to be run, or watched if they run. Lock held."""
+        self.ready([line for line in lines if not line.running])
+        if not self._watched and any(line.running for line in lines):
+            self._let_watch()
+
     def ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
         """Have runners take these lanes, which have something to do, when they are free. Lock held."""
         for lane in lanes:
-            lane.active = True
+            lane.active = not lane.partition.line.runs(lane.key)  # else it is ready when the turn of the line ends
+        lanes = [lane for lane in lanes if lane.active]
         self._ready.add(lanes, due=due)
         for _ in range(min(len(lanes), self._concurrency)):
             if not self._call() and not self._hire():
@@ -151,6 +240,10 @@ class Runs:
         self._end([lane])
         self._call()
 
+    @property
+    def _somebody_is_free(self) -> bool:
+        return bool(self._idle) or self._hired < self._concurrency
+
     def _call(self) -> bool:
         """Call a runner that waits; False if none does."""
         if not self._idle:
@@ -167,6 +260,16 @@ class Runs:
         self._state.wakes.hire()
         return True
 
+    def _let_watch(self) -> None:
+        """Have somebody look who will find nothing to run, if there is anybody."""
+        if not self._call():
+            self._hire()
+
+    def _sort(self, lines: Iterable[SharedLane]) -> None:
+        for line in lines:
+            line.partition.sort_line()
+            self.ready(line.partition.sorted_out())
+
     def _begin(self, lanes: list[Lane], now: float) -> list[Lane]:
         if not self._running:
             self._state.wakes.busy(True)
@@ -176,6 +279,15 @@ class Runs:
             partition.running += 1
         self._running.update(lanes)
         return lanes
+
+    def _held_up(self) -> list[SharedLane]:
+        """The lines that run and hold up others of their partition."""
+        lines = (lane for lane in self._running if isinstance(lane, SharedLane) and not lane.partition.stopping)
+        return [line for line in lines if line.queue or line.owes_lanes]
+
+    def _in_lists(self) -> int:
+        """The number of events in lists that run: while one takes less time than their lanes would, none is needed."""
+        return sum(len(lane.hands) for lane in self._running if isinstance(lane, SharedLane))
 
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._outcomes.end(lanes)
@@ -192,6 +304,8 @@ class Runs:
         if not self._running:
             self._state.wakes.busy(False)
         lane.running, lane.current = False, None
+        if isinstance(lane, SharedLane):
+            lane.end_turn()
         partition.running -= 1
         serial = bool(self._serial) and lane in self._serial
         if serial:
@@ -214,7 +328,15 @@ class Runs:
         return ()
 
 
-def _waits_for(to: Destination, lane: Lane) -> bool:
+def _is_slow(before: Headway, pace: Headway, then: float, now: float) -> bool:
+    if pace.started == before.started:
+        return now - pace.started >= SLOW
+    return 0 < before.waiting - pace.waiting <= (now - then) / SLOW
+
+
+def _joining(to: Destination, deep: int, lane: Lane) -> int:
     if isinstance(lane, DeadLetterLane) or lane.partition.stopping or not lane.queue:
-        return False
-    return to.routes[lane.queue[0].record[ROUTE]] is to.endpoint
+        return 0
+    first = lane.queue[0]
+    fits = to.routes[(first if lane.claim is not None else first.record)[ROUTE]] is to.endpoint
+    return min(deep, len(lane.queue)) if fits else 0

@@ -20,7 +20,7 @@ from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
 from partbox.db.delivery.records import Polled
-from partbox.events.record import PARTITION, PLACE, delayed, left_out
+from partbox.events.record import PARTITION, PLACE, left_out
 from partbox.protocol.cursor import CAP, Ask, Cursor
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.sweep import Sweep, brief, sweep
@@ -137,6 +137,7 @@ class FullReader:
                 return came
             with prefetch(partial(self._fetch, conn, following)) as next_one:
                 self._intake.hand_over(moved, brought)
+                del polled, brought, moved  # who runs an event frees its memory, while it is in the processor's cache
             request, (polled, asked_at) = following, next_one.result(0)
 
     def _following(self, horizon: Horizon, request: Request) -> Request | None:
@@ -165,11 +166,11 @@ class FullReader:
     ) -> tuple[Brought, list[Arrived]]:
         """Move all that was asked for to the page; returns it with its payloads, and what is to be handed over."""
         credit, cursors, asks, _, _, hi, swept, alone = request
-        text, floors, rows, clock, drawn = polled
+        text, floors, rows, _, drawn, _ = polled
         self._credits.came(rows)
         self.calm = len(rows) <= CAP // 2
         self._dense = 2 * len(rows) >= credit.backlog
-        brought = self._brought(conn, credit, rows, clock)  # before anything moves: it may fail
+        brought = self._brought(conn, credit, polled)  # before anything moves: it may fail
         if swept is not None and swept.is_cut(len(rows), hi):
             brought = brought._replace(cut=swept.last_ids)
         snapshot = Snapshot.parse(text)
@@ -198,7 +199,7 @@ class FullReader:
         if swept is None:
             return asks, None
         widest = self._credits.widest(partitions)
-        return [ask._replace(room=swept.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], swept
+        return [ask.with_room(swept.room(ask, most)) for ask, most in zip(asks, widest, strict=True)], swept
 
     def tell(self, rows: Sequence[Row], asked_at: float, late_ids: int) -> None:
         """Tell observers what a poll brought, when it was sent (monotonic seconds), and how many ids it searched for
@@ -206,14 +207,15 @@ class FullReader:
         if self._is_heard and rows:
             self._observers.read(Records(rows), time.monotonic() - asked_at, late_ids)
 
-    def _brought(self, conn: Connection[Any], credit: Credit, rows: list[Row], clock: int) -> Brought:
+    def _brought(self, conn: Connection[Any], credit: Credit, polled: Polled) -> Brought:
         """Fetch the payloads that the page left out, as far as there is room now; not those that are not needed."""
-        large = left_out(rows)
+        rows, clock, survey = polled.rows, polled.clock, polled.survey
+        large = left_out(rows) if survey.lacks else []
         if large:
             asked = {partition.number: partition for partition in credit.partitions}
             large = [row for row in large if self._intake.needs(asked[row[PARTITION]], row, clock)]
         if not large:
-            return Brought(rows, {}, {}, credit.cap, clock, delayed(rows))
+            return Brought(rows, {}, {}, credit.cap, clock, survey)
         greedy = self._credits.greedy(credit)
         left = self._credits.beside(len(rows), credit.bytes)
         return self._payloads.of_page(conn, rows, large, greedy, left, credit.cap, clock)

@@ -14,7 +14,7 @@ from psycopg import Connection
 from partbox.db.delivery import idle_check, records
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import QuickPolled
-from partbox.events.record import PARTITION, delayed, left_out
+from partbox.events.record import PARTITION, left_out
 from partbox.protocol import quick_poll as quick
 from partbox.protocol.bell import Seen
 from partbox.protocol.horizon import Horizon, Page, Snapshot
@@ -130,12 +130,13 @@ class LogReader:
 
     def _brought(self, conn: Connection[Any], groups: PollGroups, polled: QuickPolled) -> Brought | None:
         """Complete a quick page with its large payloads; None if there is no room for all of it."""
-        rows, cap, clock = polled.rows, len(polled.rows), polled.clock
+        rows, cap, clock, survey = polled.rows, len(polled.rows), polled.clock, polled.survey
         if not self._credits.take_page(groups.caught_up, rows):
             return None
-        large = [row for row in left_out(rows) if self._intake.needs(groups.caught_up[row[PARTITION]], row, clock)]
+        large = left_out(rows) if survey.lacks else []
+        large = [row for row in large if self._intake.needs(groups.caught_up[row[PARTITION]], row, clock)]
         if not large:
-            return Brought(rows, {}, {}, cap, clock, delayed(rows))
+            return Brought(rows, {}, {}, cap, clock, survey)
         brought = self._payloads.of_page(conn, rows, large, (), self._credits.beside_page(cap), cap, clock)
         return brought if not brought.ends else None
 

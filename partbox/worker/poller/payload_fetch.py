@@ -16,7 +16,7 @@ from psycopg.errors import QueryCanceled
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
-from partbox.events.record import ID, PARTITION, PLACE, delayed, size
+from partbox.events.record import ID, PARTITION, PLACE, Survey, size
 from partbox.worker.context import Context
 from partbox.worker.engine.intake import Brought
 
@@ -59,7 +59,7 @@ class Payloads:
             elif pair not in got:
                 ends[row[PARTITION]] = min(row[ID], ends.get(row[PARTITION], row[ID]))
         there = [row for row in (got.get(row[PLACE], row) for row in rows) if row is not None]
-        return Brought(there, large, ends, cap, clock, delayed(there))
+        return Brought(there, large, ends, cap, clock, Survey(there))
 
     def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:
         """Fetch the first of these, while `left` bytes are left; None for one that is gone."""

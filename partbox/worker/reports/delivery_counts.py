@@ -7,8 +7,11 @@ seconds, and before its thread waits for something to do: telling costs as much 
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress, repeat
+from operator import not_
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import CREATED_AT, microseconds
@@ -86,6 +89,19 @@ class Tally:
         self._newest = event
         if self.oldest is None:
             self.oldest = event
+
+    def ran_together(
+        self, endpoint: Endpoint, events: Sequence[DeliveredEvent], seconds: float, undone: Sequence[object]
+    ) -> None:
+        """A handler ran with a list of these, each of which has taken so long; what is true of those `undone`."""
+        delivered = [*compress(events, map(not_, undone))] if any(undone) else events
+        self.timed = events[-1]
+        self._other += seconds * (len(events) - len(delivered))
+        if delivered:
+            self._timed[endpoint].extend(repeat(seconds, len(delivered)))
+            self._newest = delivered[-1]
+            if self.oldest is None:
+                self.oldest = delivered[0]
 
     def turns(self) -> list[Turn]:
         """The deliveries since this was asked last, one turn for each endpoint. The quick ones share the time that no

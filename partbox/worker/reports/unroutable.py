@@ -1,4 +1,4 @@
-"""Warns of events that no handler takes: of the first of each event type, once in each process."""
+"""Warns of events that no handler takes: of the first of each event type, once in each process; and of too new ones."""
 
 import logging
 import threading
@@ -46,3 +46,8 @@ class Unroutable:
         pairs = [f"{event!r}" if only is None else f"{event!r} of {only!r}" for event, only in named]
         more = len(self._registered) - len(pairs)
         return (", ".join(pairs) or "nothing") + (f" and {more} more" if more else "")
+
+
+def tell_newer(event: DeliveredEvent, error: BaseException, handler: str) -> None:
+    """Warn of an event whose class is older here than where it was published."""
+    log_event(log, "newer_version", "%s: on_unroutable decides", error, about=event, handler=handler)

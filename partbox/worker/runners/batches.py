@@ -6,12 +6,15 @@ takes no others with it.
 """
 
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from partbox.events import DeliveredEvent
 from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Deferral, Verdict
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.outcomes import Destination, Member, runs_alone
+from partbox.worker.engine.key import Key, key_of
+from partbox.worker.engine.outcomes import Destination, Slice, runs_alone
 from partbox.worker.engine.partition import Lane
 from partbox.worker.fork_safety import leave
 from partbox.worker.runners.endpoint import Endpoint
@@ -31,115 +34,124 @@ class Batches:
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
-        members, others = self._gather(lane, endpoint)
-        if members and not self._refused(members, endpoint):
+        slices, others = self._gather(lane, endpoint)
+        if slices and not self._refused(slices, endpoint):
             try:
-                result = endpoint.call([event for _, event, _ in members])
+                result = endpoint.call(_events(slices))
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
-            self._settle(members, endpoint, result)
+            self._settle(slices, endpoint, result)
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by an async handler in the event loop; the lanes beside `lane` that took part."""
-        members, others = self._gather(lane, endpoint)
-        if members and not self._refused(members, endpoint):
-            events = [event for _, event, _ in members]
-            self._settle(members, endpoint, await EventLoop.call(endpoint.call, events, endpoint.handler.timeout))
+        slices, others = self._gather(lane, endpoint)
+        if slices and not self._refused(slices, endpoint):
+            result = await EventLoop.call(endpoint.call, _events(slices), endpoint.handler.timeout)
+            self._settle(slices, endpoint, result)
         return others
 
-    def _gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Member], list[Lane]]:
+    def _gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Slice], list[Lane]]:
         """A list that begins with this lane, and the lanes beside it that take part."""
         size = endpoint.handler.max_size or 1
         deep = endpoint.handler.per_key or size
-        members = self._take(lane, endpoint, min(deep, size))
-        others, to = list[Lane](), Destination(self._runner.routes, endpoint)
-        if not members or runs_alone(members[0][1]):
-            return members, others
+        to = Destination(self._runner.routes, endpoint)
+        slices: list[Slice] = []
+        if lane.claim is not None and self._runner.trusted():
+            slices = self._outcomes.join([lane], to, deep, size)
+        # An odd line gives one: whoever sorts it knows of one that it runs, and of a list when that has begun.
+        slices = slices or self._take(lane, endpoint, 1 if lane.claim is not None else min(deep, size))
+        others = list[Lane]()
+        if not slices or runs_alone(slices[0].events[0]):
+            return slices, others
+        left = size - len(slices[0].events)
         take = self._engine.runs.take
-        while len(members) < size and (more := take(to, size - len(members), time.monotonic())):
+        while left and (more := take(to, deep, left, time.monotonic())):
             others.extend(more)
-            joining = self._outcomes.join(more, to, deep, size - len(members)) if self._runner.trusted() else []
-            members += joining
+            joining = self._outcomes.join(more, to, deep, left) if self._runner.trusted() else []
+            slices += joining
+            left -= sum(len(each.events) for each in joining)
             if not joining:
                 break
-        return members, others
+        return slices, others
 
-    def _take(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Member]:
+    def _take(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Slice]:
         """Take from the head of the lane what is for this endpoint."""
-        taken: list[Member] = []
+        taken: list[DeliveredEvent] = []
         walk = self._runner.begin(float("inf"))
+        incarnation = lane.incarnation
         while len(taken) < most and (step := self._runner.step(lane, walk)) is not None:
             found, event = step
             alone = runs_alone(event)
             # Read anew since the first was taken, the lane has that one again (A9): it is not in one list twice.
-            if found is not endpoint or (taken and (alone or lane.incarnation != taken[0][2])):
+            if found is not endpoint or (taken and (alone or lane.incarnation != incarnation)):
                 self._outcomes.put_back(lane, event)
                 break
-            taken.append((lane, event, lane.incarnation))
+            incarnation = lane.incarnation
+            taken.append(event)
             if alone:
                 break
         self._outcomes.start(lane, taken)
-        return taken
+        return [Slice(lane, taken, incarnation)] if taken else []
 
-    def _refused(self, members: list[Member], endpoint: Endpoint) -> bool:
-        refusal = endpoint.refusal(members[0][0].started)
+    def _refused(self, slices: list[Slice], endpoint: Endpoint) -> bool:
+        refusal = endpoint.refusal(slices[0].lane.started)
         if refusal is not None:
-            self._fail(members, endpoint, refusal)
+            self._fail(slices, endpoint, refusal)
         return refusal is not None
 
-    def _settle(self, members: list[Member], endpoint: Endpoint, result: object) -> None:
+    def _settle(self, slices: list[Slice], endpoint: Endpoint, result: object) -> None:
         """Settle each event of the list, which has its share of the time that the list took."""
         if self._engine.forked:
             leave(result)
-        share = (time.monotonic() - members[0][0].started) / len(members)
-        if endpoint.calm and _all_done(result, members):
-            verdicts: list[Verdict | None] = self._finish(members, endpoint, share)
+        count = sum(len(each.events) for each in slices)
+        share = (time.monotonic() - slices[0].lane.started) / count
+        if endpoint.calm and _all_done(result, count):
+            verdicts: list[Verdict | None] = self._finish(slices, endpoint, share, count)
         else:
-            verdicts = self._verdicts(members, endpoint, result, share)
+            verdicts = self._verdicts(slices, endpoint, result, share)
         tally = self._settlement.reports.tally()
         if tally is not None:
-            for (_, event, _), verdict in zip(members, verdicts, strict=True):
-                tally.ran(endpoint, event, share, done=verdict is None)
+            tally.ran_together(endpoint, _events(slices), share, verdicts)
             self._settlement.reports.delivered(tally)
 
-    def _finish(self, members: list[Member], endpoint: Endpoint, share: float) -> list[Verdict | None]:
+    def _finish(self, slices: list[Slice], endpoint: Endpoint, share: float, count: int) -> list[Verdict | None]:
         """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
-        for member in self._outcomes.finish(members):
-            self._judge(member, None, endpoint, share)
-        return [None] * len(members)
+        for lane, event, incarnation in _members(self._outcomes.finish(slices)):
+            self._judge(lane, event, incarnation, None, endpoint, share)
+        return [None] * count
 
-    def _verdicts(
-        self, members: list[Member], endpoint: Endpoint, result: object, share: float
-    ) -> list[Verdict | None]:
+    def _verdicts(self, slices: list[Slice], endpoint: Endpoint, result: object, share: float) -> list[Verdict | None]:
         if issubclass(type(result), list | tuple):
             result = _plain(result)
+        members = list(_members(slices))
         if isinstance(result, list) and len(result) == len(members):
-            return [self._judge(*each, endpoint, share) for each in zip(members, result, strict=True)]
+            return [self._judge(*each, one, endpoint, share) for each, one in zip(members, result, strict=True)]
         if isinstance(result, list):
             wrong = ValueError(f"{len(result)} outcomes for {len(members)} events")
-            return self._fail(members, endpoint, wrong, share)
+            return self._fail(slices, endpoint, wrong, share)
         if issubclass(type(result), BaseException):
-            return self._fail(members, endpoint, cast(BaseException, result), share)
-        return [self._judge(member, result, endpoint, share) for member in members]  # one outcome for all of them
+            return self._fail(slices, endpoint, cast(BaseException, result), share)
+        return [self._judge(*member, result, endpoint, share) for member in members]  # one outcome for all of them
 
     def _fail(
-        self, members: list[Member], endpoint: Endpoint, result: BaseException | Deferral, share: float | None = None
+        self, slices: list[Slice], endpoint: Endpoint, result: BaseException | Deferral, share: float | None = None
     ) -> list[Verdict | None]:
         """All of the list failed: the first of each key is judged by it, the others wait behind it, uncharged.
 
         It is one failure, so only the first event of all can open the circuit.
         """
         verdicts: list[Verdict | None] = []
-        judged: dict[Lane, Verdict | None] = {}
-        for member in members:
-            lane, event, incarnation = member
-            if lane not in judged:
-                judged[lane] = self._judge(member, result, endpoint, share, counts=not judged)
-                verdicts.append(judged[lane])
+        judged: dict[tuple[Lane, Key], Verdict | None] = {}
+        for lane, event, incarnation in _members(slices):
+            place = lane, key_of(event)
+            if place not in judged:
+                counts = not judged
+                judged[place] = self._judge(lane, event, incarnation, result, endpoint, share, counts=counts)
+                verdicts.append(judged[place])
             else:
-                verdict = judged[lane]
-                blocked = verdict is not None and verdict.blocks and lane.key[0] is not None
+                verdict = judged[place]
+                blocked = verdict is not None and verdict.blocks and event.aggregate_id is not None
                 verdicts.append(
                     Verdict(RowState.HELD if blocked else RowState.READY, event.attempt - 1, None, True, None)
                 )
@@ -147,12 +159,27 @@ class Batches:
         return verdicts
 
     def _judge(
-        self, member: Member, result: object, endpoint: Endpoint, share: float | None, *, counts: bool = True
+        self,
+        lane: Lane,
+        event: DeliveredEvent,
+        incarnation: int,
+        result: object,
+        endpoint: Endpoint,
+        share: float | None,
+        *,
+        counts: bool = True,
     ) -> Verdict | None:
-        lane, event, incarnation = member
         verdict = endpoint.judge(event, result, lane.started, counts=counts)
         self._settlement.settle(lane, event, verdict, result, share, incarnation)
         return verdict
+
+
+def _events(slices: Iterable[Slice]) -> list[DeliveredEvent]:
+    return [event for each in slices for event in each.events]
+
+
+def _members(slices: Iterable[Slice]) -> Iterator[tuple[Lane, DeliveredEvent, int]]:
+    return ((lane, event, incarnation) for lane, events, incarnation in slices for event in events)
 
 
 def _plain(result: Any) -> list[Any] | TypeError:
@@ -163,7 +190,7 @@ def _plain(result: Any) -> list[Any] | TypeError:
         return TypeError(f"the list that the handler returned cannot be read ({type(wrong).__name__})")
 
 
-def _all_done(result: object, members: list[Member]) -> bool:
+def _all_done(result: object, count: int) -> bool:
     if type(result) is list:
-        return len(result) == len(members) and all(each is None for each in result)
+        return len(result) == count and all(each is None for each in result)
     return result is None

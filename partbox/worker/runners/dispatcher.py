@@ -7,16 +7,15 @@ waits for a call, of which the engine makes one for each runner that is to look 
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from partbox.platform import boottime
 from partbox.worker.context import Context
 from partbox.worker.engine.partition import DeadLetterLane, Lane
 from partbox.worker.engine.ready_queue import Queue
-from partbox.worker.engine.runs import Rest
+from partbox.worker.engine.runs import Glance, Rest
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners import dead_letters
@@ -25,31 +24,25 @@ from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.lane_runner import LANE_TURN, LaneRunner, Walk
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.two_loops import watch
+from partbox.worker.runners.walkers import UNTRUSTED, Loop, Walkers
 from partbox.worker.slot import RUNNING_SINCE
 
-UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
-
-
-class Loop(Protocol):
-    """Runs what is `async def`, as `EventLoop` does."""
-
-    def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None: ...
-
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool: ...
-
-    def disown(self) -> None: ...
+GLANCE = 0.0005  # seconds between two looks at lines that may have to be sorted
+IN_TIME = 0.002  # seconds; who wants the interpreter from a thread that computes gets it after 5 ms
+RECENT = 0.02  # seconds; what was seen before says nothing
+PATIENCE = 50  # looks at nothing, after which nobody watches any more
 
 
 class Drive(NamedTuple):
     """The parts that step deliveries: whose turn is next, what runs async handlers, the seconds that a turn may last.
 
-    `lone`: one runner walks everything, in the order of each partition.
+    `lines`: new events may stand in line, all keys of a partition together.
     """
 
     queue: Queue
     loop: Loop
     turn: float = LANE_TURN
-    lone: bool = False
+    lines: bool = False
 
 
 class Dispatcher:
@@ -66,6 +59,7 @@ class Dispatcher:
         self._signals = context.signals
         self._calls = SimpleQueue[None]()
         self._threads: list[threading.Thread] = []
+        self._glance = Glance(0.0, in_time=False, lines={})  # the last one, of whichever runner has watched
         self._loop, self._turn = drive.loop, drive.turn
         if any(endpoint.handler.is_async for endpoint in runner.routes.all()):
             watch()
@@ -74,14 +68,19 @@ class Dispatcher:
     def start(self) -> None:
         """Let there be runners: before this lanes that are ready wait."""
         wakes = self._engine.wakes
-        wakes.run, wakes.hire = partial(self._calls.put, None), self._hire
+        if {endpoint.kind for endpoint in self._runner.routes.all()} == {Kind.ASYNC} and self._dead_letter is None:
+            self._walkers = Walkers(self._runs, self._runner, self._settlement, self._loop, self._turn, self._signals)
+            wakes.run, wakes.hire = self._walkers.call, self._walkers.hire
+        else:
+            wakes.run, wakes.hire, self._runs.watches = partial(self._calls.put, None), self._hire, True
 
     def join(self, until: float) -> bool:
         """Wait for the runners until then (monotonic seconds), cancel async handlers; False if some still run."""
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         handlers = (endpoint.handler for endpoint in self._runner.routes.all())
-        cancelled = self._loop.stop({handler.close for handler in handlers if handler.close is not None})
+        closing = {handler.close for handler in handlers if handler.close is not None}
+        cancelled = self._loop.stop(closing, max(0.0, until - time.monotonic()))
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
     def disown(self) -> None:
@@ -115,7 +114,7 @@ class Dispatcher:
             if isinstance(lane, DeadLetterLane):
                 dead_letters.walk(lane, self._engine, self._dead_letter)
                 ended.append(lane)
-            elif (endpoint := self._runner.walk(lane, walk)) is None or self._go_on(lane, endpoint, walk.tally):
+            elif (met := self._runner.walk(lane, walk)) is None or self._go_on(lane, met[0], walk.tally):
                 ended.append(lane)
             if lane.started > walk.ends:
                 return ended + lanes[at:]  # these wait for another turn
@@ -154,12 +153,32 @@ class Dispatcher:
             elif lanes is Rest.UNTRUSTED:
                 time.sleep(UNTRUSTED)
             else:
+                if lanes is Rest.WATCH and self._watch():
+                    continue
                 self._calls.get()
 
-    def _new_walk(self, began: float, tally: Tally | None) -> Walk:
+    def _watch(self) -> bool:
+        """Watch the lines that run, until somebody calls this runner, which is true then, or none holds up others for
+        a while. Who wakes in time has got the interpreter at once."""
+        quiet = 0
+        while quiet < PATIENCE or not self._runs.look_away(called=False):
+            began, before = time.monotonic(), self._glance
+            if began - before.at > RECENT:
+                before = Glance(began, in_time=False, lines={})
+            try:  # one who is called again and again would never look else
+                self._calls.get(timeout=max(GLANCE / 10, before.at + GLANCE - began))
+            except Empty:
+                now = time.monotonic()
+                self._glance = glance = self._runs.relieve(before, now, in_time=now - began < IN_TIME)
+                quiet = 0 if glance.lines else quiet + 1
+            else:
+                return self._runs.look_away(called=True)
+        return False
+
+    def _new_walk(self, began: float, tally: Tally | None, kind: Kind = Kind.SYNC) -> Walk:
         if tally is not None:
             tally.begin(began)
-        return self._runner.begin(began + self._turn, tally)
+        return self._runner.begin(began + self._turn, tally, kind)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
@@ -184,7 +203,10 @@ class Dispatcher:
             if endpoint.kind is Kind.LISTS:
                 others = await self._batches.run_async(lane, endpoint)
             else:
-                await self._runner.walk_async(lane, self._new_walk(time.monotonic(), self._settlement.reports.tally()))
+                tally = self._settlement.reports.tally()
+                await self._runner.walk_async(lane, self._new_walk(time.monotonic(), tally, Kind.ASYNC))
+                if tally is not None:
+                    self._settlement.reports.delivered(tally)
         except Exception as error:
             self._signals.failed(error)
         self._runs.end([lane, *others])

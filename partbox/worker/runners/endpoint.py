@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, cast
 
 from partbox.callables import Call
-from partbox.errors import DownstreamUnavailable, UnrecoverableError
+from partbox.errors import DownstreamUnavailable, NewerVersionError, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.interceptors import wrap
@@ -28,6 +28,8 @@ from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
 from partbox.text.wording import counted
 from partbox.worker.engine.key import key_of
+from partbox.worker.reports.unroutable import tell_newer
+from partbox.worker.runners.event_loop import begin
 from partbox.worker.runners.traceback import trace_of
 
 log = logging.getLogger("partbox.worker")
@@ -67,12 +69,14 @@ class Endpoint:
         self.kind = _kind(handler)
         self._observers = observers
         self._settles = observers.hears("settled")
-        self._may_be_plain = self.kind is Kind.SYNC and not self._settles
+        self._may_be_plain = self.kind in (Kind.SYNC, Kind.ASYNC) and not self._settles
         self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
         if self.kind is Kind.TRANSACTIONAL:
             self.call = within_its_transaction(self.call)
         if observers.hears("handling"):
             self.call = _watched(self.call, handler, observers)
+        if handler.is_async:
+            self.call = partial(begin, self.call)
         self.plain = self._may_be_plain
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
@@ -141,6 +145,10 @@ class Endpoint:
         if not isinstance(result, BaseException):
             self._note(result, started)
             return judge(self.handler, attempts, result, self._limit)
+        if issubclass(type(result), NewerVersionError):  # no failure of the handler, which is not asked about it
+            self._note_undecided(started)
+            tell_newer(event, result, self.handler.name)
+            return judge(self.handler, attempts, self.handler.unroutable(event, str(result)), self._limit)
         verdict, advice = self._by_policy(event, result)
         if self.handler.circuit is None:
             return verdict

@@ -6,18 +6,108 @@ is the error of the handler that it meets.
 """
 
 import asyncio
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any
+from dataclasses import dataclass
+from types import CoroutineType, FrameType, TracebackType, coroutine
+from typing import Any, Literal
 from weakref import WeakSet
 
+from partbox import platform
 from partbox.worker.fork_safety import leave
 from partbox.worker.runners import two_loops
 
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
 PATIENCE = 5.0  # seconds for the loop to answer
 CLOSING = 2.0  # seconds for what a handler has open to be closed
+AWAITS = RuntimeError("a process that an async handler forked cannot await anything")
+
+
+def loops_of(library: Literal["asyncio", "uvloop"]) -> NewLoop:
+    """What makes event loops of this library; SettingsError, with the remedy, if it is not installed."""
+    if library == "asyncio":
+        return asyncio.new_event_loop
+    made: NewLoop = platform.library("uvloop", "uvloop", "event_loop = uvloop needs the library uvloop").new_event_loop
+    return made
+
+
+@dataclass(slots=True, eq=False)
+class Suspended:
+    """A coroutine that has run up to its first wait, and what it waits for."""
+
+    coroutine: Any
+    waiting: Any
+
+
+def begin(handler: Callable[[Any], Any], given: Any) -> object:
+    """Run an async handler up to its first wait, in the task that walks its lane; `Suspended` if there is one.
+
+    Else what it returned or raised: most that never wait end here, without a turn of the loop.
+    """
+    try:
+        coroutine = handler(given)
+        if not isinstance(coroutine, CoroutineType):
+            coroutine = _awaited(coroutine)
+        waiting = coroutine.send(None)
+    except StopIteration as stop:
+        task = walking.task
+        if not task.cancelling():
+            return stop.value
+        coroutine = _uncancelled(task, stop.value)
+        waiting = coroutine.send(None)
+    except BaseException as error:  # also SystemExit: a handler does not end the loop
+        return two_loops.explained(error) if type(error) is RuntimeError else error
+    return Suspended(coroutine, waiting)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+async def _uncancelled(task: asyncio.Task[Any], result: object) -> object:
+    await _uncancel(task)
+    return result
+
+
+@coroutine
+def _rest(suspended: Suspended) -> Generator[Any, Any, Any]:
+    """Wait for what the coroutine waits for, and run the rest of it."""
+    coroutine, waiting = suspended.coroutine, suspended.waiting
+    while True:
+        try:
+            yield waiting
+        except BaseException as error:
+            try:
+                waiting = coroutine.throw(error.with_traceback(None))  # our own frames say nothing
+            except StopIteration as stop:
+                return stop.value
+        else:
+            return (yield from coroutine)
+
+
+async def _within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
+    """Do so, and cancel it after `timeout` seconds: that is a TimeoutError, which is returned."""
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            return await _rest(suspended)
+    except TimeoutError as error:
+        if not limit.expired() or asyncio.current_task() in _told_to_end:
+            raise
+        late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
+        return late.with_traceback(_cancelled_at(error))
+
+
+class _Walking(threading.local):
+    task: Any = None  # that walks a lane in the event loop of this thread
+
+
+walking = _Walking()
+"""Set before each handler begins: to ask asyncio costs as much as all else of an event."""
+
 
 _told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -25,7 +115,8 @@ _told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 class EventLoop:
     """Runs coroutines; errors of handlers come back as values."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
+        self._new_loop = new_loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -36,7 +127,7 @@ class EventLoop:
         """Run what it returns; from any thread."""
         with self._starting:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = self._new_loop()
                 two_loops.handling.add(self._loop)
                 two_loops.watch()  # what was imported meanwhile
                 self._thread = threading.Thread(
@@ -45,33 +136,46 @@ class EventLoop:
                 self._thread.start()
         self._loop.call_soon_threadsafe(self._begin, walk)
 
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call it in the loop, which has been started; from any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(callback)
+
     @staticmethod
-    async def call(handler: Callable[[Any], Awaitable[Any]], event: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
-        """Return what the handler returns or raises; a TimeoutError when it is cancelled after `timeout` seconds."""
-        task, limit = asyncio.current_task(), asyncio.timeout(timeout)
+    async def call(begun: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
+        """Return what a handler returns or raises that `begun` begins; a TimeoutError when it is cancelled after
+        `timeout` seconds."""
+        walking.task = task = asyncio.current_task()
+        result = begun(given)
+        return await EventLoop.rest(result, timeout, task) if type(result) is Suspended else result
+
+    @staticmethod
+    @coroutine
+    def rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
+        """Return what the rest of the handler returns or raises; a TimeoutError when it is cancelled after `timeout`
+        seconds. Most handlers have none, and one coroutine less to go through each time that they wait."""
         result: object
         try:
-            async with limit:
-                result = await handler(event)
+            result = yield from _rest(suspended) if timeout is None else _within(timeout, suspended).__await__()
         except BaseException as error:  # also SystemExit: a handler does not end the loop
             if task is None or (isinstance(error, GeneratorExit) and _is_closing(task)):
                 raise
             if task in _told_to_end:  # whatever the handler makes of it: a stop is no failure of it
                 raise asyncio.CancelledError from error
             result = two_loops.explained(error) if type(error) is RuntimeError else error
-            if isinstance(error, TimeoutError) and limit.expired():
-                late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
-                result = late.with_traceback(_cancelled_at(error))
         if task is not None and task.cancelling():
-            await _uncancel(task)
+            yield from _uncancel(task).__await__()
         return result
 
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> bool:
-        """Cancel what runs, close these, end the loop; whether anything was cancelled. What resists is left behind."""
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = (), patience: float = 0.0) -> bool:
+        """Wait `patience` seconds for what runs, cancel it, close these, end the loop; whether anything was cancelled.
+        What resists is left behind."""
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             return False
         try:
-            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(closing), self._loop).result(PATIENCE)
+            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(closing, patience), self._loop).result(
+                PATIENCE + patience
+            )
         except TimeoutError:  # a handler blocks the loop
             return True
         self._ended = True
@@ -91,7 +195,9 @@ class EventLoop:
         ready = getattr(self._loop, "_ready", None)  # of every loop of asyncio's own
         if ready is not None:
             ready.clear()
-        self._loop.call_soon(leave, RuntimeError("a process that an async handler forked cannot await anything"))
+            self._loop.call_soon(leave, AWAITS)
+        else:
+            _leave_with(_outermost())
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._ended and not loop.is_closed():
@@ -109,7 +215,9 @@ class EventLoop:
         if task.cancelled() and task not in _told_to_end:  # by a handler that cancels all, before it had begun
             self._begin(walk)
 
-    async def _cancel(self, closing: Iterable[Callable[[], Awaitable[None]]]) -> bool:
+    async def _cancel(self, closing: Iterable[Callable[[], Awaitable[None]]], patience: float = 0.0) -> bool:
+        if patience and self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=patience)
         tasks = list(self._tasks)
         _told_to_end.update(tasks)
         for task in tasks:
@@ -121,6 +229,17 @@ class EventLoop:
                 async with asyncio.timeout(CLOSING):
                     await close()
         return bool(tasks)
+
+
+async def undisturbed(wait: Awaitable[Any]) -> None:
+    """Wait for it, or until some handler cancels the task, as all of the loop perhaps: nothing comes of that."""
+    try:
+        await wait
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task in _told_to_end:
+            raise
+        await _uncancel(task)
 
 
 async def _uncancel(task: asyncio.Task[Any]) -> None:
@@ -138,6 +257,27 @@ def _cancelled_at(error: TimeoutError) -> TracebackType | None:
     """The place in the handler's code at which its time was over."""
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
+
+
+def _outermost() -> FrameType:
+    """The frame that the event loop of this thread has called, and that comes back to it."""
+    last = frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code is not EventLoop._serve.__code__:
+        last, frame = frame, frame.f_back
+    return last
+
+
+def _leave_with(last: FrameType) -> None:
+    """End this process when this frame of its thread ends or waits: no loop may go on after it.
+
+    What uvloop has in hand is out of reach, and cannot be taken from it as from a loop in Python.
+    """
+
+    def watch(frame: FrameType, what: str, _: object) -> None:
+        if what == "return" and frame is last:
+            leave(AWAITS)
+
+    sys.setprofile(watch)
 
 
 def _is_closing(task: asyncio.Task[Any]) -> bool:

@@ -1,16 +1,18 @@
 """Runs one lane: hands its events to their handlers, one after the other."""
 
+import asyncio
 from dataclasses import dataclass
 from time import monotonic, time
 
 from partbox.events import DeliveredEvent
-from partbox.events.record import IDENTITY, ROUTE
+from partbox.events.record import ROUTE
 from partbox.handlers import Routes
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import Lane
+from partbox.worker.engine.partition import Lane, SharedLane
+from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners.endpoint import Endpoint, Kind
-from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.event_loop import EventLoop, Suspended, walking
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.slot import Slot
 
@@ -18,16 +20,20 @@ LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded an
 TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much; no longer than QUICK
 
 Step = tuple[Endpoint, DeliveredEvent]
+Met = tuple[Endpoint, Suspended | None]
 
 
 @dataclass(slots=True, eq=False)
 class Walk:
     """A runner's turn over the lanes that it took. `ends`: monotonic seconds; `looked_at`: the last look at the lease
-    (Unix seconds); `tally` counts what is delivered, None where nobody wants to know."""
+    (Unix seconds); `tally` counts what is delivered, None where nobody wants to know. `kind`: of the handlers that
+    it may run. `waited`: one of them has, so others have had their turn."""
 
     ends: float
     looked_at: float
     tally: Tally | None
+    kind: Kind = Kind.SYNC
+    waited: bool = False
 
 
 class LaneRunner:
@@ -41,16 +47,19 @@ class LaneRunner:
         self._settlement = settlement
         self._trusted_at = 0.0
 
-    def begin(self, ends: float, tally: Tally | None = None) -> Walk:
+    def begin(self, ends: float, tally: Tally | None = None, kind: Kind = Kind.SYNC) -> Walk:
         """A walk that begins now, and ends then (monotonic seconds)."""
-        return Walk(ends, self._trusted_at, tally)
+        return Walk(ends, self._trusted_at, tally, kind)
 
     # Over 40 lines: `step`, call and `Settlement.end` in one loop. This is all that most events go through, where one
     # more call for each of them shows.
-    def walk(self, lane: Lane, walk: Walk) -> Endpoint | None:
-        """Run the lane's sync handlers in this thread; the endpoint of its next event if that is of another kind."""
+    def walk(self, lane: Lane, walk: Walk) -> Met | None:  # noqa: PLR0915
+        """Run the lane's handlers here, as far as they are of the kind of the walk; the endpoint of the next event if
+        that is of another kind, or of the `current` one, whose async handler waits."""
         partition, routes, only, tally, claim = lane.partition, self.routes, self.routes.only, walk.tally, lane.claim
-        remembered, outcomes, other, got, by = partition.remembered, self._outcomes, None, None, None
+        remembered, outcomes, got, by = partition.remembered, self._outcomes, None, None
+        met: Met | None = None
+        mine = only is not None and only.kind is walk.kind
         quick: list[Endpoint] = []
         if tally is not None and tally.oldest is None:
             tally.oldest = _first(lane)
@@ -62,7 +71,11 @@ class LaneRunner:
                 claim = lane.claim
                 continue
             try:
-                event = queue.popleft() if claim is None else DeliveredEvent(queue.popleft(), claim)
+                if claim is None:
+                    event = queue.popleft()
+                else:  # as in `take_first`, which would show here
+                    lane.head = queue[0]
+                    event = DeliveredEvent(queue.popleft(), claim)
             except IndexError:  # cleared meanwhile
                 continue
             if remembered and outcomes.recall(lane, event):
@@ -72,46 +85,63 @@ class LaneRunner:
                 outcomes.put_back(lane, event)
                 break
             record = event.record
-            lane.started, lane.current = now, event
             endpoint = only or routes[record[ROUTE]]
             plain = endpoint.plain
-            if not plain:
-                if endpoint.kind is not Kind.SYNC:
-                    outcomes.put_back(lane, event)
-                    other = endpoint
-                    break
-                if self._settlement.refused(lane, endpoint, event):
-                    claim = lane.claim
-                    continue
+            if not (plain and mine) and endpoint.kind is not walk.kind:
+                outcomes.put_back(lane, event)
+                met = endpoint, None
+                break
+            lane.started, lane.current = now, event
+            if not plain and self._settlement.refused(lane, endpoint, event):
+                claim = lane.claim
+                continue
             try:
                 result = endpoint.call(event)
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
             if result is None and event.parked is None and plain:
-                lane.done.append(record[IDENTITY])
+                lane.done.append(record)
                 if tally is not None:
                     quick.append(endpoint)
+            elif type(result) is Suspended:
+                met = endpoint, result
+                break
             else:
                 self._settlement.end(lane, endpoint, event, result, tally)
                 claim = lane.claim  # the lane was taken over with it, if its partition was read anew meanwhile
             got, by = event, endpoint
-        lane.current = None
+        if met is None or met[1] is None:
+            lane.current = None
         if tally is not None and got is not None and by is not None:
             tally.walked(quick, (by, got), lane.started)
-        return other
+        return met
 
-    async def walk_async(self, lane: Lane, walk: Walk) -> None:
-        """Run the lane's async handlers; one of another kind that follows waits for a runner."""
-        while (step := self.step(lane, walk)) is not None:
-            endpoint, event = step
-            if endpoint.kind is not Kind.ASYNC:
-                self._outcomes.put_back(lane, event)
-                break
-            if not self._settlement.refused(lane, endpoint, event):
-                result = await EventLoop.call(endpoint.call, event, endpoint.handler.timeout)
-                self._settlement.end(lane, endpoint, event, result, walk.tally)
-        if walk.tally is not None:
-            self._settlement.reports.delivered(walk.tally)
+    async def walk_async(self, lane: Lane, walk: Walk) -> Endpoint | None:
+        """Run the lane's async handlers; the endpoint of its next event if that is of another kind."""
+        tally = walk.tally
+        walking.task = task = asyncio.current_task()
+        while (met := self.walk(lane, walk)) is not None:
+            endpoint, suspended = met
+            if suspended is None:
+                return endpoint
+            event, started = lane.current, lane.started
+            assert event is not None
+            if isinstance(lane, SharedLane):  # even if nothing waits behind it yet
+                self._engine.runs.give_way(lane, started)
+            walk.waited = True
+            result = await EventLoop.rest(suspended, endpoint.handler.timeout, task)
+            if result is None and event.parked is None and endpoint.plain:
+                lane.done.append(event.record)
+                if tally is not None:
+                    tally.ran(endpoint, event, monotonic() - started, done=True)
+            else:
+                self._settlement.end(lane, endpoint, event, result, tally)
+            walking.task = task
+            if tally is None:
+                walk.looked_at = self._trusted_at  # by whoever has looked meanwhile
+        if self._engine.forked:  # nothing is walked on there, whatever waits
+            leave(None)
+        return None
 
     def trusted(self) -> bool:
         """True if a handler may start now, within the lease (⛨ DESIGN 5).
@@ -134,14 +164,14 @@ class LaneRunner:
         """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
         partition, outcomes = lane.partition, self._outcomes
         remembered = partition.remembered
-        while (queue := lane.queue) and not partition.stopping:
+        while lane.queue and not partition.stopping:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break
             if partition.incarnation != lane.incarnation:
                 outcomes.take_over(lane)
                 continue
             try:
-                event = queue.popleft()
+                event = lane.take_first()
             except IndexError:  # cleared meanwhile
                 continue
             if remembered and outcomes.recall(lane, event):
@@ -161,7 +191,7 @@ class LaneRunner:
         if tally is not None:
             if event is None:
                 tally.passed_between()
-            elif lane.done and lane.done[-1] == event.identity:  # else it did not run, or is noted already
+            elif lane.done and lane.done[-1] is event.record:  # else it did not run, or is noted already
                 tally.passed(self.routes[event.route], event, lane.started)
         if not self.trusted():
             return False

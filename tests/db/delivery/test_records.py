@@ -2,13 +2,18 @@
 
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ownership import SCHEMA, Conn
 from polling import TOP, ask, poll, write, write_at, writing
 
 from partbox.db.delivery import idle_check, records
+from partbox.events.record import Survey
 from partbox.protocol.cursor import CAP, STRETCH
 from partbox.protocol.horizon import Page, Snapshot
 from partbox.protocol.sweep import Sweep
@@ -201,7 +206,7 @@ def test_polls_and_looks_draw_no_transaction_id(conn):
 def test_a_delayed_record_says_until_when_and_the_page_says_what_time_it_is(conn):
     write(conn, 2)
     conn.execute("update partbox.record set available_at = now() + (id - 2) * interval '1 hour' + interval '1 minute'")
-    _, _, rows, clock, _ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
+    _, _, rows, clock, *_ = records.poll(conn, SCHEMA, [ask()], None, lo=0, hi=TOP)
     now = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock)
     assert [(row[1], row[11] > now) for row in rows] == [(1, False), (2, True)]
     assert abs(rows[1][11] - timedelta(minutes=1) - now) < timedelta(seconds=30)
@@ -242,3 +247,28 @@ def _xid(conn: Conn) -> int:
 def _next_xid(conn: Conn) -> int:
     """The transaction id that this statement draws."""
     return _xid(conn)
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["A", "B", None]), st.sampled_from([b"1", None]), st.booleans())
+)
+
+
+@given(ROWS, st.integers(1, 4))
+def test_what_is_known_of_a_page_is_what_its_rows_say_however_many_are_made_at_once(
+    drawn: list[tuple[int, str | None, bytes | None, bool]], at_once: int
+) -> None:
+    rows: list[Any] = [
+        (partition, id, b"", type, "Key", "k", None, payload, None, None, None, b"t" * 8 if later else None, b"", b"")
+        for id, (partition, type, payload, later) in enumerate(drawn)
+    ]
+    survey = Survey()
+    for first in range(0, len(rows), at_once):
+        survey.add(rows[first : first + at_once])
+    assert survey.types == {row[3] for row in rows}
+    assert (survey.lacks, survey.delayed) == (any(None in (row[3], row[7]) for row in rows), any(map(is_later, rows)))
+    assert [row for number in sorted(survey.shares) for row in survey.shares[number].rows] == sorted(rows, key=place)
+    assert all([row[1] for row in share.rows] == share.ids for share in survey.shares.values())
+
+
+is_later, place = itemgetter(11), itemgetter(0, 1)

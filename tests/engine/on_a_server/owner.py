@@ -17,7 +17,7 @@ from partbox.worker.engine.partition import Partition
 
 PARTITION = 5
 SCHEMA, DEFAULT = "partbox", "default"
-AS_SHIPPED = Shape(1_000, "async", page=4_000, window=1_000, window_bytes=1 << 26, max_parked=1_000)
+AS_SHIPPED = Shape(1_000, "async", page=4_000, window=1_000, window_bytes=1 << 26, max_parked=1_000, lines=True)
 
 
 class Owner:
@@ -68,9 +68,9 @@ class Owner:
 
     def read(self) -> list[int]:
         """The ids whose handlers begin after one look, in their order."""
+        before = {id(where) for where, _ in self.process.handling()}
         self.clock.now += 0.06
         self.process.go_on("poller", through=True)
-        before = {id(where) for where, _ in self.process.handling()}
         while (free := next((each for each in self.process.actors if self._may_run(each)), None)) is not None:
             self.process.go_on(free)
         return [each.id for where, what in self.process.handling() if id(where) not in before for each in what.events]

@@ -2,19 +2,26 @@
 
 from collections import deque
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from contexts import row
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent
+from partbox.handlers import Routes
 from partbox.protocol.rows import Owned, Stored
+from partbox.worker.engine import line_types
 from partbox.worker.engine.engine import Engine
+from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.outcomes import Destination
 from partbox.worker.engine.partition import Lane, Partition
+from partbox.worker.engine.runs import COST, Glance, Headway
 
 KEY = ("Key", "k")
-EVERYTHING: Any = {("Counted", "Key"): None}
+EVERYTHING: Any = Routes({}, "the handler")
 
 
 class Taken(deque[Any]):
@@ -111,5 +118,81 @@ def test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_join
         partition.incarnation += meanwhile == "it is read anew"
         if meanwhile == "something was done before":
             partition.resumption.remembered.add((9, b""))
-    joined = engine.outcomes.join([lane], Destination(EVERYTHING, None), 10, 10)
-    assert [event.id for _, event, _ in joined] == ([1, 2] if meanwhile == "nothing" else [])
+    joined = engine.outcomes.join([lane], Destination(EVERYTHING, "the handler"), 10, 10)
+    assert [event.id for each in joined for event in each.events] == ([1, 2] if meanwhile == "nothing" else [])
+
+
+def test_a_list_takes_no_more_lanes_than_it_needs_events(engine: Engine, partition: Partition) -> None:
+    with engine.lock:
+        lanes = [partition.lane(("Key", str(number))) for number in range(5)]
+        for lane in lanes:
+            filled(lane, 1, 2, 3)
+        engine.runs.ready(lanes)
+    to = Destination(EVERYTHING, "the handler")
+    assert [engine.runs.take(to, deep, most, 0.0) for deep, most in ((3, 4), (1, 2))] == [lanes[:2], lanes[2:4]]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("kinds", ["AAA", "AAB", "BAA", "ABA"])
+def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
+    engine: Engine, partition: Partition, kinds: str, known: bool
+) -> None:
+    routes = Routes({("B", None): "another"}, "the handler")
+    with engine.lock:
+        line = partition.line
+        line.claim = Claim(1, "default", Codecs())
+        rows = [(5, id, b"e" * 16, kind, "Key", "k") for id, kind in enumerate(kinds)]
+        line.queue.extend(rows)
+        if known:
+            line.types.add({*kinds}, alone=True)
+        engine.runs.begin(line, 0.0)
+    joined = engine.outcomes.join([line], Destination(routes, "the handler"), 10, 10)
+    taken = kinds.split("B", maxsplit=1)[0]
+    assert [event.event_type for each in joined for event in each.events] == [*taken]
+    assert [*line.queue] == rows[len(taken) :]
+
+
+@pytest.mark.parametrize("took", [0.9, 1.1])
+def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
+    engine: Engine, partition: Partition, took: float
+) -> None:
+    with engine.lock:
+        line = partition.line
+        line.claim = Claim(1, "default", Codecs())
+        line.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in range(1, 102))
+        engine.runs.begin(line, 1.0)
+    engine.outcomes.join([line], Destination(EVERYTHING, "the handler"), 100, 100)
+    now = 1.0 + took * COST * 100
+    glance = Glance(now - 0.0001, in_time=True, lines={line: Headway(1.0, 1)})
+    engine.runs.relieve(glance, now, in_time=True)
+    assert len(line.queue) == (took < 1)
+
+
+def test_a_line_of_which_no_handler_runs_does_not_wait_in_one(engine: Engine, partition: Partition) -> None:
+    with engine.lock:
+        line = partition.line
+        line.claim = Claim(1, "default", Codecs())
+        line.queue.extend([(5, 1, b"e" * 16, "A", "Key", "k")])
+        engine.runs.begin(line, 1.0)
+    engine.runs.relieve(Glance(1.5, in_time=True, lines={line: Headway(1.0, 1)}), 2.0, in_time=True)
+    assert len(line.queue) == 1
+
+
+PAGE = st.frozensets(st.sampled_from("ABC"), min_size=1)
+STEPS = st.one_of(PAGE, st.sampled_from(["one is taken", "it is put back"]))
+
+
+@given(st.lists(STEPS), st.integers(1, 3))
+def test_a_line_knows_the_types_of_all_that_wait(steps: list[frozenset[str] | str], most: int) -> None:
+    types, waiting, in_hand = LineTypes(), list[str](), list[str]()
+    with patch.object(line_types, "MOST", most):
+        for step in steps:
+            if isinstance(step, frozenset):
+                types.add(step, alone=not waiting)
+                waiting += sorted(step)
+            elif step == "one is taken":
+                in_hand, waiting = waiting[:1], waiting[1:]
+            else:
+                types.add({*in_hand}, alone=False)
+                waiting, in_hand = in_hand + waiting, []
+            assert types.known is None or types.known >= {*waiting}

@@ -49,7 +49,7 @@ FORGOTTEN: dict[str, Callable[[Engine, Partition], Any]] = {
     "to touch": lambda engine, partition: engine.touch(partition),
     "to gather": lambda engine, _: engine.clean(),
     "to wake": lambda engine, partition: engine.wake(partition, ("Key", "k")),
-    "to finish": lambda _, partition: partition.finish([(10, b"")]),
+    "to finish": lambda _, partition: partition.finish([(0, 10, b"")]),
     "to look at what blocks": lambda engine, partition: engine.hold_behind(partition, [("Key", "k")]),
     "to stop": lambda _, partition: partition.drain(),
     "to forget": lambda _, partition: partition.reset(0.0),

@@ -91,11 +91,16 @@ FUTURES: list[asyncio.Future[None]] = []
 
 @outbox.on("neighbour")
 async def waits_beside(event: Any) -> None:
-    """Runs in the event loop all the while."""
+    """Runs in the event loop all the while, and in no other process than this."""
     ran(event)
+    pid = os.getpid()
     FUTURES.append(asyncio.get_running_loop().create_future())
-    for _ in range(100):
-        await asyncio.sleep(0.002)
+    try:
+        for _ in range(100):
+            await asyncio.sleep(0.002)
+    finally:
+        if os.getpid() != pid:
+            write("went on in a child")
     write(f"ended neighbour {event.payload}")
 
 

@@ -5,13 +5,15 @@ import inspect
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from desk import Desk
+from event_loops import LIBRARIES
 
-from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.event_loop import EventLoop, begin, loops_of
 
 
 def cancel_own_task() -> None:
@@ -99,16 +101,21 @@ ONES_OWN = [value for name, value in globals().items() if inspect.iscoroutinefun
 NO_ERROR = {cancels_itself_and_returns, cancels_itself_and_says_no_more}  # they have ended, without an error
 
 
-def walked(wrong: Callable[[], Any]) -> list[object]:
+@pytest.fixture(params=LIBRARIES)
+def loop(request: pytest.FixtureRequest) -> EventLoop:
+    return EventLoop(loops_of(request.param))
+
+
+def walked(wrong: Callable[[], Any], loop: EventLoop) -> list[object]:
     """What comes of four events whose handlers run one after the other in one task; that of the second goes wrong."""
-    loop, results = EventLoop(), SimpleQueue[object]()
+    results = SimpleQueue[object]()
 
     async def handler(number: int) -> None:
         await (wrong() if number == 1 else asyncio.sleep(0))  # where it would meet a cancelling that is not its own
 
     async def walk() -> None:
         for number in range(4):
-            results.put(await EventLoop.call(handler, number, None))
+            results.put(await EventLoop.call(partial(begin, handler), number, None))
 
     loop.start(walk)
     found = [results.get(timeout=60) for _ in range(4)]
@@ -117,8 +124,10 @@ def walked(wrong: Callable[[], Any]) -> list[object]:
 
 
 @pytest.mark.parametrize("wrong", ONES_OWN, ids=lambda each: each.__name__)
-def test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs(wrong: Any) -> None:
-    before, result, *after = walked(wrong)
+def test_whatever_an_async_handler_does_to_its_task_is_its_own_error_and_the_next_one_runs(
+    wrong: Any, loop: EventLoop
+) -> None:
+    before, result, *after = walked(wrong, loop)
     assert isinstance(result, BaseException) is (wrong not in NO_ERROR)
     assert [before, *after] == [None, None, None]
 
@@ -183,13 +192,13 @@ def test_an_interceptor_that_cancels_afterwards_is_logged_and_changes_nothing() 
     assert asyncio.run(call(object())) == "done"
 
 
-def test_tasks_that_a_handler_cancels_before_they_begin_begin_again() -> None:
-    loop, held, go, ran = EventLoop(), threading.Event(), threading.Event(), SimpleQueue[int]()
+def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(loop: EventLoop) -> None:
+    held, go, ran = threading.Event(), threading.Event(), SimpleQueue[int]()
 
     async def blocks() -> None:
         held.set()
         go.wait(60)
-        await EventLoop.call(lambda _: cancels_all_tasks(), None, None)
+        await EventLoop.call(partial(begin, lambda _: cancels_all_tasks()), None, None)
 
     async def walk(number: int) -> None:
         ran.put(number)
@@ -203,15 +212,15 @@ def test_tasks_that_a_handler_cancels_before_they_begin_begin_again() -> None:
     loop.stop()
 
 
-def test_what_the_loop_itself_cancels_has_no_result() -> None:
-    loop, begun, results = EventLoop(), threading.Event(), list[object]()
+def test_what_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
+    begun, results = threading.Event(), list[object]()
 
     async def handler(_: object) -> None:
         begun.set()
         await asyncio.sleep(60)
 
     async def walk() -> None:
-        results.append(await EventLoop.call(handler, None, None))
+        results.append(await EventLoop.call(partial(begin, handler), None, None))
 
     loop.start(walk)
     assert begun.wait(60)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from event_loops import LIBRARIES
 from waiting import eventually
 
 APP = Path(__file__).with_name("forking_app.py")
@@ -43,9 +44,12 @@ def alive(group: int) -> bool:
 class Told:
     """The output and the log of the application."""
 
-    def __init__(self, dsn: str, file: Path, mode: str) -> None:
+    def __init__(self, dsn: str, file: Path, mode: str, library: str = "asyncio") -> None:
         command = [sys.executable, APP, dsn, file, mode]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        environment = {**os.environ, "PARTBOX_EVENT_LOOP": library}
+        with subprocess.Popen(
+            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
             try:
                 self.log = process.communicate(timeout=120)[1]
                 eventually(lambda: not alive(process.pid))
@@ -75,9 +79,12 @@ def undisturbed(told: Told, dsn: str) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("mode", ["embedded", "supervised"])
-def test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind(dsn: str, tmp_path: Path, mode: str) -> None:
-    told = Told(dsn, tmp_path / "told", mode)
+def test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind(
+    dsn: str, tmp_path: Path, mode: str, library: str
+) -> None:
+    told = Told(dsn, tmp_path / "told", mode, library)
     undisturbed(told, dsn)
     assert told.ended.pop("child", 0) == 0
     assert told.ended == STATUS

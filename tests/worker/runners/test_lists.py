@@ -226,6 +226,6 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
         runs._ready._turn = 0  # a fresh one is next
         unblock.set()
         assert inside.wait(SOON)
-        assert [lane.key[1] for lane in runs.running()] == ["fresh"]
+        assert [lane.current.aggregate_id for lane in runs.running()] == ["fresh"]
         release.set()
         eventually(desk.all_done, SOON)

@@ -48,7 +48,7 @@ class Saving:
             progress = self.partition.progress
             ids = [progress.read_new + n + 1 for n in range(count)]
             progress.take_page(progress.page, [], ids)
-            self.partition.finish([(id, b"e" * 16) for id in ids])
+            self.partition.finish([(0, id, b"e" * 16) for id in ids])
             self.engine.touch(self.partition)
 
     def saves(self) -> bool:

@@ -1,11 +1,29 @@
 """The lines of the bench, by group: what is measured in one go."""
 
 from partbox_lab.bench.group import LineSet
-from partbox_lab.bench.measurements import bell, cluster, done, drain, idle, kill, latency, memory, publish, transaction
+from partbox_lab.bench.measurements import (
+    bell,
+    cluster,
+    done,
+    drain,
+    idle,
+    kill,
+    latency,
+    lists,
+    memory,
+    publish,
+    shapes,
+    transaction,
+    waits,
+)
 
 LINES = LineSet(
     (
+        shapes.GROUP,
+        waits.GROUP,
+        waits.OF_LISTS,
         drain.GROUP,
+        lists.GROUP,
         publish.GROUP,
         bell.GROUP,
         latency.GROUP,

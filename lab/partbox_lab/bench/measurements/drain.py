@@ -1,30 +1,23 @@
-"""Draining a backlog by one process and by two, beside reading the same rows raw and beside other queues."""
+"""Draining a backlog by one process and by two, beside another outbox, and what it leaves in the server."""
 
 from collections.abc import Set
-from contextlib import ExitStack
 from statistics import median
 
 from partbox.cgroup import usable_processors
-from partbox_lab.bench import baselines, pgq, statements
+from partbox_lab.bench import baselines, statements
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
 from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import ignore
-from partbox_lab.bench.node import BenchNode
+from partbox_lab.bench.node import ONE_PROCESSOR, BenchNode
 from partbox_lab.bench.rounds import compared, in_rounds
 
-CURSOR = Budget(
-    "drain-cursor", "drain, 1 process, vs iterating the same columns by a server-side cursor", Direction.AT_LEAST, 0.5
-)
 TEXTBOOK = Budget(
-    "drain-textbook", "drain, 1 process, vs a textbook SKIP LOCKED outbox (page 100)", Direction.AT_LEAST, 3
+    "drain-textbook", "drain, 1 process, vs a textbook SKIP LOCKED outbox (page 100)", Direction.AT_LEAST, 2.5
 )
-PGQ = Budget("drain-pgq", "drain, 1 process, vs PgQ by batches", Direction.AT_LEAST, 1.5)
-PGQ_TWO = Budget("drain-pgq-two", "drain, 2 processes, vs PgQ in two queues", Direction.AT_LEAST, 1)
 TWO = Budget("drain-two", "drain, 2 processes vs 1", Direction.AT_LEAST, 1.5)
 WAL = Budget("drain-wal", "WAL of the server per drained event", Direction.AT_MOST, 5, "B")
 DEAD = Budget("drain-dead-rows", "dead rows per drained event", Direction.AT_MOST, 0.01)
-ONE_PROCESSOR = "this machine has one processor: two processes have nowhere to run side by side"
 
 
 class _Rounds:
@@ -37,10 +30,7 @@ class _Rounds:
         self._wanted = wanted
         self.one: list[float] = []
         self.two: list[float] = []
-        self.cursor: list[float] = []
         self.textbook: list[float] = []
-        self.pgq: list[float] = []
-        self.pgq_two: list[float] = []
         self.wal: list[float] = []
         self.dead: list[float] = []
         self.claims_wal = self.claims_dead = 0.0
@@ -48,8 +38,6 @@ class _Rounds:
     def run(self) -> None:
         """One round of what is wanted."""
         database, events = self._database, self._database.sizes.events
-        if CURSOR.name in self._wanted:
-            self.cursor.append(baselines.iterating(database))
         drained = self._node.drain(processes=1, count_dead=DEAD.name in self._wanted and not self.dead)
         self.one.append(drained.rate(events))
         self.wal.append(drained.wal)
@@ -57,8 +45,7 @@ class _Rounds:
             self.dead.append(drained.dead)
         if TEXTBOOK.name in self._wanted:
             self.textbook.append(baselines.textbook(database, database.sizes.textbook))
-        self._pgq()
-        if {TWO.name, PGQ_TWO.name} & self._wanted:
+        if TWO.name in self._wanted:
             self.two.append(self._node.drain(processes=2).rate(events))
 
     def claim(self) -> None:
@@ -68,23 +55,10 @@ class _Rounds:
             claimed = self._node.drain(end, processes=1, count_dead=DEAD.name in self._wanted)
             self.claims_wal, self.claims_dead = claimed.wal, claimed.dead or 0.0
 
-    def _pgq(self) -> None:
-        if PGQ.name in self._wanted:
-            self.pgq.append(pgq.draining(self._database, self._database.sizes.textbook, pgq.QUEUES[:1]))
-        if PGQ_TWO.name in self._wanted:
-            self.pgq_two.append(pgq.draining(self._database, self._database.sizes.textbook, pgq.QUEUES))
-
     def results(self) -> Results:
         """A result for each wanted line, and some more."""
-        ours = ("drain", self.one)
-        if self.cursor:
-            yield compared(CURSOR.name, ours, ("cursor", self.cursor))
         if self.textbook:
-            yield compared(TEXTBOOK.name, ours, ("textbook", self.textbook))
-        if self.pgq:
-            yield compared(PGQ.name, ours, ("PgQ", self.pgq))
-        if self.pgq_two:
-            yield compared(PGQ_TWO.name, ("two", self.two), ("PgQ", self.pgq_two))
+            yield compared(TEXTBOOK.name, ("drain", self.one), ("textbook", self.textbook))
         if self.two:
             yield compared(TWO.name, ("two", self.two), ("one", self.one))
         yield from self._costs()
@@ -103,31 +77,19 @@ class _Rounds:
             yield Measured(DEAD.name, dead, note)
 
 
-def _skipped(database: BenchDatabase, wanted: Set[str]) -> Results:
-    """The lines that cannot be measured here."""
-    if usable_processors() < 2:
-        yield from (Unmeasured(each.name, ONE_PROCESSOR) for each in (TWO, PGQ_TWO) if each.name in wanted)
-        wanted = wanted - {PGQ_TWO.name}
-    if {PGQ.name, PGQ_TWO.name} & wanted and (reason := pgq.lacking(database)) is not None:
-        yield from (Unmeasured(each.name, reason) for each in (PGQ, PGQ_TWO) if each.name in wanted)
-
-
 def _measure(database: BenchDatabase, wanted: Set[str]) -> Results:
-    skipped = list(_skipped(database, wanted))
-    yield from skipped
-    asked = wanted - {each.name for each in skipped}
-    if not asked:
+    if TWO.name in wanted and usable_processors() < 2:
+        yield Unmeasured(TWO.name, ONE_PROCESSOR)
+        wanted = wanted - {TWO.name}
+    if not wanted:
         return
     database.backlog(database.sizes.events)
-    with ExitStack() as stack:
-        if {PGQ.name, PGQ_TWO.name} & asked:
-            stack.enter_context(pgq.queues(database))
-        node = stack.enter_context(BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1))
-        found = _Rounds(database, node, asked)
+    with BenchNode(database, database.outbox(ignore), 1, paused=True, concurrency=1) as node:
+        found = _Rounds(database, node, wanted)
         for _ in range(database.sizes.rounds):
             found.run()
         found.claim()
-    yield from (each for each in found.results() if each.name in asked)
+    yield from (each for each in found.results() if each.name in wanted)
 
 
-GROUP = LineGroup((CURSOR, TEXTBOOK, PGQ, TWO, PGQ_TWO, WAL, DEAD), _measure)
+GROUP = LineGroup((TEXTBOOK, TWO, WAL, DEAD), _measure)

@@ -1,4 +1,4 @@
-"""partbox as it is: one node, events handled one after the other in each process."""
+"""partbox as it is: one node, with its defaults."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from partbox_lab.peers.peer import Database, Order, Peer, PeerRun, Sample
 class Partbox(Peer):
     name = "partbox"
     orders: ClassVar[Mapping[Order, float]] = {"key": 1.0, "none": 1.0}
-    settings = "defaults, concurrency 1"
+    settings = "defaults"
 
     def install(self, folder: Folder) -> str:
         return f"partbox {version('partbox')}, psycopg {version('psycopg')}"

@@ -1,5 +1,17 @@
-"""The handler of partbox's worker processes, which import it."""
+"""The handlers of partbox's worker processes, which import them."""
 
-from reporting import handler
+from reporting import handler, list_handler
 
-handle = handler(lambda event: event.payload["number"])
+
+def _number(event):
+    return event.payload["number"]
+
+
+handle = handler(_number)
+
+
+class ListReporter:
+    """The handler of lists."""
+
+    max_size = 1_000
+    handle = staticmethod(list_handler(_number))

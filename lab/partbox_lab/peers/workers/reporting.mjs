@@ -1,4 +1,4 @@
-// What a worker in Node tells the benchmark; crew.py says how. Importing it starts the timer that reports.
+// What a worker in Node tells the benchmark; processes.py says how. Importing it starts the timer that reports.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { once } from "node:events";

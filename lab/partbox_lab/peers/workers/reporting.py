@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 RUN = json.loads(os.environ["PEER_RUN"])
@@ -17,10 +17,11 @@ _seen: list[tuple[int, int]] = []
 
 
 def handler(number_of: Callable[[Any], int]) -> Callable[[Any], None]:
-    """The handler of all events: it counts, or notes the number and the time of each."""
+    """The handler of all events: it reads the number in the payload and counts; watched, it notes the time too."""
 
-    def count(_: Any) -> None:
+    def count(event: Any) -> None:
         global _handled
+        number_of(event)
         _handled += 1
 
     def note(event: Any) -> None:
@@ -30,6 +31,20 @@ def handler(number_of: Callable[[Any], int]) -> Callable[[Any], None]:
         _handled += 1
 
     return note if WATCHED else count
+
+
+def list_handler(number_of: Callable[[Any], int]) -> Callable[[Sequence[Any]], None]:
+    """The same for lists of events."""
+
+    def handle(events: Sequence[Any]) -> None:
+        global _handled
+        now = time.monotonic_ns()
+        numbers = [number_of(event) for event in events]
+        if WATCHED:
+            _seen.extend((now, number) for number in numbers)
+        _handled += len(numbers)
+
+    return handle
 
 
 def wait_for_go(leave: Callable[[], object] = lambda: os._exit(0)) -> None:

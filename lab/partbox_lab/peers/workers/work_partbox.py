@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 from handle_partbox import handle
 from reporting import RUN, wait_for_go
@@ -9,11 +10,11 @@ from reporting import RUN, wait_for_go
 from partbox import Outbox
 
 
-def main() -> None:
+def main(handler: Any = handle) -> None:
     outbox = Outbox(RUN["dsn"])
-    outbox.register(handle, "*")
+    outbox.register(handler, "*")
     outbox.subscriptions.pause("default")
-    node = outbox.supervisor(processes=RUN["processes"], concurrency=1)
+    node = outbox.supervisor(processes=RUN["processes"])
     node.start()
     while not (len(node.children) == RUN["processes"] and all(child.instance for child in node.children)):
         time.sleep(0.02)

@@ -1,11 +1,11 @@
 """A consumer of PgQ, one queue a process; the first one also ticks, as the daemon pgqd does."""
 
-import json
 import threading
 import time
 
+import orjson  # partbox parses by it
 import psycopg
-from reporting import RUN, handler, wait_for_go
+from reporting import RUN, list_handler, wait_for_go
 
 from partbox_lab.sql import query
 
@@ -16,7 +16,7 @@ NEXT, EVENTS, FINISH, TICK = (
 
 
 def main() -> None:
-    handle = handler(lambda row: json.loads(row[2])["number"])
+    handle = list_handler(lambda row: orjson.loads(row[2])["number"])
     queue = f"events{RUN['number']}"
     with psycopg.connect(RUN["dsn"], autocommit=True) as conn:
         if RUN["number"] == 0:
@@ -27,8 +27,7 @@ def main() -> None:
             if batch is None:
                 time.sleep(PAUSE)
                 continue
-            for row in conn.execute(EVENTS, {"batch": batch}):
-                handle(row)
+            handle(conn.execute(EVENTS, {"batch": batch}).fetchall())
             conn.execute(FINISH, {"batch": batch})
 
 

@@ -1,7 +1,6 @@
 """A textbook outbox: claim a page of rows that nobody else has, call the handler, delete them, commit."""
 
-import json
-
+import orjson  # partbox parses by it
 import psycopg
 from reporting import RUN, handler, wait_for_go
 
@@ -13,7 +12,7 @@ LISTEN, CLAIM, DELETE = (
 
 
 def main() -> None:
-    handle = handler(lambda row: json.loads(row[2])["number"])
+    handle = handler(lambda row: orjson.loads(row[2])["number"])
     with psycopg.connect(RUN["dsn"], autocommit=True) as conn:
         conn.execute(LISTEN)
         wait_for_go()

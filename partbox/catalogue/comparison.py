@@ -1,0 +1,223 @@
+"""Two forms of an event: what has changed, whom that breaks, and what to do.
+
+Two readers may break. The new class reads the events that the old one has written, which lie in the log. Consumers that
+know the old form, other teams and workers that are not deployed yet, read the events that the new class writes. A
+version of its own is the remedy for both: an upcast reads the old events, and consumers can tell the new ones.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from partbox.catalogue.json_schema import Schema, SchemaNode
+from partbox.catalogue.misfits import Misfit, MisfitKind, Question
+
+
+@dataclass(frozen=True, slots=True)
+class EventForm:
+    """An event type as it was, or is: what of it other programs rely on; `cls` is the name of its class.
+
+    `schema` is the JSON Schema of its events, whichever class of this version has written them: a field with a default
+    may be missing, for it may have come later than an event. `written` is that of what the class itself writes, and
+    `read` that of what it reads.
+    """
+
+    name: str
+    cls: str
+    version: int
+    aggregate_type: str
+    key: str
+    tenant: str
+    schema: Schema
+    written: Schema
+    read: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class EventChange:
+    """A change of one event or field; whom it breaks, and the remedy, which a harmless one has not."""
+
+    place: str
+    what: str
+    breaks_log: bool = False
+    breaks_consumers: bool = False
+    remedy: str = ""
+
+    @property
+    def is_break(self) -> bool:
+        return self.breaks_log or self.breaks_consumers
+
+    @property
+    def line(self) -> str:
+        """The change in one line."""
+        broken = [_LOG] * self.breaks_log + [_CONSUMERS] * self.breaks_consumers
+        whom = f"breaks {' and '.join(broken)}" if broken else "breaks nothing"
+        return f"{self.place} {self.what}: {whom}" + (f": {self.remedy}" if self.remedy else "")
+
+
+_LOG: Final = "reading the log"
+_CONSUMERS: Final = "consumers"
+
+_REMEDIES: Final = {
+    MisfitKind.TYPE: "leave it, and add a field for the new form",
+    MisfitKind.VALUE: "leave the values as they are",
+    MisfitKind.RULE: "leave the rule as it is",
+    MisfitKind.MISSING: "give it a default",
+    MisfitKind.GONE: "keep it",
+    MisfitKind.REFUSED: "allow fields that it does not know",
+    MisfitKind.OPEN: "leave it as it was",
+}
+
+
+_TEXTS: Final = {
+    (MisfitKind.MISSING, False): "may be left out now",
+    (MisfitKind.GONE, False): "is gone",
+    (MisfitKind.REFUSED, True): "is refused now",
+    (MisfitKind.REFUSED, False): "is new, and consumers refuse fields that they do not know",
+    (MisfitKind.OPEN, True): "refuses fields that it does not know",
+    (MisfitKind.OPEN, False): "may have fields that nobody has named",
+}
+"""What has happened to a field, by the kind of misfit and whether it is found in reading the log."""
+
+
+def compared(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
+    """The changes from `old` to `new`, those that break somebody first; `upcasts` are the versions that have one."""
+    if new.version < old.version:
+        back = f"went back from version {old.version} to {new.version}"
+        return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]
+    if new.version > old.version:
+        return [_upcasted(old, new, set(upcasts))]
+    changes = [*_of_order(old, new), *_of_fields(old, new)]
+    return sorted(changes, key=lambda change: not change.is_break)
+
+
+def gone(old: EventForm, file: str) -> EventChange:
+    """The change of an event that no class stands for any more; `file` holds its schema."""
+    remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
+    return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
+
+
+def _upcasted(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
+    lacking = [version for version in range(old.version, new.version) if version not in upcasts]
+    what = f"has version {new.version} instead of {old.version}"
+    if not lacking:
+        return EventChange(old.name, f"{what}, with an upcast")
+    remedy = f"write @outbox.upcast({new.cls}, from_version={lacking[0]})"
+    return EventChange(old.name, f"{what}, and no upcast from version {lacking[0]}", True, False, remedy)
+
+
+def _of_order(old: EventForm, new: EventForm) -> Iterator[EventChange]:
+    for what, was, now in (
+        ("aggregate type", old.aggregate_type, new.aggregate_type),
+        ("key", old.key, new.key),
+        ("tenant", old.tenant, new.tenant),
+    ):
+        if was != now:
+            text = f"has the {what} {now or 'none'} instead of {was or 'none'}"
+            yield EventChange(old.name, text, True, True, _or_version(f"leave the {what}", new))
+
+
+def _or_version(remedy: str, new: EventForm) -> str:
+    version = new.version
+    return f"{remedy}, or make version={version + 1} with @outbox.upcast({new.cls}, from_version={version})"
+
+
+def _of_fields(old: EventForm, new: EventForm) -> Iterator[EventChange]:
+    before, after, reader = (SchemaNode.of(each, each) for each in (old.schema, new.written, new.read))
+    from_log = Question(from_log=True).misfits(before, reader)
+    by_consumers = Question(from_log=False).misfits(after, before)
+    misfits: defaultdict[str, tuple[list[Misfit], list[Misfit]]] = defaultdict(lambda: ([], []))
+    for side, found in enumerate((from_log, by_consumers)):
+        for each in found:
+            misfits[each.path][side].append(each)
+    changes = {path: _change(new, path, *found) for path, found in misfits.items()}
+    added = dict(_added(before, after))
+    for path in _renamed(before, by_consumers, added, changes, new):
+        changes.pop(path, None)
+        added.pop(path)
+    yield from changes.values()
+    yield from (EventChange(f"{old.name}{path}", "is new") for path in added if path not in changes)
+
+
+def _change(new: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
+    texts = dict.fromkeys([_text(each, from_log=True) for each in from_log])
+    texts |= dict.fromkeys([_text(each, from_log=False) for each in by_consumers])
+    kind = (by_consumers or from_log)[0].kind
+    remedy = _REMEDIES[kind]
+    if kind is MisfitKind.MISSING and not from_log:
+        remedy = "always write it"
+    place = f"{new.name}{path}"
+    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _or_version(remedy, new))
+
+
+def _text(misfit: Misfit, *, from_log: bool) -> str:
+    was, now = (misfit.has, misfit.wants) if from_log else (misfit.wants, misfit.has)
+    match misfit.kind:
+        case MisfitKind.TYPE:
+            return f"was {was}, and is {now}"
+        case MisfitKind.RULE:
+            return f"had {was}, and has {now}"
+        case MisfitKind.VALUE if from_log:
+            return f"lost the value {was}" if was else f"takes only {now} now"
+        case MisfitKind.VALUE:
+            return f"may be {now}" if now else f"may be other than {was} now"
+        case MisfitKind.MISSING if from_log:
+            return "is required now" if was == "a field" else "is new, and required"
+    return _TEXTS[misfit.kind, from_log]
+
+
+def _added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 10) -> Iterator[tuple[str, SchemaNode]]:
+    """The fields that only the new form has, by their path, also within objects."""
+    olds, news = (_object(each) for each in (old, new))
+    if olds is None or news is None or not depth:
+        return
+    for name, schema in news.properties.items():
+        if name in olds.properties:
+            yield from _added(olds.part(olds.properties[name]), news.part(schema), f"{path}.{name}", depth - 1)
+        else:
+            yield f"{path}.{name}", news.part(schema)
+
+
+def _object(node: SchemaNode) -> SchemaNode | None:
+    """Its only alternative that is an object."""
+    found = [each for each in node.alternatives() if each.type == "object"]
+    return found[0] if len(found) == 1 else None
+
+
+def _renamed(
+    old: SchemaNode,
+    by_consumers: list[Misfit],
+    added: dict[str, SchemaNode],
+    changes: dict[str, EventChange],
+    form: EventForm,
+) -> Iterator[str]:
+    """Yields the new path of each field that has another name now, and says so of the old one."""
+    for misfit in by_consumers:
+        if misfit.kind is not MisfitKind.GONE:
+            continue
+        was, parent = _at(old, misfit.path), misfit.path.rpartition(".")[0]
+        like = [path for path, node in added.items() if path.rpartition(".")[0] == parent and _is_like(was, node)]
+        like = [path for path in like if path in changes] or like  # a required one took its place, not an optional one
+        if len(like) == 1:
+            now = like[0].rpartition(".")[2]
+            remedy = _or_version(f"keep its name, as an alias of {now}", form)
+            what = f"is called {now} now"
+            changes[misfit.path] = replace(changes[misfit.path], what=what, breaks_log=True, remedy=remedy)
+            yield like[0]
+
+
+def _at(node: SchemaNode, path: str) -> SchemaNode | None:
+    """The field at this path of objects within objects; None where the path leads through something else."""
+    for name in path.split(".")[1:]:
+        within: Any = _object(node)
+        if within is None or name not in within.properties:
+            return None
+        node = within.part(within.properties[name])
+    return node
+
+
+def _is_like(one: SchemaNode | None, other: SchemaNode) -> bool:
+    return one is not None and [each.keywords for each in one.alternatives()] == [
+        each.keywords for each in other.alternatives()
+    ]

@@ -1,0 +1,83 @@
+"""The events of an outbox: those that classes declare, and those that handlers name as text."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from partbox.callables import name_of
+from partbox.events.declaration import Choice, EventType
+from partbox.handlers import Row
+from partbox.handlers.handler import ANY
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """An event with its handlers: one of each subscription that has one.
+
+    Without a class it has neither version nor key. `aggregate_type` None is any.
+    """
+
+    name: str
+    version: int | None
+    aggregate_type: str | None
+    key: str
+    tenant: str
+    cls: str | None
+    handlers: tuple[Row, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """The entry as `--json` shows it."""
+        handlers = [
+            {"subscription": row.subscription, "handler": row.handler, "place": row.place} for row in self.handlers
+        ]
+        return {
+            "name": self.name,
+            "version": self.version,
+            "aggregate_type": self.aggregate_type,
+            "key": self.key or None,
+            "tenant": self.tenant or None,
+            "class": self.cls,
+            "handlers": handlers,
+        }
+
+
+def entries(types: Iterable[EventType], rows: Iterable[Row]) -> list[CatalogueEntry]:
+    """The catalogue, by name: all `types`, then what handlers alone name."""
+    rows, declared = list(rows), sorted(types, key=lambda each: each.name)
+    known = {each.name for each in declared}
+    named = {(row.event_type, row.aggregate_type) for row in rows} - {(ANY, row.aggregate_type) for row in rows}
+    others = sorted((pair for pair in named if pair[0] not in known), key=lambda pair: (pair[0], pair[1] or ""))
+    return [_declared(each, rows) for each in declared] + [_undeclared(name, kind, rows) for name, kind in others]
+
+
+def _declared(event: EventType, rows: list[Row]) -> CatalogueEntry:
+    return CatalogueEntry(
+        event.name,
+        event.version,
+        event.aggregate_type,
+        choice(event.key),
+        choice(event.tenant),
+        name_of(event.cls),
+        _handlers(rows, event.name, event.aggregate_type),
+    )
+
+
+def _undeclared(name: str, aggregate_type: str | None, rows: list[Row]) -> CatalogueEntry:
+    return CatalogueEntry(name, None, aggregate_type, "", "", None, _handlers(rows, name, aggregate_type))
+
+
+def _handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[Row, ...]:
+    """The handler of each subscription that takes such an event: the most specific one, as `Routes` finds it."""
+    found: dict[str, Row] = {}
+    for wanted in ((name, aggregate_type), (name, None), (ANY, aggregate_type), (ANY, None)):
+        for row in rows:
+            if (row.event_type, row.aggregate_type) == wanted:
+                found.setdefault(row.subscription, row)
+    return tuple(found[each] for each in sorted(found))
+
+
+def choice(given: Choice | None) -> str:
+    """The attributes that a key or a tenant is taken from, or the name of the function; "" without any."""
+    if given is None or isinstance(given, str):
+        return given or ""
+    return ", ".join(given) if isinstance(given, tuple) else name_of(given)

@@ -1,0 +1,78 @@
+"""A declared class as it is compared.
+
+What it writes is narrower than what it reads, and than its schema: a default is always written, and need not be there.
+"""
+
+from typing import Any
+
+from partbox.catalogue.comparison import EventForm
+from partbox.catalogue.entries import choice
+from partbox.classes.kinds import ClassKind, kind_of
+from partbox.errors import RegistrationError
+from partbox.events.declaration import EventType
+
+JsonSchema = dict[str, Any]
+
+
+def event_form(event: EventType) -> EventForm:
+    """The form of a declared class; RegistrationError if a field has no JSON Schema."""
+    read = event.json_schema()
+    schema, written = _schemas(event, read)
+    key, tenant = choice(event.key), choice(event.tenant)
+    return EventForm(
+        event.name, event.cls.__name__, event.version, event.aggregate_type, key, tenant, schema, written, read
+    )
+
+
+def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
+    """The schema of its events, and that of what the class writes."""
+    if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
+        return _by_pydantic(event, always=False), _by_pydantic(event, always=True)
+    return read, read if _omits_defaults(event.cls) else all_required(read)
+
+
+def _by_pydantic(event: EventType, *, always: bool) -> JsonSchema:
+    """The schema of an instance in JSON; `always`: a field with a default is required too."""
+    from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class WrittenSchema(GenerateJsonSchema):
+        def field_is_required(self, field: Any, total: bool) -> bool:
+            if field["type"] == "typed-dict-field":
+                return super().field_is_required(field, total)
+            if field.get("serialization_exclude") or field.get("serialization_exclude_if"):
+                return False
+            return always or field["type"] == "computed-field" or field["schema"]["type"] != "default"
+
+    try:
+        return TypeAdapter(event.cls).json_schema(mode="serialization", schema_generator=WrittenSchema)
+    except PydanticInvalidForJsonSchema as error:
+        reason = str(error).partition("\n")[0]
+        raise RegistrationError(f"{event.name} cannot be described as JSON Schema: {reason}") from None
+
+
+def _omits_defaults(cls: Any) -> bool:
+    """True if a class, or one within it, is a msgspec.Struct that leaves out fields with their defaults."""
+    from msgspec import inspect
+
+    waiting, seen = [inspect.type_info(cls)], set[int]()
+    while waiting:
+        part: Any = waiting.pop()
+        if isinstance(part, list | tuple):
+            waiting.extend(part)
+        elif isinstance(part, inspect.Type | inspect.Field) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, inspect.StructType) and part.cls.__struct_config__.omit_defaults:
+                return True
+            waiting.extend(getattr(part, name) for name in part.__struct_fields__)
+    return False
+
+
+def all_required(schema: JsonSchema) -> JsonSchema:
+    """The schema of msgspec with all fields of its objects required."""
+    parts = {name: _required(each) for name, each in schema.get("$defs", {}).items()}
+    return {**schema, "$defs": parts} if parts else _required(schema)
+
+
+def _required(part: JsonSchema) -> JsonSchema:
+    return {**part, "required": list(part["properties"])} if "properties" in part else part

@@ -1,0 +1,140 @@
+"""A JSON Schema as the comparison reads it: references followed, unions taken apart, annotations left out."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+Schema = Mapping[str, Any]
+
+ANNOTATIONS: Final = frozenset({
+    "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator",
+    "$comment", "$id", "$schema", "$defs", "definitions",
+})  # fmt: skip
+"""Keywords that allow and refuse nothing; so do those that begin with `x-`."""
+
+WORDS: Final = {
+    "string": "text", "integer": "an integer", "number": "a number", "boolean": "true or false", "null": "null",
+    "array": "a list", "object": "an object",
+}  # fmt: skip
+"""JSON's types as a message names them."""
+
+_KINDS: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+FORMS: Final = ("format", "contentEncoding")
+"""What makes a type of a text, such as a time."""
+UNMERGED: Final = "allOf"
+"""Holds the keywords of an `allOf` that cannot be merged with the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNode:
+    """A part of a schema, and the whole that its references lead into.
+
+    `keywords` are those of this part, its references followed and `allOf` merged; unions are `alternatives`.
+    """
+
+    keywords: Schema
+    whole: Schema
+
+    @classmethod
+    def of(cls, schema: Any, whole: Schema) -> "SchemaNode":
+        """The part `schema` of `whole`; true is anything, and false nothing."""
+        if isinstance(schema, bool):
+            return cls({} if schema else {"not": {}}, whole)
+        keywords = {name: value for name, value in schema.items() if not _is_left_out(name)}
+        parts = [*schema.get("allOf", ())]
+        if "$ref" in schema:
+            parts.append(followed(schema["$ref"], whole))
+        for part in parts:
+            keywords = _both(keywords, cls.of(part, whole).keywords)
+        return cls(keywords, whole)
+
+    def part(self, schema: Any) -> "SchemaNode":
+        return SchemaNode.of(schema, self.whole)
+
+    def alternatives(self) -> list["SchemaNode"]:
+        """What this part is one of; each has at most one type. A part without unions is its only alternative."""
+        for union in ("anyOf", "oneOf"):
+            if union in self.keywords:
+                rest = {name: value for name, value in self.keywords.items() if name != union}
+                kept = rest.get(UNMERGED, ())
+                options = [self.part({**rest, "allOf": [*kept, option]}) for option in self.keywords[union]]
+                return [each for option in options for each in option.alternatives()]
+        return [SchemaNode(each, self.whole) for each in _of_one_type(self.keywords)]
+
+    @property
+    def type(self) -> str | None:
+        """Its type; None for anything."""
+        return self.keywords.get("type")
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.keywords.get("properties", {})
+        return found
+
+    @property
+    def required(self) -> set[str]:
+        return set(self.keywords.get("required", ()))
+
+    @property
+    def words(self) -> str:
+        """The part for people, such as "text (date-time)"."""
+        words = list(dict.fromkeys(each.own_words for each in self.alternatives()))
+        return " or ".join(words)
+
+    @property
+    def own_words(self) -> str:
+        kind = WORDS.get(self.type or "", "anything")
+        form = next((self.keywords[name] for name in FORMS if name in self.keywords), None)
+        return f"{kind} ({form})" if form else kind
+
+
+def _is_left_out(name: str) -> bool:
+    return name in ANNOTATIONS or name.startswith("x-") or name in ("$ref", "allOf")
+
+
+def _both(one: Schema, other: Schema) -> dict[str, Any]:
+    """The keywords of a value that must fit both; a keyword that the two have differently is kept as it is written."""
+    merged = {**other, **one}
+    for name in one.keys() & other.keys():
+        if name == "properties":
+            merged[name] = {**other[name], **one[name]}
+        elif name == "required":
+            merged[name] = [*one[name], *other[name]]
+        elif one[name] != other[name]:
+            merged[UNMERGED] = [*merged.get(UNMERGED, ()), {name: other[name]}]
+    return merged
+
+
+def followed(reference: str, whole: Schema) -> Any:
+    """The part that a reference within the document leads to; KeyError if there is none."""
+    place: Any = whole
+    for step in reference.removeprefix("#").split("/")[1:]:
+        place = place[step.replace("~1", "/").replace("~0", "~")]
+    return place
+
+
+def description(schema: Schema) -> str:
+    """What is said of the whole, also where that is a reference to one of its parts."""
+    root = followed(schema["$ref"], schema) if "$ref" in schema else {}
+    return str(schema.get("description") or root.get("description") or "")
+
+
+def _of_one_type(keywords: Schema) -> Iterator[Schema]:
+    """The keywords once for each type that they allow: values of an enum are sorted by theirs."""
+    if "const" in keywords:
+        keywords = {**keywords, "enum": [keywords["const"]]}
+    rest = {name: value for name, value in keywords.items() if name not in ("type", "enum", "const")}
+    kinds = keywords.get("type")
+    if "enum" in keywords:
+        for kind in dict.fromkeys(map(kind_of, keywords["enum"])):
+            yield {**rest, "type": kind, "enum": [each for each in keywords["enum"] if kind_of(each) == kind]}
+    elif kinds is None:
+        yield {**rest, "type": "object"} if "properties" in rest else rest
+    else:
+        for kind in [kinds] if isinstance(kinds, str) else kinds:
+            yield {**rest, "type": kind}
+
+
+def kind_of(value: Any) -> str:
+    """JSON's type of a value."""
+    return "null" if value is None else _KINDS[type(value)]

@@ -1,0 +1,112 @@
+"""A folder with a JSON Schema for each version of each event: what `check` compares with, and other teams read."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from partbox.catalogue.comparison import EventChange, EventForm, compared, gone
+from partbox.errors import PartboxError
+from partbox.events.declaration import dataschema
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+OURS: Final = "x-partbox"
+
+
+def document(form: EventForm) -> dict[str, Any]:
+    """The JSON Schema of what an event holds, with its name, version, key and aggregate type."""
+    ours = {
+        "name": form.name,
+        "version": form.version,
+        "aggregate_type": form.aggregate_type,
+        "key": form.key,
+        "tenant": form.tenant,
+    }
+    return {"$schema": DRAFT, "$id": dataschema(form.name, form.version), **form.schema, OURS: ours}
+
+
+def write(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
+    """Write the file of each event; how many were written, and how many were as they are. Others are left alone.
+
+    PartboxError if one cannot be written.
+    """
+    texts = {folder / file_name(form): text_of(document(form)) for form in forms}
+    changed = {path: text for path, text in texts.items() if _read(path) != text}
+    for path, text in changed.items():
+        put(path, text)
+    return len(changed), len(texts) - len(changed)
+
+
+def _read(path: Path) -> bytes | None:
+    """The content of a file; None if it cannot be had, which writing it will tell."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def put(path: Path, text: bytes) -> None:
+    """Write a file, and the folders above it; PartboxError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    except OSError as error:
+        remedy = "name a place that you may write to"
+        raise PartboxError(f"cannot write {path}: {error.strerror}: {remedy}") from None
+
+
+def file_name(form: EventForm) -> str:
+    return f"{quote(form.name, safe=' ')}.v{form.version}.json"
+
+
+def text_of(content: dict[str, Any]) -> bytes:
+    """The document as a file: indented, and with a last line end."""
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def read(folder: Path) -> dict[Path, EventForm]:
+    """The events of a folder, by their file. PartboxError if there are none, or one cannot be read."""
+    remedy = f"write it with `partbox events MODULE:OUTBOX --json-schema {folder}`, and commit it"
+    if not folder.is_dir():
+        raise PartboxError(f"there is no folder {folder}: {remedy}")
+    found = {path: _form(path) for path in sorted(folder.glob("*.json"))}
+    if not found:
+        raise PartboxError(f"folder {folder} has no schema of an event: {remedy}")
+    return found
+
+
+def _form(path: Path) -> EventForm:
+    try:
+        content = orjson.loads(path.read_bytes())
+        ours = content[OURS]
+        name = str(ours["name"])
+        return EventForm(
+            name, name, int(ours["version"]), str(ours["aggregate_type"]), str(ours["key"]),
+            str(ours["tenant"]), content, content, content,
+        )  # fmt: skip
+    except OSError as error:
+        raise PartboxError(f"cannot read {path}: {error.strerror}: name a folder that you may read") from None
+    except (ValueError, KeyError, TypeError):
+        raise PartboxError(
+            f"{path} is no schema that `partbox events --json-schema` wrote: restore it, or keep other files elsewhere"
+        ) from None
+
+
+def checked(kept: dict[Path, EventForm], forms: Iterable[EventForm], upcasts: dict[str, set[int]]) -> list[EventChange]:
+    """The changes since the files were written, those that break a reader first; `upcasts`: versions by event."""
+    now = {form.name: form for form in forms}
+    changes = [each for path, old in kept.items() for each in _changes(path, old, now.get(old.name), upcasts)]
+    known = {old.name for old in kept.values()}
+    changes += [EventChange(name, "is new") for name in now if name not in known]
+    return sorted(changes, key=lambda change: not change.is_break)
+
+
+def _changes(path: Path, old: EventForm, new: EventForm | None, upcasts: dict[str, set[int]]) -> list[EventChange]:
+    if new is None:
+        return [gone(old, str(path))]
+    try:
+        return compared(old, new, upcasts.get(old.name, ()))
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise PartboxError(f"{path} holds no JSON Schema that can be read: write it anew with --json-schema") from None

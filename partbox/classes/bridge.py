@@ -1,0 +1,44 @@
+"""Structs and attrs classes within types that pydantic validates."""
+
+import types
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from partbox.classes.kinds import ClassKind, kind_of, plain
+from partbox.classes.readers import reader_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """An annotation by which pydantic leaves a class to msgspec."""
+
+    cls: Any
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del handler
+        return core_schema.no_info_plain_validator_function(
+            self._valid, serialization=core_schema.plain_serializer_function_ser_schema(plain)
+        )
+
+    def _valid(self, value: Any) -> Any:
+        return value if isinstance(value, self.cls) else reader_of(self.cls).from_python(value)
+
+
+def bridged(hint: Any) -> Any:
+    """The type with a bridge at each Struct and attrs class in it. UnreadableError."""
+    if kind_of(hint) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
+        reader_of(hint)
+        return Annotated[hint, Bridge(hint)]
+    arguments, origin = get_args(hint), get_origin(hint)
+    if origin is None or origin is Literal:
+        return hint
+    inner = arguments[:1] if origin is Annotated else arguments
+    made = tuple(each if isinstance(each, list) else bridged(each) for each in inner)
+    if made == inner:
+        return hint
+    if origin is Annotated:
+        return Annotated[(*made, *arguments[1:])]
+    return Union[made] if origin in (Union, types.UnionType) else origin[made]  # noqa: UP007  of a tuple

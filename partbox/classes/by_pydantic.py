@@ -1,0 +1,47 @@
+"""Reads pydantic models, dataclasses, and whatever else pydantic can validate."""
+
+from typing import Any
+
+from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import ValidationError as PydanticValidationError
+
+from partbox.classes.reader import NotJsonError, UnfitError, UnreadableError
+from partbox.text.printing import visible
+
+
+class PydanticReader:
+    """Reads one type. From JSON even a strict model takes texts for times, UUIDs and Decimals."""
+
+    def __init__(self, cls: Any) -> None:
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(cls)
+        except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+            raise UnreadableError(str(error).partition("\n")[0]) from error
+
+    def from_json(self, text: bytes) -> Any:
+        try:
+            return self._adapter.validate_json(text)
+        except PydanticValidationError as error:
+            is_json = error.errors(include_url=False)[0]["type"] != "json_invalid"
+            problem = _problem(error)
+        raise UnfitError(problem) if is_json else NotJsonError(problem)
+
+    def from_python(self, value: Any) -> Any:
+        try:
+            return self._adapter.validate_python(value)
+        except PydanticValidationError as error:
+            problem = _problem(error)
+        raise UnfitError(problem)
+
+    def schema(self) -> dict[str, Any]:
+        try:
+            return self._adapter.json_schema()
+        except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+            raise UnreadableError(str(error).partition("\n")[0]) from error
+
+
+def _problem(error: PydanticValidationError) -> str:
+    """The first thing that does not fit, without the value."""
+    first, *others = error.errors(include_url=False, include_input=False, include_context=False)
+    place = visible(".".join(map(str, first["loc"]))) or "payload"
+    return f"{place}: {visible(first['msg'])}" + (f" (and {len(others)} more)" if others else "")

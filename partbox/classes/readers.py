@@ -1,0 +1,24 @@
+"""The reader of a class, by its kind."""
+
+from functools import lru_cache
+from typing import Any
+
+from partbox.classes.kinds import ClassKind, kind_of
+from partbox.classes.reader import Reader
+
+
+@lru_cache(maxsize=256)
+def reader_of(cls: Any) -> Reader:
+    """The reader of a class, or of any other type that pydantic can validate. UnreadableError."""
+    if kind_of(cls) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
+        from partbox.classes.by_msgspec import MsgspecReader
+
+        return MsgspecReader(cls)
+    from partbox.classes.by_pydantic import PydanticReader
+
+    return PydanticReader(cls)
+
+
+def schema_of(cls: Any) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the payloads that are read as `cls`. UnreadableError if there is none."""
+    return reader_of(cls).schema()

@@ -1,0 +1,175 @@
+"""`partbox events`: the catalogue of an outbox's events, and the gate against breaking a reader."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from partbox.catalogue import schema_files
+from partbox.catalogue.asyncapi import asyncapi, target_among
+from partbox.catalogue.comparison import EventForm
+from partbox.catalogue.entries import CatalogueEntry, entries
+from partbox.catalogue.event_form import event_form
+from partbox.catalogue.page import page
+from partbox.cli.shell.options import Json, Target, flag, option
+from partbox.cli.shell.output import console, in_line, print_json, table
+from partbox.cli.shell.target import load_target
+from partbox.errors import PartboxError
+from partbox.events.declaration import event_types
+from partbox.outbox import Outbox
+from partbox.text.wording import counted
+
+LISTING = "list"
+COLUMNS = ("event", "version", "aggregate type", "key", "handlers")
+NOTHING = (
+    "{target} knows no event: decorate a class with @partbox.event and import its module there, or register a handler, "
+    'such as @outbox.on("OrderPlaced")'
+)
+
+
+class Listing(TyperGroup):
+    """A group whose first word may be an outbox: `events shop:outbox` is `events list shop:outbox`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = [LISTING, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=Listing,
+    help="""The events of an outbox: `partbox events shop:outbox` lists them.
+
+Example: partbox events shop:outbox
+
+Example: partbox events check shop:outbox --against schemas""",
+    no_args_is_help=True,
+)
+
+SchemaFolder = Annotated[
+    Path | None, option("DIR", "Write a JSON Schema for each event to a folder, to be committed.", "--json-schema")
+]
+AsyncApiFile = Annotated[
+    Path | None, option("FILE", "Write an AsyncAPI 3.0 document as JSON; - is the standard output.", "--asyncapi")
+]
+TopicTemplate = Annotated[
+    str | None, option("TEMPLATE", "Topics of the AsyncAPI document (else those of the settings' relay).", "--topic")
+]
+Markdown = Annotated[bool, flag("Print a page for people instead of a table.", "--markdown")]
+Against = Annotated[Path, option("DIR", "The folder that --json-schema wrote.", "--against")]
+
+
+@app.command(LISTING)
+def list_(
+    target: Target,
+    json_schema: SchemaFolder = None,
+    asyncapi: AsyncApiFile = None,
+    topic: TopicTemplate = None,
+    markdown: Markdown = False,
+    json: Json = False,
+) -> None:
+    """List the events: those whose class is declared by @partbox.event, and those that handlers name; `list` may be
+    left out.
+
+    Beside each stand its version, aggregate type and key, and which handler takes it in which subscription. The
+    classes of all modules that MODULE imports are known. Needs no database.
+
+    Example: partbox events shop:outbox
+
+    Example: partbox events shop:outbox --json-schema schemas
+
+    Example: partbox events shop:outbox --asyncapi asyncapi.json
+    """
+    outbox = load_target(target)
+    if topic is not None and asyncapi is None:
+        raise typer.BadParameter("--topic is that of --asyncapi, which is missing: add --asyncapi FILE")
+    found = entries(event_types(), outbox.handlers.table())
+    if json_schema is None and asyncapi is None:
+        _show(target, found, markdown=markdown, json=json)
+        return
+    if markdown or json:
+        other = "--markdown" if markdown else "--json"
+        raise typer.BadParameter(f"{other} prints, and a file is written: leave one of them out")
+    if json_schema is not None:
+        _write_schemas(target, json_schema)
+    if asyncapi is not None:
+        _write_asyncapi(target, outbox, asyncapi, topic)
+
+
+@app.command()
+def check(target: Target, against: Against, json: Json = False) -> None:
+    """Compare the events with a folder of JSON Schemas, and fail if a change breaks a reader.
+
+    Two readers may break: the new class, which reads old events from the log, and consumers that know the old form. A
+    line names the event and field, whom the change breaks, and the remedy; a harmless change has a line, too. A new
+    version with an upcast from the old one may change everything. Exit code 1 = something breaks. Changes nothing.
+
+    Example: partbox events check shop:outbox --against schemas
+    """
+    outbox = load_target(target)
+    kept = schema_files.read(against)
+    changes = schema_files.checked(kept, _forms(target), _upcasts(outbox))
+    broken = [change for change in changes if change.is_break]
+    if json:
+        print_json(changes)
+    else:
+        for change in changes:
+            typer.echo(in_line(change.line))
+        fit = f"{counted(len(kept), 'schema')} of {against}"
+        breaks = f"{counted(len(broken), 'change')} break{'s' if len(broken) == 1 else ''} a reader of {fit}"
+        typer.echo(breaks if broken else f"all fits {fit}")
+    if broken:
+        raise typer.Exit(1)
+
+
+def _show(target: str, found: list[CatalogueEntry], *, markdown: bool, json: bool) -> None:
+    if markdown and json:
+        raise typer.BadParameter("--markdown and --json both print: leave one of them out")
+    if json:
+        print_json([entry.plain() for entry in found])
+    elif markdown:
+        typer.echo(page(target, found, map(event_form, event_types())), nl=False)
+    elif found:
+        console().print(table(COLUMNS, map(_cells, found), lines=True))
+    else:
+        typer.echo(NOTHING.format(target=target))
+
+
+def _cells(entry: CatalogueEntry) -> tuple[str, ...]:
+    several = {row.subscription for row in entry.handlers} - {"default"}
+    handlers = [f"{row.handler} ({row.subscription})" if several else row.handler for row in entry.handlers]
+    version = "-" if entry.version is None else str(entry.version)
+    return entry.name, version, entry.aggregate_type or "any", entry.key or "-", "\n".join(handlers) or "-"
+
+
+def _forms(target: str) -> list[EventForm]:
+    """The form of each declared class; PartboxError if there is none."""
+    found = [event_form(each) for each in event_types()]
+    if not found:
+        raise PartboxError(
+            f"no module that {target} imports declares an event: decorate a class with @partbox.event, and import it"
+        )
+    return found
+
+
+def _write_schemas(target: str, folder: Path) -> None:
+    written, same = schema_files.write(folder, _forms(target))
+    typer.echo(f"{counted(written, 'schema')} written to {folder}, {same} as they were")
+
+
+def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) -> None:
+    document = asyncapi(target, _forms(target), target_among(outbox.settings.relay, topic))
+    if str(file) == "-":
+        print_json(document)
+        return
+    schema_files.put(file, schema_files.text_of(document))
+    typer.echo(f"{file} written")
+
+
+def _upcasts(outbox: Outbox) -> dict[str, set[int]]:
+    """By event the versions that an upcast reads."""
+    found: dict[str, set[int]] = {}
+    for name, version in outbox.codecs.upcasts:
+        found.setdefault(name, set()).add(version)
+    return found

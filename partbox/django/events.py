@@ -1,0 +1,47 @@
+"""Models that gather domain events, which are published when the model is saved or deleted."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections, router, transaction
+
+from partbox.django import outbox
+from partbox.events.gathering import EventsMixin
+
+__all__ = ["ModelEventsMixin"]
+
+
+class ModelEventsMixin(EventsMixin):
+    """A mixin of models: `save` and `delete` publish what was gathered in `events`, in their transaction.
+
+        class Order(ModelEventsMixin, models.Model): ...
+
+        order.events.append(OrderPlaced(...))
+        order.save()
+
+    An event is what `publish_many` takes. It leaves the list once it is published; if `save` or an event fails, the
+    list is as it was, and nothing of the call is written. Without a transaction around it the call is one of its own.
+    Where no `save` is called nothing is published: `update`, `bulk_create` and `bulk_update` of a QuerySet.
+    """
+
+    def save(self, *args: Any, using: str | None = None, **options: Any) -> None:
+        save = super().save  # type: ignore[misc]  # of the model beside it
+        self._publishing(using, lambda alias: save(*args, using=alias, **options))
+
+    def delete(self, *args: Any, using: str | None = None, **options: Any) -> Any:
+        delete = super().delete  # type: ignore[misc]
+        return self._publishing(using, lambda alias: delete(*args, using=alias, **options))
+
+    def _publishing(self, using: str | None, write: Callable[[str], Any]) -> Any:
+        """Write, and publish the events on the same connection."""
+        alias = using or router.db_for_write(type(self), instance=self)
+        with transaction.atomic(using=alias, savepoint=False):
+            written = write(alias)
+            taken = self.events.taken()
+            try:
+                if taken:
+                    outbox().publish_many(connections[alias], [each.event for each in taken])
+            except BaseException:
+                self.events.put_back(taken)
+                raise
+        return written

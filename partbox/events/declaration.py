@@ -1,0 +1,249 @@
+"""Classes as types of events: `@partbox.event`, and what it keeps of a class.
+
+    @partbox.event(aggregate_type="Order", key="order_id", version=2)
+    class OrderPlaced(BaseModel):
+        order_id: int
+        total: Decimal
+
+It belongs into the module of the domain, and needs no outbox. `event_types()` are all that have been imported.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache, partial
+from typing import Any, Final, TypeVar, cast, overload
+from urllib.parse import quote
+from uuid import UUID
+
+from partbox.classes import fields_of, kind_of, schema_of
+from partbox.errors import PublishError, RegistrationError
+from partbox.events import checks
+
+Cls = TypeVar("Cls", bound=type)
+Identity = str | int | UUID
+Choice = str | tuple[str, ...] | Callable[[Any], Any]
+"""An attribute by name, several of them, or a function of the instance."""
+
+MARK: Final = "__partbox_event__"
+FIRST: Final = 1
+"""The version of an event that has none."""
+
+_classes: dict[str, type] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """A class as a type of events.
+
+    `key` chooses the aggregate id of an instance, `tenant` its tenant; None: it has none. `version` counts from 1.
+    """
+
+    name: str
+    cls: type
+    aggregate_type: str
+    key: Choice | None
+    tenant: Choice | None
+    version: int
+
+    def aggregate_id(self, event: Any) -> Identity:
+        """The key of an instance; PublishError if it is None, or cannot be had."""
+        assert self.key is not None
+        found: Identity | None = _chosen(self.key, event, f"the key of {self.name}")
+        if found is None:
+            raise PublishError(
+                f"{_named(self.key)} of {self.name} is None, and it is the key: flush first, so that the object "
+                "has its id; for an event without order declare no key"
+            )
+        return found
+
+    def tenant_id(self, event: Any) -> str | None:
+        """The tenant of an instance; None without one. PublishError."""
+        found = None if self.tenant is None else _chosen(self.tenant, event, f"the tenant of {self.name}")
+        return found if found is None else str(found)
+
+    def json_schema(self) -> dict[str, Any]:
+        """JSON Schema (draft 2020-12) of the payload. RegistrationError if a field has none."""
+        try:
+            return schema_of(self.cls)
+        except TypeError as error:
+            raise RegistrationError(f"{self.cls.__qualname__} cannot be described as JSON Schema: {error}") from error
+
+
+@lru_cache(maxsize=1_000)
+def dataschema(name: str, version: int | str) -> str:
+    """The URI of a version of a type of events: the attribute `dataschema` of CloudEvents at the sinks."""
+    return f"urn:partbox:{quote(name, safe='')}:{version}"
+
+
+def type_name(field: str, value: str | Enum | type) -> str:
+    """A type of events as its text: a declared class stands for its name, an Enum for its value. PublishError."""
+    if not isinstance(value, type):
+        return checks.kind(field, value)
+    return _declared_of(value).name
+
+
+def declaration_of(event: Any) -> EventType:
+    """The declaration of the class of an instance; PublishError, which quotes nothing of it, if it has none."""
+    if isinstance(event, type):
+        raise PublishError(f"{event.__qualname__} is a class: publish an instance of it")
+    return _declared_of(type(event))
+
+
+def _declared_of(cls: type) -> EventType:
+    if (found := event_type_of(cls)) is not None:
+        return found
+    if (kind := kind_of(cls)) is None:
+        raise PublishError(f"an Event is needed, not a {cls.__name__}: wrap it in partbox.Event")
+    above = next((declared for each in cls.__mro__ if (declared := event_type_of(each)) is not None), None)
+    inherits = "" if above is None else f" of its own (it inherits from {above.cls.__qualname__})"
+    raise PublishError(
+        f"{cls.__qualname__} is a {kind.value}, and no event{inherits}: decorate the class with @partbox.event, or "
+        "give a type and its payload"
+    )
+
+
+def event_types() -> list[EventType]:
+    """All that are declared in the modules imported so far, by name."""
+    found = (event_type_of(cls) for _, cls in sorted(_classes.items()))
+    return [each for each in found if each is not None]
+
+
+def event_type_named(name: str) -> EventType | None:
+    """The declared class of this name, if its module has been imported."""
+    return event_type_of(_classes.get(name))
+
+
+def event_type_of(cls: Any) -> EventType | None:
+    """The declaration of a class itself, not of one that it inherits from; None if it has none."""
+    return vars(cls).get(MARK) if isinstance(cls, type) else None
+
+
+@overload
+def event(cls: Cls, /) -> Cls: ...
+
+
+@overload
+def event(
+    *,
+    name: str | None = None,
+    aggregate_type: str | Enum = checks.GLOBAL,
+    key: Choice | None = None,
+    tenant: Choice | None = None,
+    version: int = FIRST,
+) -> Callable[[Cls], Cls]: ...
+
+
+def event(
+    cls: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    aggregate_type: str | Enum = checks.GLOBAL,
+    key: Choice | None = None,
+    tenant: Choice | None = None,
+    version: int = FIRST,
+) -> Any:
+    """Decorates a dataclass, pydantic model, msgspec.Struct or attrs class whose instances are published.
+
+    `name` is the type of its events, the class's own name unless given. `key` is the attribute with the aggregate id,
+    several in a tuple (their texts, with `/` between them), or a function of the instance; without one its events ask
+    for no order. `tenant` chooses the tenant id likewise. `version` counts from 1: raise it with a change that readers
+    of the old one cannot take, and register `outbox.upcast` for what is stored. RegistrationError for a class of no
+    such kind, an attribute that it lacks, or a second class of that name.
+    """
+    declare = partial(_declared, name=name, aggregate_type=aggregate_type, key=key, tenant=tenant, version=version)
+    return declare if cls is None else declare(cls)
+
+
+def _declared(cls: Any, *, name: str | None, **given: Any) -> Any:
+    who = getattr(cls, "__qualname__", repr(cls))
+    if kind_of(cls) is None:
+        raise RegistrationError(
+            f"{who} cannot be an event: make it a dataclass, a pydantic model, a msgspec.Struct or an attrs class, "
+            "with @partbox.event above the other decorators"
+        )
+    version = given["version"]
+    if type(version) is not int or version < FIRST:
+        raise RegistrationError(f"version of the event {who} cannot be {version!r}: give a whole number from {FIRST}")
+    try:
+        name = checks.name("name", cls.__name__ if name is None else name)
+        given["aggregate_type"] = checks.name("aggregate_type", given["aggregate_type"])
+    except PublishError as error:
+        raise RegistrationError(f"of the event {who}, {error}") from None
+    for what in ("key", "tenant"):
+        given[what] = _choice(what, given[what], cls)
+    _keep(EventType(name, cls, **given))
+    return cls
+
+
+def _choice(what: str, given: Any, cls: type) -> Choice | None:
+    if given is None or callable(given):
+        return cast(Choice | None, given)
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
+    there = fields_of(cls)
+    for name in names:
+        if name not in there and not (isinstance(name, str) and hasattr(cls, name)):
+            raise RegistrationError(
+                f"the {what} of the event {cls.__qualname__} cannot be {name!r}, which it lacks: it has "
+                f"{', '.join(there) or 'no fields'}"
+            )
+    if not names:
+        raise RegistrationError(
+            f"the {what} of the event {cls.__qualname__} cannot be {given!r}: give the name of an attribute, a tuple "
+            "of names, or a function of the instance"
+        )
+    return given if isinstance(given, str) else names
+
+
+def _keep(new: EventType) -> None:
+    old = _classes.get(new.name)
+    if old is not None and old is not new.cls and _stands(old, new.cls):
+        raise RegistrationError(
+            f"{new.name!r} is the event {old.__module__}.{old.__qualname__}, and cannot be {new.cls.__module__}."
+            f"{new.cls.__qualname__} too: give one of them another name=, or leave the second undecorated and ask for "
+            "it by a handler's annotation"
+        )
+    setattr(new.cls, MARK, new)
+    _classes[new.name] = new.cls
+
+
+def _stands(old: type, new: type) -> bool:
+    """True if a class is still where its module defines it, and the new one is another, not that one made anew.
+
+    A module is run again when it is reloaded, and under two names if it is the program.
+    """
+    module = sys.modules.get(old.__module__)
+    found: Any = module
+    for step in old.__qualname__.split("."):
+        found = getattr(found, step, None)
+    if found is not old:
+        return False
+    same_file = getattr(module, "__file__", None) == getattr(sys.modules.get(new.__module__), "__file__", "")
+    return not (same_file and old.__qualname__ == new.__qualname__)
+
+
+def _chosen(choice: Choice, event: Any, what: str) -> Any:
+    try:
+        if isinstance(choice, str):
+            return getattr(event, choice)
+        if callable(choice):
+            return choice(event)
+        found = [getattr(event, name) for name in choice]
+    except Exception as error:
+        raise PublishError(f"{what}, {_named(choice)}, cannot be had: {type(error).__name__}: {error}") from error
+    if None in found:
+        return None
+    return "/".join(_part(checks.identity(what, each)) for each in found)
+
+
+def _part(text: str) -> str:
+    """A part of a key, without the sign that stands between parts."""
+    return text.replace("%", "%25").replace("/", "%2F")
+
+
+def _named(choice: Choice) -> str:
+    if isinstance(choice, str):
+        return choice
+    return getattr(choice, "__qualname__", repr(choice)) if callable(choice) else f"({', '.join(choice)})"

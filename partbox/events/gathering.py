@@ -1,0 +1,99 @@
+"""Events that an entity gathers until the unit of work that saves it publishes them."""
+
+from collections.abc import Callable, Iterable, MutableSequence
+from itertools import count
+from typing import Any, NamedTuple, SupportsIndex
+
+_numbers = count(1)
+
+
+def next_number() -> int:
+    """A number above those of all events that this process has gathered so far."""
+    return next(_numbers)
+
+
+class Gathered(NamedTuple):
+    """An event and its number: events of several entities are published in the order of their numbers."""
+
+    number: int
+    event: Any
+
+
+class EventList(MutableSequence[Any]):
+    """A list of events that remembers the order in which they came, also among those of other entities.
+
+    It equals a list of the same events. `noticed` is called with it whenever an event comes.
+    """
+
+    __slots__ = ("_gathered", "noticed")
+
+    def __init__(self, events: Iterable[Any] = (), noticed: "Callable[[EventList], None] | None" = None) -> None:
+        self._gathered: list[Gathered] = []
+        self.noticed = noticed
+        self.extend(events)
+
+    def __len__(self) -> int:
+        return len(self._gathered)
+
+    def __getitem__(self, index: Any) -> Any:
+        found: Any = self._gathered[index]
+        return [each.event for each in found] if isinstance(index, slice) else found.event
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            self._gathered[index] = [Gathered(next_number(), each) for each in value]
+        else:
+            self._gathered[index] = Gathered(self._gathered[index].number, value)
+        self._notice()
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        del self._gathered[index]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, list | EventList) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __reduce__(self) -> Any:
+        """A copy, or what is unpickled, has the events, and nobody notices it."""
+        return EventList, (list(self),)
+
+    def insert(self, index: int, value: Any) -> None:
+        self._gathered.insert(index, Gathered(next_number(), value))
+        self._notice()
+
+    def _notice(self) -> None:
+        if self.noticed is not None:
+            self.noticed(self)
+
+    def taken(self) -> list[Gathered]:
+        """Its events with their numbers; the list is empty afterwards."""
+        taken, self._gathered = self._gathered, []
+        return taken
+
+    def put_back(self, events: Iterable[Gathered]) -> None:
+        """Have events that were taken before those that came since."""
+        self._gathered = [*events, *self._gathered]
+
+    def forget_after(self, number: int) -> None:
+        """Drop the events that came after this number was drawn."""
+        self._gathered = [each for each in self._gathered if each.number <= number]
+
+
+class EventsMixin:
+    """Gives each instance `events`, a list for what has happened to it, whether it was made or loaded.
+
+    `partbox.sqlalchemy.collect` publishes them before the commit; `partbox.django.events.ModelEventsMixin` when the
+    model is saved. It asks for no constructor, and for no library.
+    """
+
+    @property
+    def events(self) -> EventList:
+        own = vars(self)
+        found = own.get("_gathered_events")
+        if found is None:
+            found = own["_gathered_events"] = EventList()
+        return found

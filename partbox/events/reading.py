@@ -1,0 +1,58 @@
+"""The payload of an event as an instance of a class, whatever its version."""
+
+from typing import Any, Protocol, TypeVar
+
+import orjson
+
+from partbox.classes import NotJsonError, Reader, UnfitError, reader_of
+from partbox.errors import PayloadError
+from partbox.events import upcasts
+from partbox.events.declaration import event_type_of
+
+T = TypeVar("T")
+
+
+class HasPayload(Protocol):
+    """An event with its payload, as stored and decoded; its `repr` shows none of it."""
+
+    @property
+    def event_type(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def raw(self) -> bytes: ...
+    def decoded(self) -> Any: ...
+
+
+def read(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
+    """The payload; of an older version than the class it goes through the upcasts `by` first.
+
+    Raises PayloadError if it does not fit, NewerVersionError if it is of a newer version.
+    """
+    cls: Any = model
+    reader, declared = reader_of(cls), event_type_of(cls)
+    try:
+        if declared is not None and declared.name == event.event_type and event.version != declared.version:
+            upcasts.check_known(event.version, declared, repr(event))
+            payload = upcasts.raised(event.decoded(), event.version, declared, by, repr(event))
+            return _from_plain(reader, payload) if is_json else reader.from_python(payload)  # type: ignore[no-any-return]
+        return _as_stored(reader, event) if is_json else reader.from_python(event.decoded())  # type: ignore[no-any-return]
+    except UnfitError as error:
+        problem = str(error)
+    raise PayloadError(f"the payload of {event!r} is no {getattr(model, '__name__', model)}: {problem}")
+
+
+def _as_stored(reader: Reader, event: HasPayload) -> Any:
+    try:
+        return reader.from_json(event.raw)
+    except NotJsonError:
+        return reader.from_python(event.decoded())  # which raises PayloadError for what is damaged
+
+
+def _from_plain(reader: Reader, payload: Any) -> Any:
+    """From JSON again, if it has that form: then even a strict class takes texts for times and Decimals."""
+    try:
+        text = orjson.dumps(payload)
+    except TypeError:
+        return reader.from_python(payload)
+    return reader.from_json(text)

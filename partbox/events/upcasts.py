@@ -1,0 +1,63 @@
+"""Upcasts: functions that turn the stored payload of a version into that of the next one.
+
+They are kept by the name of the event type and the version from which they lead. A payload of version 1 for a class of
+version 3 goes through those from 1 and from 2. A step that nobody registered is an error, for fields may keep their
+names and change their meaning.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from partbox.callables import is_async, name_of, place_of, takes
+from partbox.errors import NewerVersionError, PayloadError, RegistrationError
+from partbox.events.declaration import FIRST, EventType, event_type_of
+
+Upcast = Callable[[Any], Any]
+Upcasts = dict[tuple[str, int], Upcast]
+
+
+def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
+    """Keep an upcast. RegistrationError if it cannot lead anywhere, or is a second one."""
+    declared = event_type_of(cls)
+    if declared is None:
+        raise RegistrationError(f"{cls!r} is no event class: decorate it with @partbox.event")
+    where = f"the upcast of {declared.name!r} from version {from_version!r}"
+    if type(from_version) is not int or not FIRST <= from_version < declared.version:
+        last = declared.version
+        remedy = f"give a version from {FIRST} to {last - 1}" if last > FIRST else "raise it first"
+        raise RegistrationError(f"{where} leads nowhere, for {cls.__qualname__} is of version {last}: {remedy}")
+    if not callable(function) or is_async(function) or not takes(function, 1):
+        raise RegistrationError(f"{where} must be a plain function of the payload, which returns the next version's")
+    if (old := upcasts.get((declared.name, from_version))) is not None:
+        raise RegistrationError(f"{where} is there already, {name_of(old)} ({place_of(old)}): remove one")
+    upcasts[declared.name, from_version] = function
+
+
+def raised(payload: Any, version: int, declared: EventType, upcasts: Upcasts, what: str) -> Any:
+    """The payload as the class has it, from that of an older version; `what` names the event. Raises PayloadError."""
+    for each in range(version, declared.version):
+        upcast = upcasts.get((declared.name, each))
+        if upcast is None:
+            name = declared.cls.__name__
+            raise PayloadError(
+                f"{what} is of version {version}, and nothing leads from version {each} to {each + 1} of {name}: "
+                f"register @outbox.upcast({name}, from_version={each})"
+            )
+        try:
+            payload = upcast(payload)
+        except Exception as error:
+            problem = f"failed ({type(error).__name__})"  # without its text, which may quote the payload
+        else:
+            if payload is not None:
+                continue
+            problem = "returned None: return the payload of the next version"
+        raise PayloadError(f"{what} is of version {version}, and the upcast from version {each} {problem}")
+    return payload
+
+
+def check_known(version: int, declared: EventType, what: str) -> None:
+    """NewerVersionError if the class does not know this version yet."""
+    if version > declared.version:
+        raise NewerVersionError(
+            f"{what} is of version {version}, newer than {declared.version}, that of {declared.cls.__name__} here"
+        )

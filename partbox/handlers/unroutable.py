@@ -1,0 +1,47 @@
+"""Outcomes of events that no handler takes: the setting `on_unroutable`."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from partbox.callables import Call, is_async
+from partbox.errors import UnroutableError
+from partbox.protocol.verdict import Deferral
+
+if TYPE_CHECKING:
+    from partbox.settings import Routing
+
+UNROUTABLE_DELAY = 5.0  # seconds until an event without a handler is looked at again
+
+Unroutable = Callable[[Any, str], object]
+"""The outcome of an event that no handler takes, by the reason for that; an exception is its error."""
+
+
+def _dead(_: Any, reason: str) -> object:
+    return UnroutableError(reason)
+
+
+def _ignore(_: Any, reason: str) -> object:
+    """The event is done."""
+
+
+def _retry(_: Any, reason: str) -> object:
+    return Deferral(UNROUTABLE_DELAY, reason)
+
+
+_ROUTINGS: dict[str, Unroutable] = {"dead": _dead, "ignore": _ignore, "retry": _retry}
+
+
+def unroutable_of(mode: "Routing") -> Unroutable:
+    """The outcomes under this value of `on_unroutable`; where a function of the application must be awaited, and
+    nobody can, the event is looked at again."""
+    if not callable(mode):
+        return _ROUTINGS[mode]
+    return _retry if is_async(mode) else partial(_told, mode)
+
+
+def _told(function: Call, event: Any, _: str) -> object:
+    try:
+        return function(event)
+    except BaseException as error:  # what a handler raises
+        return error

@@ -1,0 +1,272 @@
+"""Publishes the domain events that entities gather, before the commit of the session that saves them.
+
+    sessions = collect(sessionmaker(engine), outbox)
+
+    with sessions.begin() as session:
+        order = Order(...)
+        order.events.append(OrderPlaced(...))    # a list; EventsMixin gives one to entities that are loaded, too
+        session.add(order)
+
+A session follows the lists of its entities as they join it and leave it. An event has a number, so that those of
+several entities keep their order, and that the rollback of a savepoint takes those with it that came since.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import event, util
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_session, async_sessionmaker
+from sqlalchemy.orm import Session, SessionTransaction, object_mapper, scoped_session, sessionmaker
+
+from partbox.errors import PublishError, RegistrationError
+from partbox.events.gathering import EventList, EventsMixin, Gathered, next_number
+from partbox.outbox import Outbox
+
+__all__ = ["EventsMixin", "collect"]
+
+Target = TypeVar("Target")
+ROUNDS = 100  # of publishing before a commit, each of which may bring about more events
+EVENTS = "events"
+
+
+def collect(target: Target, outbox: Outbox) -> Target:
+    """Have the events in `events` of entities published by `outbox` before each commit; returns `target`.
+
+    `target` is a sessionmaker, a scoped_session, a Session or a class of such, or an asynchronous one. An event is what
+    `publish_many` takes: an instance of a class declared by `@partbox.event`, or an Event. Events are published once
+    their session has flushed, in the order in which they were gathered, and leave the list; a rollback drops them,
+    unless their entity is not saved then and may be added once more. An error of publishing leaves `commit()`, and
+    nothing is committed. A second call with the same arguments changes nothing. RegistrationError for another outbox,
+    and for anything else.
+    """
+    if not isinstance(outbox, Outbox):
+        raise RegistrationError(f"{outbox!r} is not an Outbox: write collect(sessions, outbox)")
+    sessions = _listened(target)
+    known = next((_collected[each] for each in _kinds(sessions) if each in _collected), None)
+    if known is None:
+        _collected[sessions] = outbox
+        Collector(outbox).listen(sessions)
+    elif known is not outbox:
+        raise RegistrationError("the events of these sessions go to another outbox: collect them once, for one outbox")
+    return target
+
+
+@dataclass(eq=False, slots=True)
+class SessionEvents:
+    """The events of one session that are not published yet, and what a rollback needs.
+
+    `waiting` are the lists that have events. `marks` has the number from which on events belong to a savepoint, and
+    `committed` what has been committed and not ended yet: by the id of a transaction, which would keep its session.
+    `published` are those of this transaction, to be put back into the lists of entities that its rollback makes
+    `transient`. `commits` are those that have begun while a savepoint is open: of that savepoint, or of the whole
+    transaction, which ends the savepoint first.
+    """
+
+    waiting: dict[int, EventList] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
+    published: list[tuple[EventList, list[Gathered]]] = field(default_factory=list)
+    transient: set[int] = field(default_factory=set)
+    commits: int = 0
+
+    def follow(self, events: EventList) -> None:
+        """Have the events of a list published: those that it has, and those to come."""
+        events.noticed = self.note
+        self.transient.discard(id(events))
+        if events:
+            self.note(events)
+
+    def note(self, events: EventList) -> None:
+        self.waiting[id(events)] = events
+
+    def leave(self, events: EventList) -> None:
+        events.noticed = None
+        self.waiting.pop(id(events), None)
+
+    def take(self) -> list[tuple[EventList, list[Gathered]]]:
+        """The lists and their events, which they have no longer."""
+        taken = [(events, events.taken()) for events in self.waiting.values()]
+        self.waiting.clear()
+        return taken
+
+    def give_back(self, taken: list[tuple[EventList, list[Gathered]]]) -> None:
+        for events, gathered in taken:
+            events.put_back(gathered)
+            self.note(events)
+
+    def savepoint_ended(self, savepoint: SessionTransaction) -> bool:
+        """Drop the events of a savepoint that was rolled back. True if the whole transaction is being committed."""
+        mark = self.marks.pop(id(savepoint))
+        self.commits = max(0, self.commits - 1)
+        if id(savepoint) in self.committed:
+            self.committed.discard(id(savepoint))
+            return not self.marks and self.commits > 0
+        for events in self.waiting.values():
+            events.forget_after(mark)
+        return False
+
+    def ended(self, transaction: SessionTransaction) -> None:
+        """Forget the transaction. If it was rolled back, entities that are none any more have their events again."""
+        if id(transaction) not in self.committed:
+            for events in self.waiting.values():
+                events.clear()
+            for events, gathered in self.published:
+                if id(events) in self.transient:
+                    events.put_back(gathered)
+        for each in (self.waiting, self.marks, self.committed, self.published, self.transient):
+            each.clear()
+        self.commits = 0
+
+
+_collected: WeakKeyDictionary[Any, Outbox] = WeakKeyDictionary()
+"""The outbox that gets the events of a class of sessions, or of one session."""
+_sessions: WeakKeyDictionary[Session, SessionEvents] = WeakKeyDictionary()
+
+
+def _of(session: Session) -> SessionEvents:
+    found = _sessions.get(session)
+    if found is None:
+        found = _sessions[session] = SessionEvents()
+    return found
+
+
+class Collector:
+    """Listens to sessions, and has their events published by one outbox."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def listen(self, sessions: Any) -> None:
+        calls: dict[str, Callable[..., Any]] = {
+            "after_attach": _joined,
+            "loaded_as_persistent": _joined,
+            "persistent_to_detached": _left,
+            "deleted_to_detached": _left,
+            "pending_to_transient": _undone,
+            "persistent_to_transient": _undone,
+            "after_transaction_create": _begun,
+            "before_commit": self._before_commit,
+            "after_commit": _committed,
+            "after_transaction_end": self._ended,
+        }
+        for name, call in calls.items():
+            event.listen(sessions, name, call)
+
+    def _before_commit(self, session: Session) -> None:
+        """Publish before the commit of the whole, and not before the release of a savepoint, which may be undone yet.
+
+        SQLAlchemy tells of both in the same words. If a savepoint is open, its end says which it was.
+        """
+        if session.in_nested_transaction():
+            _of(session).commits += 1
+        else:
+            self._publish(session)
+
+    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+        if transaction.nested:
+            if _of(session).savepoint_ended(transaction):
+                self._publish(session)
+        elif transaction.parent is None:
+            _of(session).ended(transaction)
+
+    def _publish(self, session: Session) -> None:
+        """Flush, so that entities have their ids, and publish; again as long as that brings about more events."""
+        gathered = _of(session)
+        for _ in range(ROUNDS):
+            session.flush()
+            for entity in session:
+                if type(vars(entity).get(EVENTS)) is list:  # it has replaced the one that was followed
+                    _joined(session, entity)
+            if not any(gathered.waiting.values()):
+                return
+            taken = gathered.take()
+            events = sorted((each for _, some in taken for each in some), key=_number)
+            try:
+                self._write(session, [each.event for each in events])
+            except BaseException:
+                gathered.give_back(taken)
+                raise
+            gathered.published += taken
+        raise PublishError(f"each of {ROUNDS} publishes has brought about more events: a hook must not always add one")
+
+    def _write(self, session: Session, events: list[Any]) -> None:
+        if (asynchronous := async_session(session)) is None:
+            self._outbox.publish_many(session, events)
+        else:
+            util.await_only(self._outbox.publish_many_async(asynchronous, events))
+
+
+def _number(gathered: Gathered) -> int:
+    return gathered.number
+
+
+def _listened(target: Any) -> Any:
+    """The class of sessions, or the session, to listen to; RegistrationError for what has no sessions."""
+    if isinstance(target, scoped_session | async_scoped_session):
+        target = target.session_factory
+    if isinstance(target, AsyncSession):
+        return target.sync_session
+    if isinstance(target, sessionmaker):
+        return target.class_
+    if isinstance(target, async_sessionmaker):
+        own = _own(target.kw.get("sync_session_class") or target.class_.sync_session_class)
+        target.configure(sync_session_class=own)
+        return own
+    if isinstance(target, type) and issubclass(target, AsyncSession):
+        target.sync_session_class = _own(target.sync_session_class)
+        return target.sync_session_class
+    if isinstance(target, Session) or (isinstance(target, type) and issubclass(target, Session)):
+        return target
+    raise RegistrationError(
+        f"{target!r} makes no sessions of SQLAlchemy: give a sessionmaker, a Session or a class of such, or an "
+        "asynchronous one"
+    )
+
+
+def _own(kind: type[Session]) -> type[Session]:
+    """A class of sessions of this kind that no other sessions are of: those are not to be listened to."""
+    return kind if kind in _collected else type(f"Collecting{kind.__name__}", (kind,), {})
+
+
+def _kinds(sessions: Any) -> tuple[Any, ...]:
+    return sessions.__mro__ if isinstance(sessions, type) else (sessions, *type(sessions).__mro__)
+
+
+def _events_of(entity: object) -> EventList | None:
+    """The list of an entity, which becomes one of ours; None without one, or if `events` is mapped."""
+    if isinstance(entity, EventsMixin):
+        return entity.events
+    found = vars(entity).get(EVENTS)
+    if type(found) is list and EVENTS not in object_mapper(entity).attrs:
+        vars(entity)[EVENTS] = found = EventList(found)
+    return found if isinstance(found, EventList) else None
+
+
+def _joined(session: Session, entity: object) -> None:
+    if (events := _events_of(entity)) is not None:
+        _of(session).follow(events)
+
+
+def _left(session: Session, entity: object) -> None:
+    if (events := _events_of(entity)) is not None:
+        _of(session).leave(events)
+
+
+def _undone(session: Session, entity: object) -> None:
+    """An entity is transient again: a rollback has undone that it was saved, or it was taken out of the session."""
+    if (events := _events_of(entity)) is not None:
+        _of(session).leave(events)
+        _of(session).transient.add(id(events))
+
+
+def _begun(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.nested:
+        _of(session).marks[id(transaction)] = next_number()
+
+
+def _committed(session: Session) -> None:
+    ended = session.get_nested_transaction() or session.get_transaction()
+    if ended is not None:
+        _of(session).committed.add(id(ended))

@@ -1,0 +1,66 @@
+"""A check that passes what breaks a reader."""
+
+from mutations.mutation import Mutation
+
+COMPARISON = "tests/catalogue/test_comparison.py"
+NAMED = f"{COMPARISON}::test_a_change_that_breaks_a_reader_is_named_with_its_field_whom_it_breaks_and_the_remedy"
+MISFITS = "partbox/catalogue/misfits.py"
+
+MUTATIONS = (
+    Mutation(
+        "consumers-lose-a-field",
+        "A field that consumers read is gone, and only what they require is looked for.",
+        MISFITS,
+        "if name not in writer.properties and not self.from_log:",
+        "if False:",
+        (NAMED,),
+    ),
+    Mutation(
+        "a-required-field-of-old-events",
+        "Old events lack what the new class requires: each of them is dead when it is read again.",
+        MISFITS,
+        "elif name in reader.required and name not in writer.required:",
+        "elif False:",
+        (NAMED,),
+    ),
+    Mutation(
+        "a-default-was-always-there",
+        "A field that came with a default is taken for one of every event, and may be required next.",
+        "partbox/catalogue/event_form.py",
+        "return _by_pydantic(event, always=False), _by_pydantic(event, always=True)",
+        "return _by_pydantic(event, always=True), _by_pydantic(event, always=True)",
+        (f"{COMPARISON}::test_a_field_that_came_with_a_default_may_never_lose_it",),
+    ),
+    Mutation(
+        "any-alternative-will-do",
+        "A union fits as soon as one of its alternatives does.",
+        MISFITS,
+        "found = [each for option in writer.alternatives() for each in self._best(option, writer, reader, path)]",
+        "found = min((self._best(each, writer, reader, path) for each in writer.alternatives()), key=len)",
+        (NAMED,),
+    ),
+    Mutation(
+        "rules-unread",
+        "A bound or pattern that is tighter than before refuses old events.",
+        MISFITS,
+        "        yield from _rules(writer, reader, path)\n",
+        "",
+        (NAMED,),
+    ),
+    Mutation(
+        "a-gap-between-upcasts",
+        "An upcast from one version is taken for one from all: events of the version without one are dead.",
+        "partbox/catalogue/comparison.py",
+        "lacking = [version for version in range(old.version, new.version) if version not in upcasts]",
+        "lacking = [] if upcasts else [old.version]",
+        (f"{COMPARISON}::test_a_new_version_may_change_everything_if_there_is_an_upcast_from_each_one_before",),
+    ),
+    Mutation(
+        "a-key-that-moves",
+        "Under another key events of one aggregate are in no order, and the schema is the same.",
+        "partbox/catalogue/comparison.py",
+        "changes = [*_of_order(old, new), *_of_fields(old, new)]",
+        "changes = [*_of_fields(old, new)]",
+        (f"{COMPARISON}::test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does",),
+    ),
+)

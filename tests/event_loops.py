@@ -1,0 +1,8 @@
+"""The libraries whose event loops run async handlers, as parameters of tests."""
+
+from importlib.util import find_spec
+
+import pytest
+
+NO_UVLOOP = pytest.mark.skipif(find_spec("uvloop") is None, reason="scripts/venv test installs uvloop, but on Windows")
+LIBRARIES = ("asyncio", pytest.param("uvloop", marks=NO_UVLOOP))
