@@ -220,7 +220,7 @@ WRONG: list[tuple[str, int, str]] = [
     ("events list shop", 1, "such as shop:outbox"),
     ("events shop:outbox --jsn", 2, "did you mean --json?"),
     ("events check shop:outbox", 2, "events check needs --against: for example"),
-    ("events check shop:outbox --against nowhere", 1, "write it with `partbox events MODULE:OUTBOX --json-schema nowhere`"),
+    ("events check shop:outbox --against nowhere", 1, "`partbox events MODULE:OUTBOX --json-schema nowhere`"),
     ("events check shop:outbx --against .", 1, "did you mean shop:outbox?"),
     ("metrics --metrics-prefix 9", 1, "such as shop_outbox"),
     ("metrics --jsn", 2, "did you mean --json?"),
