@@ -108,7 +108,7 @@ class MetricsRecorder(Observer):
         self._meter.add("buried_instances_total", instances)
 
     def _observe(self, at: int, buckets: Sequence[float], seconds: float, times: int = 1) -> None:
-        """Add to the histogram that begins at this cell. Lock held."""
+        """Add to the histogram that begins at this cell; the caller has locked the cells."""
         seconds = max(0.0, seconds)
         self._cells[at + bisect_left(buckets, seconds)] += times
         self._cells[at + len(buckets) + 1] += seconds * times

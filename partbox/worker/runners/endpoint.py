@@ -70,7 +70,9 @@ class Endpoint:
         self._observers = observers
         self._settles = observers.hears("settled")
         self._may_be_plain = self.kind in (Kind.SYNC, Kind.ASYNC) and not self._settles
-        self.call = wrap(handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None)
+        self.call: Call = wrap(
+            handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None
+        )
         if self.kind is Kind.TRANSACTIONAL:
             self.call = within_its_transaction(self.call)
         if observers.hears("handling"):
