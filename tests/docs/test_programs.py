@@ -97,7 +97,8 @@ def test_the_program_of_the_page_on_handlers_ends_as_the_page_says(reader):
     printed = reader("partbox", "worker", "app:outbox", *reader.worker)
 
     for line in (
-        "order 1 is confirmed at attempt 1",
+        "order 1 is confirmed at attempt 1: 0 USD",
+        "order 2 is confirmed at attempt 1: 3 EUR",  # by the upcast
         "dead: OrderPlaced of 0: a negative total",
         "OrderPaid of 1: 'amount'",
         "indexed 1 rows",
