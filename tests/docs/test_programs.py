@@ -113,7 +113,9 @@ def test_the_program_of_the_page_on_publishing_publishes_what_the_page_says(read
     printed = reader("python", "app.py")
     printed += reader("partbox", "worker", "app:outbox", *reader.worker)
 
-    assert printed.count("OrderPlaced order-7 {'total': 42}") == 1
+    assert printed.count("OrderPlaced order-7 42") == 1
+    assert "OrderShipped {'order_id': 7, 'shop': 'paris'}" in printed
+    assert "CartForgotten {'cart': 1}" in printed
     assert "committed: ['OrderPlaced']" in printed
     assert "welcome ada@example.org, 10% off" in printed
     assert "text/csv [['total', '42']]" in printed
