@@ -14,44 +14,17 @@ from pathlib import Path
 import django_runs
 import psycopg
 import pytest
-from forked_commands import forks
 from psycopg.conninfo import conninfo_to_dict
 
 from partbox.cli.commands.relay import chosen
 from partbox.settings import load
 
-__all__ = ["forks"]
-
 ROOT = Path(__file__).resolve().parents[2]
-SCREEN = 24  # lines
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(document: str) -> list[str]:
     return BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))
-
-
-@pytest.fixture(params=["forked", pytest.param("installed", marks=pytest.mark.soak)])
-def reader(tmp_path, empty_dsn, request, forks):
-    """Runs a command in a folder of its own, with PARTBOX_DSN set to an empty database; what it prints."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
-    environment = {**kept, "PARTBOX_DSN": empty_dsn, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-    def run(*command: str, code: int = 0) -> str:
-        if request.param == "forked":
-            process = forks.start(*command, cwd=tmp_path, env=environment)
-        else:
-            process = subprocess.Popen(
-                command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-        out, run.logged = process.communicate()
-        assert process.returncode == code, out + run.logged
-        return out
-
-    run.folder = tmp_path
-    run.environment = environment
-    run.worker = ["--until-empty", "--processes", "1" if request.param == "forked" else "2"]
-    return run
 
 
 def test_the_program_of_the_readme_publishes_and_delivers(reader):
@@ -69,22 +42,6 @@ def test_the_program_of_the_readme_is_about_twenty_lines(reader):
     program = blocks("README.md")[0]
     lines = [line for line in program.splitlines() if line.strip() and not line.startswith("#")]
     assert len(lines) <= 20
-
-
-def test_the_programs_of_the_tutorial_deliver_everything_on_one_screen(reader):
-    shop, embedded = blocks("docs/tutorial.md")
-    (reader.folder / "shop.py").write_text(shop)
-    (reader.folder / "application.py").write_text(embedded)
-
-    first = reader("partbox", "init") + reader("python", "shop.py")
-    printed = reader("partbox", "worker", "shop:outbox", *reader.worker)
-    screen = (first + printed + reader.logged).splitlines()
-    there = reader("python", "application.py")
-
-    # Not lines: threads that print at once may share one.
-    assert printed.count(" of order ") == there.count(" of order ") == 10
-    assert len(screen) <= SCREEN, screen
-    assert max(map(len, screen)) <= 2 * 100  # one of the log may take two
 
 
 def test_the_program_of_the_page_on_handlers_ends_as_the_page_says(reader):
