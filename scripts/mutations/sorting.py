@@ -5,6 +5,8 @@ from mutations.mutation import Mutation, scenario
 RUNS = "partbox/worker/engine/runs.py"
 PARTITION = "partbox/worker/engine/partition.py"
 DISPATCHER = "partbox/worker/runners/dispatcher.py"
+LANE_PERIOD = "partbox/worker/engine/lane_period.py"
+LANE_PERIODS = "tests/worker/engine/test_lane_periods.py"
 
 MUTATIONS = (
     Mutation(
@@ -179,17 +181,41 @@ MUTATIONS = (
         "sorted-for-good",
         "A handler has waited once: every event gets a lane from there on.",
         RUNS,
-        "if self._sorts_until and now >= self._sorts_until:",
-        "if False:",
+        "            self._lane_period.end_if_over(now)\n",
+        "",
         (scenario("line_again"),),
     ),
     Mutation(
         "sorted-for-no-time",
         "Each page stands in line behind a handler that waits until two looks have found it so.",
         RUNS,
-        "                self._sorts_until = now + SORTED_FOR\n                self._sort([line])\n                del",
+        "                self._lane_period.begin(now)\n                self._sort([line])\n                del",
         "                self._sort([line])\n                del",
         (scenario("line_that_waits"),),
+    ),
+    Mutation(
+        "sorted-for-as-long-each-time",
+        "Handlers that wait are met in line fifty times a second, and each time others stand behind them.",
+        LANE_PERIOD,
+        "min(LONGEST, 2 * self._length) if confirmed else SHORTEST",
+        "SHORTEST",
+        (LANE_PERIODS,),
+    ),
+    Mutation(
+        "sorted-for-long-after-long",
+        "One line that is sorted for nothing now and then has all events cost what lanes do, for a second.",
+        LANE_PERIOD,
+        "now < self._ends + RECENT * self._length",
+        "True",
+        (LANE_PERIODS,),
+    ),
+    Mutation(
+        "sorted-again-meanwhile",
+        "Lines that were there when a period began are sorted in it, and each makes the next one longer.",
+        LANE_PERIOD,
+        "        if self.active:\n            return\n",
+        "",
+        (LANE_PERIODS,),
     ),
     Mutation(
         "lanes-of-others-unseen",

@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from partbox.events.record import ROUTE
+from partbox.worker.engine.lane_period import LanePeriod
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.outcomes import Destination, Outcomes
 from partbox.worker.engine.partition import DeadLetterLane, Lane, Partition, SharedLane
@@ -29,7 +30,6 @@ from partbox.worker.engine.state import EngineState
 STUCK = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
 SLOW = 0.001  # seconds; a line whose events take longer is sorted into lanes if a runner is free
 COST = 0.00002  # seconds; more than an event costs in a lane
-SORTED_FOR = 1.0  # seconds for which new events get lanes at once, after a line had to be sorted into lanes
 
 
 class Rest(Enum):
@@ -67,8 +67,8 @@ class Runs:
     do while a line runs watches: it sleeps for a moment, looks, and looks once more. If it woke in time both times it
     got the interpreter at once: so nobody computes, and others could go on with what stands behind the line. If others
     do compute, the line is sorted all the same when its events take so long that lanes cost little beside them. The
-    interpreter goes round: between two looks the runner of the line has had it too. For a while lanes are made at once
-    then: what waited once will wait again.
+    interpreter goes round: between two looks the runner of the line has had it too, nearly always. For a while new
+    events get lanes at once then (`LanePeriod`).
 
     **No line is left unwatched.** When one begins, or gets longer, or whoever watched has found something to run, the
     next runner that is free is called to watch, or hired. In the event loop nobody has to watch: a handler that waits
@@ -94,7 +94,7 @@ class Runs:
         self._idle = 0  # those of them that wait and are not called
         self._stopped = False
         self._lines = lines
-        self._sorts_until = 0.0  # monotonic seconds
+        self._lane_period = LanePeriod()
         self.watches = False  # runners are threads, which may watch
         self._watched = False  # a runner that waits looks whether a line has to be sorted
 
@@ -103,7 +103,7 @@ class Runs:
     @property
     def lines_up(self) -> bool:
         """True if new events may stand in line. Lock held."""
-        return self._lines and not self._sorts_until
+        return self._lines and not self._lane_period.active
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | Rest:
         """End these lanes; the next to run, or why there are none: then the runner is to wait for a call, if it `waits`
@@ -112,8 +112,7 @@ class Runs:
             self._end(ended)
             if self._stopped:
                 return Rest.STOPPED
-            if self._sorts_until and now >= self._sorts_until:
-                self._sorts_until = 0.0
+            self._lane_period.end_if_over(now)
             full = len(self._running) - len(self._joined) >= self._concurrency
             if not full and not self._ready and not self.watches:
                 self._sort(self._held_up())  # one runs at a time: who asks sees that all others wait
@@ -141,7 +140,7 @@ class Runs:
         held = [line for line in before.lines if line in lines and line.current is not None]  # else no handler runs
         for line in [line for line in held if now - line.started >= COST * self._in_lists()]:
             if waits or _is_slow(before.lines[line], lines[line], before.at, now):
-                self._sorts_until = now + SORTED_FOR
+                self._lane_period.begin(now)
                 self._sort([line])
                 del lines[line]
         return Glance(now, in_time, lines)
@@ -151,7 +150,7 @@ class Runs:
         if self._concurrency > 1 and (self.watches or (line.queue and self._somebody_is_free)):
             with self._lock:  # as in `relieve`
                 if self.watches:
-                    self._sorts_until = now + SORTED_FOR
+                    self._lane_period.begin(now)
                 self._sort([line])
 
     @verb  # a line that gets longer is seen by who watches, or somebody is called to
