@@ -127,7 +127,7 @@ MUTATIONS = (
         PARTITION,
         "return not self._lanes and not self.line.is_sorted",
         "return not self._lanes",
-        (scenario("line_in_the_event_loop"),),
+        (scenario("line_sorted_for_long"),),
     ),
     Mutation(
         "line-that-is-handed-on",

@@ -1,4 +1,4 @@
-"""A process that looks unasked only once a minute, as one of very many would: what comes waits for no minute."""
+"""A process that looks unasked only once an hour, as one of very many would: what comes waits for no hour."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +11,17 @@ from partbox.protocol.intervals import TICK
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.poller import poller
 
-MINUTE = 60.0
+HOUR = 3600.0  # longer than any test waits
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Those that began with a tick: a minute where all is calm, whatever the process owns."""
+    """Those that began with a tick: an hour where all is calm, whatever the process owns."""
     found: list[float] = []
     tick = Ownership.tick
 
     def longest(owned: int, lease: float, *, calm: bool) -> float:
-        last.append(MINUTE if calm and owned else TICK)
+        last.append(HOUR if calm and owned else TICK)
         return last[-1]
 
     last: list[float] = []
@@ -44,6 +44,6 @@ def test_what_blocks_nothing_runs_when_it_is_due_also_if_it_was_parked_after_a_t
             raise RuntimeError("once")
 
     with desk.outbox.worker():
-        desk.eventually(lambda: MINUTE in pauses)
+        desk.eventually(lambda: HOUR in pauses)
         desk.publish(None, 1, **fields)
         desk.eventually(lambda: [attempt for _, _, attempt in desk.seen] == [1, 2])
