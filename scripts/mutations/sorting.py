@@ -69,8 +69,8 @@ MUTATIONS = (
         "watcher-lost",
         "Who watched has something to run, and nobody takes its place.",
         RUNS,
-        "if self._held_up() or (",
-        "if (",
+        "> 1) or self._held_up():",
+        "> 1):",
         (scenario("line_watched_by_another"),),
     ),
     Mutation(
@@ -87,7 +87,7 @@ MUTATIONS = (
         DISPATCHER,
         "max(GLANCE / 10, before.at + GLANCE - began)",
         "GLANCE",
-        ("tests/engine/test_free_runners.py::test_no_runner_stands_by_while_an_event_waits_behind_another",),
+        (scenario("line_watched_in_pieces"),),
     ),
     Mutation(
         "old-glance",

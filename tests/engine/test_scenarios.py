@@ -156,7 +156,7 @@ class Scenario:
     def watches(self, name: str) -> None:
         process = self._process(name)
         count = sum(process.subject(each) is WATCHES for each in process.actors)
-        self.said.append(f"{count or 'nobody'} watches")
+        self.said.append(f"{count} watches, and looks in {1000 * process.rests:.1f} ms" if count else "nobody watches")
 
     def end(self, name: str, id: str, *outcomes: str) -> None:
         """A handler ends, with an outcome for each of its events; its runner goes on, or `until` a step between."""

@@ -127,7 +127,7 @@ class Runs:
             taken = self._ready.take()
             if self.watches and not self._watched:
                 line = taken[-1]
-                if self._held_up() or (isinstance(line, SharedLane) and len(line.queue) > 1):
+                if (isinstance(line, SharedLane) and len(line.queue) > 1) or self._held_up():
                     self._let_watch()
             return self._begin(taken, now)
 
