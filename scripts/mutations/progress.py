@@ -255,4 +255,20 @@ MUTATIONS = (
         "OPEN: Final = (RowState.SCHEDULED, ",
         (scenario("max_parked"),),
     ),
+    Mutation(
+        "recalled-by-what-is-used-up",
+        "A second lost connection has found what a runner has in hand, done before the first: it is started again.",
+        "partbox/worker/engine/outcomes.py",
+        "if partition.incarnation != lane.incarnation:  # read anew since it was taken",
+        "if False:  # read anew since it was taken",
+        (scenario("taken_before_it_was_found"),),
+    ),
+    Mutation(
+        "asked-after-it-was-taken",
+        "Nothing is remembered any more when the runner looks: it does not ask for what it has in hand.",
+        "partbox/worker/runners/lane_runner.py",
+        "recalls = True if remembered else False",
+        "recalls = remembered",
+        (scenario("taken_before_it_was_found"),),
+    ),
 )

@@ -99,12 +99,14 @@ class Outcomes:
 
     @verb  # the memory of a pair and the note that it is done change together
     def recall(self, lane: Lane, event: DeliveredEvent) -> bool:
-        """True if this event, read again after a lost connection, was done before: it is not to be started."""
+        """True if this event, taken from the lane, is not to be started: it was done before a lost connection."""
         partition = lane.partition
         pair, remembered = event.identity, partition.resumption.remembered
+        if partition.incarnation != lane.incarnation:  # read anew since it was taken, it comes again, or has come
+            return True
         if pair not in remembered:
             return False
-        if partition.incarnation == lane.incarnation and not partition.lost:  # else it comes again, and is found then
+        if not partition.lost:
             remembered.discard(pair)
             partition.settle_done(event)
             self._state.touch(partition)

@@ -70,6 +70,8 @@ class LaneRunner:
                 outcomes.take_over(lane)
                 claim = lane.claim
                 continue
+            # Asked before one is taken: read anew meanwhile, the partition may have found it, and remember nothing.
+            recalls = True if remembered else False  # noqa: SIM210
             try:
                 if claim is None:
                     event = queue.popleft()
@@ -78,7 +80,7 @@ class LaneRunner:
                     event = DeliveredEvent(queue.popleft(), claim)
             except IndexError:  # cleared meanwhile
                 continue
-            if remembered and outcomes.recall(lane, event):
+            if recalls and outcomes.recall(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
@@ -170,11 +172,12 @@ class LaneRunner:
             if partition.incarnation != lane.incarnation:
                 outcomes.take_over(lane)
                 continue
+            recalls = bool(remembered)  # as in `walk`
             try:
                 event = lane.take_first()
             except IndexError:  # cleared meanwhile
                 continue
-            if remembered and outcomes.recall(lane, event):
+            if recalls and outcomes.recall(lane, event):
                 continue
             now = monotonic()
             if now > walk.ends and lane.current is not None:
