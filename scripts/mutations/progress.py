@@ -271,4 +271,12 @@ MUTATIONS = (
         "recalls = remembered",
         (scenario("taken_before_it_was_found"),),
     ),
+    Mutation(
+        "event-kept-by-its-line",
+        "The line of each partition keeps the event that last failed in it, with its payload.",
+        "partbox/worker/engine/partition.py",
+        "self.head, self.is_sorted, self.owes_lanes, self.settled = None, False, False, None",
+        "self.head, self.is_sorted, self.owes_lanes = None, False, False",
+        ("tests/engine/test_memory_given_back.py::test_an_event_in_trouble_is_not_kept_by_the_line_that_ran_it",),
+    ),
 )

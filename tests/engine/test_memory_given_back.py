@@ -1,5 +1,6 @@
-"""The memory that a partition took at its largest is given back once all of it is saved."""
+"""The memory that a partition took at its largest is given back once all of it is saved, and no event is kept."""
 
+import gc
 from sys import getsizeof
 from typing import Any
 
@@ -8,7 +9,7 @@ from process import Process
 from rest import settle_down
 from world import World
 
-from partbox import RetryAfter
+from partbox import Dead, DeliveredEvent, RetryAfter
 
 MANY = 100
 
@@ -56,4 +57,30 @@ def test_what_was_parked_of_many_keys_leaves_no_large_dict_behind(stage: Any) ->
     world.end(0, commit=True)
     settle_down(world, process)
     assert tables(process) == at_first
+    process.kill()
+
+
+def held_by_the_line(process: Process) -> list[DeliveredEvent]:
+    with process.engine.lock:
+        return [
+            each for each in gc.get_referents(process.engine.partitions[0].line) if isinstance(each, DeliveredEvent)
+        ]
+
+
+def test_an_event_in_trouble_is_not_kept_by_the_line_that_ran_it(stage: Any) -> None:
+    """A line stays as long as its partition: one for each would keep up to 256 payloads, however large they are."""
+    world = World(*stage, partitions=1)
+    process = world.join(Shape(1, lines=True))
+    world.assign([0], process)
+    for _ in range(2):
+        world.go_on(process, "poller")
+    world.publish(0, 0, "k")
+    world.end(0, commit=True)
+    world.go_on(process, "poller")
+    world.go_on(process, process.actors[-1])
+    ((where, handling),) = process.handling()
+    assert held_by_the_line(process) == handling.events
+    process.finish(where, [Dead("of no use")])
+    settle_down(world, process)
+    assert held_by_the_line(process) == []
     process.kill()

@@ -131,8 +131,8 @@ class SharedLane(Lane):
         self.end_turn()
 
     def end_turn(self) -> None:
-        """It does not run any more. Lock held."""
-        self.head, self.is_sorted, self.owes_lanes = None, False, False
+        """It does not run any more, and keeps no event. Lock held."""
+        self.head, self.is_sorted, self.owes_lanes, self.settled = None, False, False, None
         self.hold(())
 
     def hold(self, events: Sequence[DeliveredEvent]) -> None:
