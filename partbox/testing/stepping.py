@@ -16,7 +16,8 @@ from partbox.events import DeliveredEvent
 from partbox.observe import Observers
 from partbox.outbox import Outbox
 from partbox.testing.outcomes import Drained, OutcomeNotes
-from partbox.worker.engine.partition import DeadLetterLane, Lane
+from partbox.worker.engine.dead_letter_lane import DeadLetterLane
+from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import ReadyQueue
 from partbox.worker.engine.runs import Rest
 from partbox.worker.reports.outcomes import Reports

@@ -19,9 +19,10 @@ from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row,
 from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import Park, Saving, Stored
 from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.key import Key, key_of, keyed
 from partbox.worker.engine.lock import verb
-from partbox.worker.engine.partition import DeadLetterLane, Lane, Partition
+from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.read_budget import OVERHEAD, ReadBudget
 from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.state import EngineState

@@ -71,6 +71,18 @@ class Lane:
         """True if its current event, which this is, is settled already. Lock held."""
         return getattr(self, "settled", None) is event
 
+    def begin(self, event: DeliveredEvent, now: float) -> None:
+        """The event runs from now on (monotonic seconds). By its runner, without the lock."""
+        self.started, self.current = now, event
+
+    def rest(self) -> None:
+        """Nothing of it runs. By its runner, without the lock."""
+        self.current = None
+
+    def note_done(self, event: DeliveredEvent) -> None:
+        """The event is plainly done. By its runner, without the lock."""
+        self.done.append(event.record)
+
     def take_first(self) -> DeliveredEvent:
         """Take the event at the head; IndexError if there is none any more. By its runner, without the lock."""
         if self.claim is None:
@@ -148,17 +160,6 @@ class SharedLane(Lane):
 
     def behind(self, event: DeliveredEvent) -> Lane:
         return self.partition.lane(key_of(event))
-
-
-class DeadLetterLane(Lane):
-    """A lane of one dead event, for the dead-letter hook, and the text of its error."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, partition: "Partition", event: DeliveredEvent, error: str) -> None:
-        super().__init__(partition, (None, event.id))
-        self.queue.append(event)
-        self.error = error
 
 
 @dataclass(slots=True)

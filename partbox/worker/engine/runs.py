@@ -20,10 +20,11 @@ from functools import partial
 from typing import NamedTuple
 
 from partbox.events.record import ROUTE
+from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.lane_period import LanePeriod
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.outcomes import Destination, Outcomes
-from partbox.worker.engine.partition import DeadLetterLane, Lane, Partition, SharedLane
+from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.state import EngineState
 

@@ -12,8 +12,8 @@ from typing import Any
 from partbox.callables import is_async, takes
 from partbox.events import DeliveredEvent
 from partbox.observe.logs.log_event import log_event
+from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.partition import DeadLetterLane
 from partbox.worker.fork_safety import leave
 
 log = logging.getLogger("partbox.worker")

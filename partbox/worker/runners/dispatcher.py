@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from partbox.platform import boottime
 from partbox.worker.context import Context
-from partbox.worker.engine.partition import DeadLetterLane, Lane
+from partbox.worker.engine.dead_letter_lane import DeadLetterLane
+from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.runs import Glance, Rest
 from partbox.worker.fork_safety import leave

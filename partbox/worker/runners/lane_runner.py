@@ -113,7 +113,7 @@ class LaneRunner:
                 claim = lane.claim  # the lane was taken over with it, if its partition was read anew meanwhile
             got, by = event, endpoint
         if met is None or met[1] is None:
-            lane.current = None
+            lane.rest()
         if tally is not None and got is not None and by is not None:
             tally.walked(quick, (by, got), lane.started)
         return met
@@ -133,7 +133,7 @@ class LaneRunner:
             walk.waited = True
             result = await EventLoop.rest(suspended, endpoint.handler.timeout, task)
             if result is None and event.parked is None and endpoint.plain:
-                lane.done.append(event.record)
+                lane.note_done(event)
                 if tally is not None:
                     tally.ran(endpoint, event, monotonic() - started, done=True)
             else:
@@ -183,9 +183,9 @@ class LaneRunner:
             if now > walk.ends and lane.current is not None:
                 outcomes.put_back(lane, event)
                 break
-            lane.started, lane.current = now, event
+            lane.begin(event, now)
             return self.routes[event.record[ROUTE]], event
-        lane.current = None
+        lane.rest()
         return None
 
     def _look(self, lane: Lane, walk: Walk) -> bool:
