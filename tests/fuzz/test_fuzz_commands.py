@@ -28,6 +28,8 @@ REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scope
 FOR_EVER = {"bench", "chaos", "dashboard", "demo", "top", "worker"}
 """Commands that run for minutes, or until they are stopped: called with an option too many, or without a target."""
 NOT_TRIED = {"watch"}
+LISTS = ("events",)
+"""A group that lists what a target has: `events shop:outbox`, without a command."""
 GARBAGE = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 NUMBERS = ["0", "1", "-1", "4711", "9" * 40, "1.5", "nan", "1e999", "٣"]
 MOMENTS = ["now", "beginning", "2026-01-31T09:00:00Z", "2026-99-99", "99999-01-01", "0001-01-01T00:00:00+14:00"]
@@ -188,14 +190,14 @@ def test_what_runs_for_ever_is_refused_when_it_is_typed_wrongly(data: st.DataObj
 @settings(REAL, max_examples=examples(30))
 @given(target=VALUES | st.builds("{}:{}".format, GARBAGE, GARBAGE), more=st.sampled_from([(), ("--until-empty",)]))
 def test_a_target_of_anything_is_refused(target: str, more: tuple[str, ...]) -> None:
-    for command in ("worker", "handlers"):
+    for command in ("worker", "handlers", *LISTS):
         assert judged(command, *more * (command == "worker"), "--", target).code in (1, 2)
 
 
 @settings(REAL, max_examples=examples(60))
 @given(typed=st.lists(GARBAGE | st.sampled_from([word for path in COMMANDS for word in path]), max_size=3))
 def test_words_that_are_no_command_are_refused(typed: list[str]) -> None:
-    if tuple(typed[:2]) in COMMANDS or tuple(typed[:1]) in COMMANDS:
+    if tuple(typed[:2]) in COMMANDS or tuple(typed[:1]) in COMMANDS or typed[:1] == [*LISTS]:
         typed = ["--nonsense", *typed]
     assert judged(*typed).code in (0, 2)
 
