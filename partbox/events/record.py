@@ -74,7 +74,7 @@ class Share(NamedTuple):
 
 
 class Survey:
-    """What is to be known of the rows of a page, looked at as they are made: later each look goes to memory.
+    """Facts about the rows of a page, gathered as the rows are made: later each look at a row goes to memory.
 
     `shares`: by partition, in the order in which they came. `types`: of their events. `lacks`: something was left out
     of one. `delayed`: one has a time before which it does not run.

@@ -192,7 +192,7 @@ class Routes(dict[tuple[str, str], T]):
 
     @property
     def default(self) -> T:
-        """What an event finds that fits none of the registered."""
+        """The handler of events that fit no registered handler."""
         return self._default
 
     def all(self) -> list[T]:

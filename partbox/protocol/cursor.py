@@ -76,7 +76,7 @@ class Ask(NamedTuple):
     after: int | None
 
     def with_room(self, room: int) -> "Ask":
-        """The same request for so many new records; `_replace` takes three times as long."""
+        """A copy of the request that asks for `room` new records; `_replace` would take three times as long."""
         return Ask(self.partition, self.last_id, room, self.base, self.until, self.after)
 
 

@@ -1,4 +1,4 @@
-"""What partbox is compared with in the same run: raw PostgreSQL through psycopg, and waiting without any database.
+"""Baselines that run beside partbox: raw PostgreSQL through psycopg, and waits without a database.
 
 Each returns events, or waits, per second.
 """

@@ -348,7 +348,7 @@ def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
 
 
 def _rows(line: SharedLane, to: Destination, most: int) -> list[Row]:
-    """Those at the head of a line, of which nothing is known. Nobody else takes from it meanwhile."""
+    """Take at most `most` rows from the head of a line, all for this handler. Only its runner may call this."""
     queue = line.queue
     if len(queue) <= most:
         rows = [*queue]

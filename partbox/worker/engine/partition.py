@@ -143,7 +143,7 @@ class SharedLane(Lane):
         self.end_turn()
 
     def end_turn(self) -> None:
-        """It does not run any more, and keeps no event. Lock held."""
+        """End the turn of its runner, and keep no event. Lock held."""
         self.head, self.is_sorted, self.owes_lanes, self.settled = None, False, False, None
         self.hold(())
 

@@ -59,7 +59,7 @@ class ReadyQueue:
         return [due.popleft() if due and (self._turn == 0 or not fresh) else fresh.popleft()]
 
     def take_those(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
-        """Of the first that wait, until so many events of them join; those of which none does go to the end."""
+        """Take lanes from the front until `most` events of them join; a lane of which none joins goes to the end."""
         found: list[Lane] = []
         left = most
         for queue in (self.fresh, self.due):

@@ -139,24 +139,16 @@ class Dispatcher:
             self._signals.failed(error)
 
     def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        """End these lanes and wait for the next to run; none when it is time to go. Tells before it waits."""
-        while True:
-            owed = tally if tally is not None and tally.oldest is not None else None
-            trusted = self._runner.trusted()
-            lanes = self._runs.next(ended, time.monotonic(), trusted=trusted, waits=owed is None)
-            if not isinstance(lanes, Rest):
-                return lanes
+        """End these lanes and wait for the next to run; none when it is time to go."""
+        while isinstance(lanes := self._runner.next(ended, tally), Rest):
             ended = []
-            if owed is not None:
-                self._settlement.reports.delivered(owed)
-            elif lanes is Rest.STOPPED:
+            if lanes is Rest.STOPPED:
                 return []
-            elif lanes is Rest.UNTRUSTED:
+            if lanes is Rest.UNTRUSTED:
                 time.sleep(UNTRUSTED)
-            else:
-                if lanes is Rest.WATCH and self._watch():
-                    continue
+            elif lanes is not Rest.WATCH or not self._watch():
                 self._calls.get()
+        return lanes
 
     def _watch(self) -> bool:
         """Watch the lines that run, until somebody calls this runner, which is true then, or none holds up others for

@@ -9,6 +9,7 @@ from partbox.events.record import ROUTE
 from partbox.handlers import Routes
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Lane, SharedLane
+from partbox.worker.engine.runs import Rest
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners.endpoint import Endpoint, Kind
@@ -50,6 +51,16 @@ class LaneRunner:
     def begin(self, ends: float, tally: Tally | None = None, kind: Kind = Kind.SYNC) -> Walk:
         """A walk that begins now, and ends then (monotonic seconds)."""
         return Walk(ends, self._trusted_at, tally, kind)
+
+    def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | Rest:
+        """End these lanes; the next to run, or why there are none. Observers hear first what `tally` owes them."""
+        owed = tally if tally is not None and tally.oldest is not None else None
+        trusted = self.trusted()
+        lanes = self._engine.runs.next(ended, monotonic(), trusted=trusted, waits=owed is None)
+        if owed is None or not isinstance(lanes, Rest):
+            return lanes
+        self._settlement.reports.delivered(owed)
+        return self.next([], tally)
 
     # Over 40 lines: `step`, call and `Settlement.end` in one loop. This is all that most events go through, where one
     # more call for each of them shows.

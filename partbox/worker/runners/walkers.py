@@ -87,21 +87,15 @@ class Walkers:
             self._signals.failed(error)
 
     async def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
-        while True:
-            owed = tally if tally is not None and tally.oldest is not None else None
-            trusted = self._runner.trusted()
-            lanes = self._runs.next(ended, time.monotonic(), trusted=trusted, waits=owed is None)
-            if not isinstance(lanes, Rest):
-                return lanes
+        while isinstance(lanes := self._runner.next(ended, tally), Rest):
             ended = []
-            if owed is not None:
-                self._settlement.reports.delivered(owed)
-            elif lanes is Rest.STOPPED:
+            if lanes is Rest.STOPPED:
                 return []
-            elif lanes is Rest.UNTRUSTED:
+            if lanes is Rest.UNTRUSTED:
                 await undisturbed(asyncio.sleep(UNTRUSTED))
             else:
                 await self._wait()
+        return lanes
 
     async def _wait(self) -> None:
         """Wait for a call."""

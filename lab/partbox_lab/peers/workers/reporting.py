@@ -34,7 +34,7 @@ def handler(number_of: Callable[[Any], int]) -> Callable[[Any], None]:
 
 
 def list_handler(number_of: Callable[[Any], int]) -> Callable[[Sequence[Any]], None]:
-    """The same for lists of events."""
+    """A handler that counts the events of each list, and keeps their numbers and times where somebody watches."""
 
     def handle(events: Sequence[Any]) -> None:
         global _handled
