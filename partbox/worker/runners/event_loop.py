@@ -27,7 +27,7 @@ AWAITS = RuntimeError("a process that an async handler forked cannot await anyth
 
 
 def loops_of(library: Literal["asyncio", "uvloop"]) -> NewLoop:
-    """What makes event loops of this library; SettingsError, with the remedy, if it is not installed."""
+    """Return the function that makes event loops of this library. SettingsError, with the remedy, if it is missing."""
     if library == "asyncio":
         return asyncio.new_event_loop
     made: NewLoop = platform.library("uvloop", "uvloop", "event_loop = uvloop needs the library uvloop").new_event_loop
@@ -89,7 +89,7 @@ def _rest(suspended: Suspended) -> Generator[Any, Any, Any]:
 
 
 async def _within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
-    """Do so, and cancel it after `timeout` seconds: that is a TimeoutError, which is returned."""
+    """Run the rest of the handler. After `timeout` seconds it is cancelled, and a TimeoutError is returned."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:

@@ -97,7 +97,7 @@ async def waits_beside(event: Any) -> None:
     FUTURES.append(asyncio.get_running_loop().create_future())
     try:
         for _ in range(100):
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)  # it waits in the loop while another handler forks
     finally:
         if os.getpid() != pid:
             write("went on in a child")

@@ -35,7 +35,7 @@ def test_a_worker_delivers_in_the_loop_that_is_asked_for_and_a_stop_lets_handler
         loops.append(asyncio.get_running_loop())
         begun.set()
         async with asyncio.timeout(60):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # the stop comes while the handler waits
         desk.note(event)
 
     desk.publish("k", 0)
