@@ -8,8 +8,9 @@ once does not run again: a retry that is due at once waits for another drain.
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
@@ -25,6 +26,7 @@ from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.worker import Worker
 
+T = TypeVar("T")
 Await = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a coroutine to its end."""
 
@@ -41,8 +43,23 @@ class OneByOne:
     def soon(self, callback: Callable[[], object]) -> None:
         callback()
 
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = (), patience: float = 0.0) -> bool:
+    def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
+        done = Future[T]()
+
+        async def run() -> None:
+            try:
+                done.set_result(await function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._await_it(run())
+        return done
+
+    def cancel(self, patience: float = 0.0) -> bool:
         return False
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
+        """Nothing to end."""
 
     def disown(self) -> None:
         """Nothing to do: there is no loop of its own."""

@@ -81,7 +81,8 @@ class Dispatcher:
             thread.join(max(0.0, until - time.monotonic()))
         handlers = (endpoint.handler for endpoint in self._runner.routes.all())
         closing = {handler.close for handler in handlers if handler.close is not None}
-        cancelled = self._loop.stop(closing, max(0.0, until - time.monotonic()))
+        cancelled = self._loop.cancel(max(0.0, until - time.monotonic()))
+        self._loop.stop(closing)
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
 
     def disown(self) -> None:

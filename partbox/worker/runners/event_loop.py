@@ -9,10 +9,12 @@ import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import CoroutineType, FrameType, TracebackType, coroutine
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from partbox import platform
@@ -20,6 +22,7 @@ from partbox.worker.fork_safety import leave
 from partbox.worker.runners import two_loops
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
+T = TypeVar("T")
 
 PATIENCE = 5.0  # seconds for the loop to answer
 CLOSING = 2.0  # seconds for what a handler has open to be closed
@@ -122,19 +125,18 @@ class EventLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = threading.Lock()
         self._ended = False
+        self._blocked = False  # by a handler that does not end
 
     def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run what it returns; from any thread."""
-        with self._starting:
-            if self._loop is None:
-                self._loop = self._new_loop()
-                two_loops.handling.add(self._loop)
-                two_loops.watch()  # what was imported meanwhile
-                self._thread = threading.Thread(
-                    target=self._serve, args=(self._loop,), name="partbox-async", daemon=True
-                )
-                self._thread.start()
-        self._loop.call_soon_threadsafe(self._begin, walk)
+        """Run what it returns, which walks lanes; from any thread."""
+        self._running().call_soon_threadsafe(self._begin, walk)
+
+    def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
+        """Run what it returns in a task of its own, from any other thread; to cancel the future cancels the task.
+
+        It is no handler: `cancel` leaves it alone.
+        """
+        return asyncio.run_coroutine_threadsafe(function(), self._running())
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Call it in the loop, which has been started; from any thread."""
@@ -167,22 +169,34 @@ class EventLoop:
             yield from _uncancel(task).__await__()
         return result
 
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = (), patience: float = 0.0) -> bool:
-        """Wait `patience` seconds for what runs, cancel it, close these, end the loop; whether anything was cancelled.
-        What resists is left behind."""
-        if self._loop is None or self._thread is None or not self._thread.is_alive():
+    def cancel(self, patience: float = 0.0) -> bool:
+        """Wait `patience` seconds for the handlers that run, then cancel them; whether there were any left.
+
+        True as well if one blocks the loop. One that resists is left behind.
+        """
+        if not self._lives:
             return False
         try:
-            cancelled = asyncio.run_coroutine_threadsafe(self._cancel(closing, patience), self._loop).result(
-                PATIENCE + patience
-            )
+            return self.submit(partial(self._cancel, patience)).result(PATIENCE + patience)
         except TimeoutError:  # a handler blocks the loop
+            self._blocked = True
             return True
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
+        """Close these, and end the loop, whose handlers have ended."""
+        if self._blocked or not self._lives:
+            return
+        with suppress(TimeoutError):  # a handler blocks the loop
+            self.submit(partial(_close, closing)).result(PATIENCE)
+            self._end()
+
+    def _end(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
         self._ended = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
-        return cancelled
 
     def disown(self) -> None:
         """In a forked process: if it is the loop's own thread that goes on, end when it comes back to the loop.
@@ -198,6 +212,22 @@ class EventLoop:
             self._loop.call_soon(leave, AWAITS)
         else:
             _leave_with(_outermost())
+
+    @property
+    def _lives(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                self._loop = self._new_loop()
+                two_loops.handling.add(self._loop)
+                two_loops.watch()  # what was imported meanwhile
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="partbox-async", daemon=True
+                )
+                self._thread.start()
+        return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._ended and not loop.is_closed():
@@ -215,7 +245,7 @@ class EventLoop:
         if task.cancelled() and task not in _told_to_end:  # by a handler that cancels all, before it had begun
             self._begin(walk)
 
-    async def _cancel(self, closing: Iterable[Callable[[], Awaitable[None]]], patience: float = 0.0) -> bool:
+    async def _cancel(self, patience: float) -> bool:
         if patience and self._tasks:
             await asyncio.wait(list(self._tasks), timeout=patience)
         tasks = list(self._tasks)
@@ -224,11 +254,14 @@ class EventLoop:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1)
-        for close in closing:
-            with suppress(Exception):  # it ends with the process
-                async with asyncio.timeout(CLOSING):
-                    await close()
         return bool(tasks)
+
+
+async def _close(closing: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    for close in closing:
+        with suppress(Exception):  # it ends with the process
+            async with asyncio.timeout(CLOSING):
+                await close()
 
 
 async def undisturbed(wait: Awaitable[Any]) -> None:

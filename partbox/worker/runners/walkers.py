@@ -4,8 +4,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from partbox.worker.context import Signals
 from partbox.worker.engine.partition import Lane
@@ -15,6 +16,8 @@ from partbox.worker.runners.endpoint import Kind
 from partbox.worker.runners.event_loop import undisturbed
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
+
+T = TypeVar("T")
 
 UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
 
@@ -26,7 +29,11 @@ class Loop(Protocol):
 
     def soon(self, callback: Callable[[], object]) -> None: ...
 
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = (), patience: float = 0.0) -> bool: ...
+    def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]": ...
+
+    def cancel(self, patience: float = 0.0) -> bool: ...
+
+    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None: ...
 
     def disown(self) -> None: ...
 

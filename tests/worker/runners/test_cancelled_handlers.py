@@ -224,5 +224,6 @@ def test_what_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
 
     loop.start(walk)
     assert begun.wait(60)
-    assert loop.stop()
+    assert loop.cancel()
+    loop.stop()
     assert results == []
