@@ -13,7 +13,7 @@ Call = Callable[..., Any]
 
 
 def call_of(handler: Any, arguments: int = 1) -> Call:
-    """The function, or the method `handle` of the object, that takes an event, or an event and a connection.
+    """The function, or the method `handle` of the object, that takes an event, or an event and a connection or session.
 
     It may take one argument more, for an event and its class. RegistrationError if none does.
     """
@@ -79,7 +79,7 @@ def must_take(arguments: int) -> str:
 
 _TAKEN = {
     1: "one positional argument, the event",
-    2: "two positional arguments, the event and the connection, because it is transactional",
+    2: "two positional arguments, the event and the connection or session, because it is transactional",
 }
 _BOTH = "the class and the event by its annotations, as in (order: OrderPlaced, event: DeliveredEvent)"
 

@@ -6,9 +6,9 @@
     def f(order: OrderPlaced)                      the payload
     def f(order: OrderPlaced, event: DeliveredEvent)        both, in any order
 
-A list takes lists of them: `list[OrderPlaced]`. A transactional handler takes the connection behind. A handler of a
-class may ask for a class above it, or for a union with it. A handler of a name may ask for any class of the four kinds,
-also for one that is no event.
+A list takes lists of them: `list[OrderPlaced]`. A transactional handler takes its connection or session behind. A
+handler of a class may ask for a class above it, or for a union with it. A handler of a name may ask for any class of
+the four kinds, also for one that is no event.
 """
 
 import inspect

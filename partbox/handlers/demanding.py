@@ -32,8 +32,8 @@ def _single(call: Call, demand: Demand) -> Call:
 
 
 def _single_async(call: Call, demand: Demand) -> Call:
-    async def typed(event: DeliveredEvent) -> Any:
-        return await call(*demand.of(event))
+    async def typed(event: DeliveredEvent, *more: Any) -> Any:
+        return await call(*demand.of(event), *more)
 
     return typed
 

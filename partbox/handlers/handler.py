@@ -10,6 +10,7 @@ from partbox.handlers.demand import ANY as ANY
 from partbox.handlers.demand import Demand
 from partbox.handlers.demanding import met
 from partbox.handlers.options import Blocking, OnError
+from partbox.handlers.transactional import Transactional, TransactionKind, kind_of
 from partbox.handlers.unroutable import Unroutable, unroutable_of
 from partbox.protocol.outage import ErrorNames, Errors
 from partbox.protocol.retry import RetryPolicy
@@ -30,7 +31,7 @@ class Registered:
     `call` takes an event, a list of them if `max_size` is given, or what `demand` says instead; `per_key`: events of
     one key in a list, at most. `aggregate_type` None = any. `close` is awaited when the worker ends, if an async
     handler ran; a worker calls `observed_by`, which sinks have, with the handler's name and its observers before it
-    delivers.
+    delivers. `session`: the class that it asks for, if it gets a session of SQLAlchemy.
     """
 
     name: str
@@ -43,16 +44,17 @@ class Registered:
     close: Callable[[], Any] | None = None
     observed_by: Callable[[str, Any], None] | None = None
     demand: Demand | None = None
+    session: type | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler(Registered):
     """A handler as the worker uses it, every option filled in.
 
-    `call` takes an event, whatever the demand, and a connection if `transactional`; it returns an outcome, or an
-    awaitable of one if `is_async`. `max_attempts` None = for ever; `timeout` in seconds, None = none. `circuit`: the
-    errors that say that what it calls is away, beside DownstreamUnavailable; None = it has no circuit. `unroutable`
-    has the outcome of an event that is too new for it.
+    `call` takes an event, whatever the demand, and behind it the connection or session of its `transaction` unless
+    that is Django's; it returns an outcome, or an awaitable of one if `is_async`. `max_attempts` None = for ever;
+    `timeout` in seconds, None = none. `circuit`: the errors that say that what it calls is away, beside
+    DownstreamUnavailable; None = it has no circuit. `unroutable` has the outcome of an event that is too new for it.
     """
 
     is_async: bool
@@ -63,8 +65,13 @@ class Handler(Registered):
     timeout: float | None
     circuit: Errors | None
     on_error: OnError | None = None
-    transactional: bool = False
+    transactional: Transactional = False
     unroutable: Unroutable
+
+    @property
+    def transaction(self) -> TransactionKind | None:
+        """The kind of transaction that it runs in; None if it is not transactional."""
+        return kind_of(self.transactional, is_async=self.is_async)
 
 
 class Row(NamedTuple):

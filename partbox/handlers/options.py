@@ -5,6 +5,7 @@ from typing import Any, Literal, TypedDict
 
 from partbox.duration import seconds
 from partbox.errors import RegistrationError
+from partbox.handlers.transactional import FORM, Transactional, is_transactional
 from partbox.outcomes import Advice
 from partbox.protocol import outage
 from partbox.protocol.retry import RetryPolicy, policy_of
@@ -19,8 +20,9 @@ class Options(TypedDict, total=False):
     """The options of a handler; those left out follow the settings.
 
     `on_error(event, error, attempt)` is asked before the retry policy; it returns `Done`, `Ignore`, `RetryAfter`,
-    `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`. `circuit` is "off",
-    or the errors that say that what the handler calls is away; `circuit_on` adds some to those of the setting.
+    `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`, with "sqlalchemy"
+    `(event, session)`, with "django" the event alone. `circuit` is "off", or the errors that say that what the handler
+    calls is away; `circuit_on` adds some to those of the setting.
     """
 
     name: str  # for logs, metrics and `partbox handlers`; usually module and function
@@ -30,7 +32,7 @@ class Options(TypedDict, total=False):
     on_dead: Blocking
     timeout: float | str | None  # seconds, or "5m"; None = none
     on_error: OnError | None
-    transactional: bool
+    transactional: Transactional
     circuit: CircuitErrors | bool
     circuit_on: CircuitErrors
 
@@ -83,7 +85,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_dead": _blocking,
     "timeout": _timeout,
     "on_error": _form(callable, "give a function of (event, error, attempt)"),
-    "transactional": _form(lambda value: isinstance(value, bool), "use True or False"),
+    "transactional": _form(is_transactional, FORM),
     "circuit": outage.circuit,
     "circuit_on": outage.named,
 }

@@ -11,10 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from partbox import interceptors
-from partbox.callables import Call, call_of, is_async, name_of, place_of, takes
+from partbox.callables import call_of, is_async, name_of, place_of, takes
 from partbox.classes import Instance, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import event_type_of
+from partbox.handlers import transactional
 from partbox.handlers.demand import Offer, demand_of
 from partbox.handlers.handler import ANY, Handler, Registration, Routes, Row, routing
 from partbox.handlers.options import Options, batch_size, checked
@@ -211,7 +212,7 @@ def _registration(
     options: Options,
     max_size: int | None,
 ) -> Registration:
-    extra = 1 if options.get("transactional") is True else 0
+    extra = transactional.extra_of(options.get("transactional"))
     call = call_of(handler, 1 + extra)
     name = options.get("name") or name_of(handler)
     where = f"{name} ({place_of(call)})"
@@ -220,11 +221,13 @@ def _registration(
     if aggregate_type is None:
         aggregate_type = getattr(handler, "aggregate_type", None)
     given = checked(options, where)
-    if given.get("transactional"):
-        _check_transactional(call, max_size, where)
+    if kind := given.get("transactional"):
+        transactional.check(call, kind, where, is_batch=max_size is not None)
     named = _event_type(event_type, where)
     offer = Offer(named, event_type if isinstance(event_type, type) else None, extra, max_size is not None, where)
-    is_object = hasattr(handler, "handle")
+    demand, is_object = demand_of(call, offer), hasattr(handler, "handle")
+    behind = len(demand.parts) if demand else 1
+    session = transactional.session_class(call, behind, where) if kind == "sqlalchemy" else None
     close = getattr(handler, "close", None) if is_object else None
     return Registration(
         name=_text("name", name, where),
@@ -237,15 +240,9 @@ def _registration(
         per_key=getattr(handler, "per_key", None),
         close=close if close is not None and is_async(close) else None,
         observed_by=getattr(handler, "observed_by", None) if is_object else None,
-        demand=demand_of(call, offer),
+        demand=demand,
+        session=session,
     )
-
-
-def _check_transactional(call: Call, max_size: int | None, where: str) -> None:
-    if is_async(call):
-        raise RegistrationError(f"{where} is async, and a transactional handler must be sync: it has one connection")
-    if max_size is not None:
-        raise RegistrationError(f"{where} takes lists, and a transactional handler takes one event: use on()")
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:

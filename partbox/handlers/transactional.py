@@ -1,0 +1,95 @@
+"""The kinds of transactions that handlers may run in, and the session that a handler of SQLAlchemy's asks for.
+
+The library of a kind is not imported until a handler is registered for it.
+"""
+
+from enum import Enum
+from importlib import import_module
+from inspect import Parameter
+from typing import Any, Literal, get_origin
+
+from partbox.callables import Call, is_async
+from partbox.errors import RegistrationError
+from partbox.handlers.annotations import annotations_of
+
+Transactional = bool | Literal["sqlalchemy", "django"]
+
+OPEN = (Parameter.empty, Any, object)
+FORM = "use True or False"
+LIBRARIES = {"sqlalchemy": ("SQLAlchemy", "sqlalchemy.orm"), "django": ("Django", "django.db")}
+
+
+class TransactionKind(Enum):
+    """The kinds of transactions: by their library, and by how that is called."""
+
+    PSYCOPG = "a connection of psycopg"
+    ASYNC_PSYCOPG = "an asynchronous connection of psycopg"
+    SQLALCHEMY = "a session of SQLAlchemy"
+    ASYNC_SQLALCHEMY = "an asynchronous session of SQLAlchemy"
+    DJANGO = "Django's connection"
+
+
+_KINDS = {
+    (True, False): TransactionKind.PSYCOPG,
+    (True, True): TransactionKind.ASYNC_PSYCOPG,
+    ("sqlalchemy", False): TransactionKind.SQLALCHEMY,
+    ("sqlalchemy", True): TransactionKind.ASYNC_SQLALCHEMY,
+    ("django", False): TransactionKind.DJANGO,
+}
+
+
+def is_transactional(value: Any) -> bool:
+    """True for what the option takes."""
+    return isinstance(value, bool)
+
+
+def extra_of(value: Any) -> int:
+    """The number of parameters behind those of the event: the connection or the session, if there is one."""
+    return 1 if value is True or value == "sqlalchemy" else 0
+
+
+def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind | None:
+    """The kind for a value of the option; None if it is False."""
+    return _KINDS[transactional, is_async] if transactional else None
+
+
+def check(call: Call, transactional: Transactional, who: str, *, is_batch: bool) -> None:
+    """Raise RegistrationError, with the remedy, if this handler cannot run in such a transaction."""
+    if is_batch:
+        raise RegistrationError(f"{who} takes lists, and a transactional handler takes one event: use on()")
+    if is_async(call):
+        raise RegistrationError(f"{who} is async, and a transactional handler must be sync: it has one connection")
+    if transactional == "django" and is_async(call):
+        raise RegistrationError(
+            f'{who} is async, and transactional="django" runs in transaction.atomic(), which is synchronous: make it '
+            "a plain def"
+        )
+    if isinstance(transactional, str):
+        name, module = LIBRARIES[transactional]
+        try:
+            import_module(module)
+        except ModuleNotFoundError:
+            raise RegistrationError(
+                f'{who} is transactional="{transactional}", and {name} is not installed: pip install {transactional}'
+            ) from None
+
+
+def session_class(call: Call, at: int, who: str) -> type:
+    """The class of SQLAlchemy's sessions that the parameter at this position asks for; RegistrationError for another.
+
+    Without an annotation Session, or AsyncSession for an `async def`.
+    """
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
+
+    usual, scoped = (AsyncSession, async_scoped_session) if is_async(call) else (Session, scoped_session)
+    asked = annotations_of(call, at + 1, None, who)[at]
+    kind = get_origin(asked) or asked
+    if kind in OPEN:
+        return usual
+    if isinstance(kind, type) and issubclass(kind, (usual, scoped)):
+        return kind
+    raise RegistrationError(
+        f"{who} asks for {getattr(kind, '__qualname__', kind)} as its session: annotate that parameter with "
+        f"{usual.__name__} of SQLAlchemy, or with a class of such sessions"
+    )
