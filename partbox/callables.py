@@ -12,20 +12,16 @@ from partbox.errors import RegistrationError
 Call = Callable[..., Any]
 
 
-def call_of(handler: Any, arguments: int = 1) -> Call:
-    """The function, or the method `handle` of the object, that takes an event, or an event and a connection or session.
-
-    It may take one argument more, for an event and its class. RegistrationError if none does.
-    """
+def call_of(handler: Any) -> Call:
+    """The function, or the method `handle` of the object. RegistrationError for what cannot be called for an event."""
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
     call = getattr(handler, "handle", handler)
     if not callable(call):
         raise RegistrationError(f"{handler!r} cannot handle events: give a function, or an object with handle(event)")
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise RegistrationError(f"{_who(handler, call)} is a generator, and calling it would run nothing: drop `yield`")
-    if not takes(call, arguments) and not takes(call, arguments + 1):
-        raise RegistrationError(f"{_who(handler, call)} {must_take(arguments)}")
+        who = f"{name_of(handler)} ({place_of(call)})"
+        raise RegistrationError(f"{who} is a generator, and calling it would run nothing: drop `yield`")
     return call  # type: ignore[no-any-return]
 
 
@@ -46,11 +42,17 @@ def signature_of(call: Call) -> inspect.Signature:
 def takes(call: Call, arguments: int) -> bool:
     """True if it can be called with this many positional arguments; a builtin that does not tell counts as able."""
     try:
-        signature_of(call).bind(*[None] * arguments)
-    except TypeError:
-        return False
+        return binds(signature_of(call), arguments)
     except ValueError:
         return True
+
+
+def binds(signature: inspect.Signature, arguments: int) -> bool:
+    """True if it takes this many positional arguments."""
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        return False
     return True
 
 
@@ -66,10 +68,6 @@ def place_of(call: Call) -> str:
     inner = innermost(call)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
-
-
-def _who(handler: Any, call: Call) -> str:
-    return f"{name_of(handler)} ({place_of(call)})"
 
 
 def must_take(arguments: int) -> str:

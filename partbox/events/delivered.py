@@ -58,12 +58,25 @@ class Decoder(Protocol):
     def decode(self, data: bytes | None, content_type: str | None = None, *, raw: bool = False) -> Any: ...
 
 
+class ProcessState:
+    """What the lifespan of a process yields: the `state` of all its events."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+
+STATELESS = ProcessState()
+
+
 class Claim(NamedTuple):
     """The parts shared by all events that a process gets by one claim of a partition."""
 
     epoch: int
     subscription: str
     codecs: Decoder
+    process: ProcessState = STATELESS
 
 
 class DeliveredEvent(Generic[Payload_co]):
@@ -91,6 +104,11 @@ class DeliveredEvent(Generic[Payload_co]):
     def subscription(self) -> str:
         """The subscription that hands it over."""
         return self._claim.subscription
+
+    @property
+    def state(self) -> Any:
+        """What the lifespan of this process yields; None without one."""
+        return self._claim.process.value
 
     @property
     def partition(self) -> int:
@@ -168,6 +186,13 @@ class DeliveredEvent(Generic[Payload_co]):
         """The same event with its payload as `payload_as` gave it."""
         event: DeliveredEvent[T] = DeliveredEvent(self.record, self._claim, self.attempt, self.parked)
         event._payload = payload
+        return event
+
+    def within(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
+        """The same event in a process of this state."""
+        event: DeliveredEvent[Payload_co]
+        event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
+        event._payload = self._payload
         return event
 
     @property

@@ -6,7 +6,7 @@ cannot find is looked for among the names that a handler's registration knows.
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import CellType
 from typing import Any, Final, ForwardRef, get_type_hints
 
@@ -18,9 +18,64 @@ KNOWN: Final[Mapping[str, Any]] = {
     "DeliveredEvent": DeliveredEvent,
     "Sequence": Sequence,
     "Iterable": Iterable,
+    "Iterator": Iterator,
+    "AsyncIterator": AsyncIterator,
+    "Generator": Generator,
+    "AsyncGenerator": AsyncGenerator,
     "partbox": sys.modules["partbox"],
 }
+EMPTY: Final = inspect.Parameter.empty
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Annotations:
+    """The parameters of a call, `signature`, and what they are annotated with. ValueError for a builtin that does not
+    tell.
+
+    `cls` is the class that a handler is registered for, if it is; `who` names the call in errors.
+    """
+
+    def __init__(self, call: Callable[..., Any], cls: type | None, who: str) -> None:
+        self._call = call
+        self._fallback = KNOWN if cls is None else {**KNOWN, cls.__name__: cls}
+        self._who = who
+        self.signature = signature_of(call)
+
+    def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
+        """The annotation of a parameter, `inspect.Parameter.empty` where there is none. RegistrationError if it cannot
+        be resolved. `extras`: what stands beside the type in Annotated too."""
+        return self._resolved(repr(parameter.name), parameter.annotation, extras=extras)
+
+    def of_result(self) -> Any:
+        """The annotation of what is returned, as `of`."""
+        return self._resolved("the result", self.signature.return_annotation)
+
+    def tried(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
+        """As `of`, and empty where it cannot be resolved."""
+        try:
+            return self.of(parameter, extras=extras)
+        except RegistrationError:
+            return EMPTY
+
+    def _resolved(self, what: str, annotation: Any, *, extras: bool = False) -> Any:
+        if annotation is EMPTY:
+            return annotation
+
+        def holder() -> None: ...
+
+        text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+        holder.__annotations__ = {"it": text}
+        for names in (_closure(self._call), {**self._fallback, **_closure(self._call)}):
+            try:
+                return get_type_hints(holder, _globals(self._call), names, include_extras=extras)["it"]
+            except (NameError, AttributeError) as error:
+                problem = str(error)
+            except Exception as error:  # whatever an expression may raise
+                problem = f"{type(error).__name__}: {error}"
+        raise RegistrationError(
+            f"the annotation of {what} of {self._who} cannot be resolved ({problem}): import its type outside of `if "
+            "TYPE_CHECKING:`, before the function"
+        )
 
 
 def annotations_of(call: Callable[..., Any], first: int, cls: type | None, who: str) -> list[Any]:
@@ -29,34 +84,12 @@ def annotations_of(call: Callable[..., Any], first: int, cls: type | None, who: 
     `cls` is the class that the handler is registered for, if it is.
     """
     try:
-        parameters = signature_of(call).parameters.values()
+        annotations = Annotations(call, cls, who)
     except ValueError:  # a builtin that does not tell
-        return [inspect.Parameter.empty] * first
-    given = [each for each in parameters if each.kind in POSITIONAL][:first]
-    found = [_resolved(call, each, cls, who) for each in given]
-    return found + [inspect.Parameter.empty] * (first - len(found))  # of a `*args`
-
-
-def _resolved(call: Callable[..., Any], parameter: inspect.Parameter, cls: type | None, who: str) -> Any:
-    annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty:
-        return annotation
-
-    def holder() -> None: ...
-
-    holder.__annotations__ = {"it": annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation}
-    fallback = KNOWN if cls is None else {**KNOWN, cls.__name__: cls}
-    for names in (_closure(call), {**fallback, **_closure(call)}):
-        try:
-            return get_type_hints(holder, _globals(call), names)["it"]
-        except (NameError, AttributeError) as error:
-            problem = str(error)
-        except Exception as error:  # whatever an expression may raise
-            problem = f"{type(error).__name__}: {error}"
-    raise RegistrationError(
-        f"the annotation of {parameter.name!r} of {who} cannot be resolved ({problem}): import its type outside of `if "
-        "TYPE_CHECKING:`, before the handler"
-    )
+        return [EMPTY] * first
+    given = [each for each in annotations.signature.parameters.values() if each.kind in POSITIONAL][:first]
+    found = [annotations.of(each) for each in given]
+    return found + [EMPTY] * (first - len(found))  # of a `*args`
 
 
 def _function(call: Callable[..., Any]) -> Any:

@@ -1,10 +1,13 @@
-"""What a handler asks for by its annotations: the event, its payload as a class, or both. Decided at registration.
+"""What a handler asks for by its annotations: the event, its payload as a class, or both, and what else it needs.
+Decided at registration.
 
     def f(event)                                   the event, as it is published: most handlers, and nothing is done
     def f(event: DeliveredEvent)                   the same
     def f(event: DeliveredEvent[OrderPlaced])      the event, whose payload is an OrderPlaced
     def f(order: OrderPlaced)                      the payload
     def f(order: OrderPlaced, event: DeliveredEvent)        both, in any order
+    def f(order: OrderPlaced, state: State)        also the state, the class that the lifespan yields
+    def f(order: OrderPlaced, db: Annotated[Session, Depends(session)])        also what a provider gives
 
 A list takes lists of them: `list[OrderPlaced]`. A transactional handler takes its connection or session behind. A
 handler of a class may ask for a class above it, or for a union with it. A handler of a name may ask for any class of
@@ -13,19 +16,25 @@ the four kinds, also for one that is no event.
 
 import inspect
 import types
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from partbox.callables import Call, must_take, takes
+from partbox.callables import Call, binds, is_async, must_take
 from partbox.classes import UnreadableError, kind_of, reader_of
 from partbox.errors import RegistrationError
 from partbox.events import DeliveredEvent
 from partbox.events.declaration import event_type_of
-from partbox.handlers.annotations import annotations_of
+from partbox.handlers import dependencies
+from partbox.handlers.annotations import EMPTY, POSITIONAL, Annotations
+from partbox.handlers.needs import Needs
 
 ANY = "*"
-ANYTHING = (inspect.Parameter.empty, Any, object)
+ANYTHING = (EMPTY, Any, object)
+NO_STATE: Any = EMPTY
+"""In the place of the class of the state, where no lifespan tells it."""
 
 
 class EventPart(Enum):
@@ -38,14 +47,23 @@ class EventPart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The payload as `model`, and the form in which each parameter gets it."""
+    """The payload as `model`, None if it is not read, and the form in which each parameter gets it.
+
+    `needs`: what the handler asks for beside the event, if it does.
+    """
 
     model: Any
     parts: tuple[EventPart, ...]
+    needs: Needs | None = None
+
+    @property
+    def behind(self) -> int:
+        """The place, among the parameters that are no keywords, of the one behind those of the event."""
+        return len(self.parts) if self.needs is None else self.needs.behind
 
     def of(self, event: DeliveredEvent) -> list[Any]:
         """What the parameters get of an event. Raises PayloadError, NewerVersionError."""
-        payload = event.payload_as(self.model)
+        payload = None if self.model is None else event.payload_as(self.model)
         return [_formed(part, event, payload) for part in self.parts]
 
 
@@ -63,32 +81,128 @@ def _formed(part: EventPart, event: DeliveredEvent, payload: Any) -> Any:
 class Offer:
     """What a handler is registered for: a type by name, and the class if it was given by that.
 
-    `extra`: how many parameters follow those that an event fills; `is_batch`: those get lists.
+    `behind`: the name of what follows, a connection or a session; None: nothing does. `is_batch`: the event's get
+    lists.
     """
 
     event_type: str
     cls: type | None
-    extra: int
+    behind: str | None
     is_batch: bool
     who: str
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of what providers may take."""
+        return ("events" if self.is_batch else "event", "state", *([self.behind] if self.behind else []))
 
-def demand_of(call: Call, offer: Offer) -> Demand | None:
-    """What the handler asks for; None = the event and nothing else. RegistrationError if that cannot be met."""
-    is_one = takes(call, 1 + offer.extra)
-    annotations = annotations_of(call, 1 if is_one else 2, offer.cls, offer.who)
-    found = [_asked(each, offer) for each in annotations]
-    models = list(dict.fromkeys(model for _, model in found if model is not None))
-    parts = tuple(part for part, _ in found)
-    if not is_one and (parts.count(EventPart.PAYLOAD) != 1 or len(models) != 1):
-        raise RegistrationError(f"{offer.who} {must_take(1 + offer.extra)}")
-    if not models:
-        return None
+
+def demand_of(call: Call, offer: Offer, state: Any = NO_STATE) -> Demand | None:
+    """What the handler asks for; None = the event and nothing else. RegistrationError if that cannot be met.
+
+    `state`: the class that the lifespan yields. While none tells, what else could only be that is taken for it.
+    """
     try:
-        reader_of(models[0])
+        annotations = Annotations(call, offer.cls, offer.who)
+    except ValueError:  # a builtin that does not tell
+        return None
+    asked = _Asked(annotations, offer, dependencies.found(annotations))
+    try:
+        demand = asked.demand(state)
+    except RegistrationError as error:
+        if state is not NO_STATE:
+            raise RegistrationError(f"{error}; the lifespan yields {named(state)}") from error
+        demand = asked.hoping()
+        if demand is None:
+            raise
+    if demand is not None and demand.needs is not None:
+        needs = demand.needs
+        dependencies.check(needs.dependencies, offer.given, offer.who, is_async=is_async(call))
+    return demand
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The parameters of a handler; `dependencies` are those that providers fill, by name."""
+
+    annotations: Annotations
+    offer: Offer
+    dependencies: dict[str, Any]
+
+    def hoping(self) -> Demand | None:
+        """The demand if a lifespan that is not registered yet tells the right class; None if none could."""
+        for hope in self._hopes():
+            with suppress(RegistrationError):
+                demand = self.demand(hope)
+                if demand is not None and demand.needs is not None:
+                    return replace(demand, needs=replace(demand.needs, hope=hope))
+        return None
+
+    def _hopes(self) -> Iterator[type]:
+        """Classes that may be that of the state: no event, and none of Python's own."""
+        for parameter in reversed(self._without(self.dependencies)):
+            found = self.annotations.tried(parameter)
+            if isinstance(found, type) and found.__module__ != "builtins" and event_type_of(found) is None:
+                yield found
+
+    def demand(self, state: Any) -> Demand | None:
+        """The demand where the state is of this class. RegistrationError if it cannot be met."""
+        states = tuple(each.name for each in self._without(self.dependencies) if self._is_state(each, state))
+        parts, models, names = self._event_parts(self._without((*self.dependencies, *states)))
+        needs = self._needs(names, states) if states or self.dependencies else None
+        if not models and needs is None:
+            return None
+        return Demand(next(iter(models), None), parts, needs)
+
+    def _event_parts(
+        self, parameters: list[inspect.Parameter]
+    ) -> tuple[tuple[EventPart, ...], list[Any], tuple[str, ...]]:
+        """The parts that these parameters ask for, the class, and the names of those and of what is behind them."""
+        offer = self.offer
+        extra = 0 if offer.behind is None else 1
+        signature = inspect.Signature(parameters)
+        count = next((each for each in (1, 2) if binds(signature, each + extra)), 0)
+        if not count:
+            for each in parameters:
+                self.annotations.of(each)  # it may be one that cannot be resolved
+            raise RegistrationError(f"{offer.who} {must_take(1 + extra)}")
+        positional = [each for each in parameters if each.kind in POSITIONAL]
+        annotations = [self.annotations.of(each) for each in positional[:count]]
+        annotations += [EMPTY] * (count - len(annotations))  # of a `*args`
+        found = [_asked(each, offer) for each in annotations]
+        models = list(dict.fromkeys(model for _, model in found if model is not None))
+        parts = tuple(part for part, _ in found)
+        if count == 2 and (parts.count(EventPart.PAYLOAD) != 1 or len(models) != 1):
+            raise RegistrationError(f"{offer.who} {must_take(1 + extra)}")
+        _check_readable(models, offer)
+        return parts, models, tuple(each.name for each in positional[: count + extra])
+
+    def _needs(self, names: tuple[str, ...], states: tuple[str, ...]) -> Needs:
+        every = self.annotations.signature.parameters.values()
+        given = {*names, *states, *self.dependencies}
+        places = [each.name for each in every if each.kind in POSITIONAL]
+        return Needs(
+            names,
+            states,
+            self.dependencies,
+            self.offer.given,
+            tuple(each.name for each in every if each.kind is each.POSITIONAL_ONLY and each.name in given),
+            places.index(names[-1]) if names else 0,
+        )
+
+    def _without(self, names: Collection[str]) -> list[inspect.Parameter]:
+        return [each for each in self.annotations.signature.parameters.values() if each.name not in names]
+
+    def _is_state(self, parameter: inspect.Parameter, state: Any) -> bool:
+        return state is not NO_STATE and bool(self.annotations.tried(parameter) == state)
+
+
+def _check_readable(models: list[Any], offer: Offer) -> None:
+    try:
+        for model in models:
+            reader_of(model)
     except UnreadableError as error:
-        raise RegistrationError(f"{offer.who} asks for {_named(models[0])}, which cannot be read: {error}") from error
-    return Demand(models[0], parts)
+        raise RegistrationError(f"{offer.who} asks for {named(models[0])}, which cannot be read: {error}") from error
 
 
 Answer = tuple[EventPart, Any]
@@ -148,17 +262,16 @@ def _unmet(annotation: Any, offer: Offer) -> str:
     offered = offer.cls.__qualname__ if offer.cls is not None else None
     wanted = offered or "its class"
     if offer.is_batch and _of_list(annotation) is None:
-        return f"gets lists, and asks for {_named(annotation)}: annotate it with list[{offered or 'DeliveredEvent'}]"
+        return f"gets lists, and asks for {named(annotation)}: annotate it with list[{offered or 'DeliveredEvent'}]"
     declared = next((event_type_of(each) for each in _options(annotation) if event_type_of(each) is not None), None)
     if offer.event_type == ANY:
-        return f"gets every type of event, and asks for {_named(annotation)}: ask for a DeliveredEvent"
+        return f"gets every type of event, and asks for {named(annotation)}: ask for a DeliveredEvent"
     if declared is not None:
         remedy = f"register it for {declared.cls.__qualname__}, or ask for {wanted} or a DeliveredEvent"
-        return f"gets {offer.event_type!r}, and asks for {_named(annotation)}: {remedy}"
-    return (
-        f"asks for {_named(annotation)}, which no event is: ask for a DeliveredEvent, a DeliveredEvent[…] or {wanted}"
-    )
+        return f"gets {offer.event_type!r}, and asks for {named(annotation)}: {remedy}"
+    return f"asks for {named(annotation)}, which no event is: ask for a DeliveredEvent, a DeliveredEvent[…] or {wanted}"
 
 
-def _named(annotation: Any) -> str:
+def named(annotation: Any) -> str:
+    """An annotation as it is written."""
     return annotation.__qualname__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)

@@ -1,12 +1,14 @@
 """Calls that give handlers what they ask for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from typing import Any
 
 from partbox.callables import Call
 from partbox.events import DeliveredEvent
-from partbox.handlers.demand import Demand
+from partbox.handlers.demand import Demand, EventPart
+from partbox.handlers.needs import supplied
 
 
 def met(call: Call, demand: Demand, *, is_async: bool, is_batch: bool) -> Call:
@@ -20,8 +22,12 @@ def met(call: Call, demand: Demand, *, is_async: bool, is_batch: bool) -> Call:
         (False, True): _batch,
         (True, True): _batch_async,
     }
+    inner = call
+    if demand.needs is not None:  # whose event comes first
+        inner = supplied(call, demand.needs, is_async=is_async, is_batch=is_batch)
+        demand = replace(demand, parts=(EventPart.EVENT, *demand.parts))
     # Name and place stay the handler's; its attributes are not copied, they may be an object's whole state.
-    return update_wrapper(kinds[is_async, is_batch](call, demand), call, updated=())
+    return update_wrapper(kinds[is_async, is_batch](inner, demand), call, updated=())
 
 
 def _single(call: Call, demand: Demand) -> Call:

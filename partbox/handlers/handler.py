@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from partbox.callables import Call, is_async, place_of
 from partbox.errors import RegistrationError
 from partbox.handlers.demand import ANY as ANY
-from partbox.handlers.demand import Demand
+from partbox.handlers.demand import Demand, Offer, named
 from partbox.handlers.demanding import met
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.transactional import Transactional, TransactionKind, kind_of
@@ -91,6 +91,7 @@ class Registration(Registered):
     """A handler as it was registered: plain data without locks, so that spawned processes can get it."""
 
     options: Mapping[str, Any]
+    offer: Offer | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -119,10 +120,19 @@ class Registration(Registered):
             raise RegistrationError(f"the circuit of {who or self.who} cannot be made: {error}") from None
         same = {each.name: getattr(self, each.name) for each in fields(Registered)}
         awaited = is_async(self.call)
+        self._check_hope()
         if self.demand is not None:
             same["call"] = met(self.call, self.demand, is_async=awaited, is_batch=self.max_size is not None)
         unroutable = unroutable_of(settings.unroutable_in(self.subscription))
         return Handler(**same, is_async=awaited, circuit=errors, unroutable=unroutable, **options)
+
+    def _check_hope(self) -> None:
+        hope = self.demand.needs.hope if self.demand is not None and self.demand.needs is not None else None
+        if hope is not None:
+            raise RegistrationError(
+                f"{self.who} asks for {named(hope)}, which no event is and no lifespan yields: put @outbox.lifespan "
+                f"above a generator function that is annotated to yield it, as in -> Iterator[{named(hope)}]"
+            )
 
     def row(self) -> Row:
         options = {name: str(getattr(value, "__qualname__", value)) for name, value in self.options.items()}
@@ -130,7 +140,7 @@ class Registration(Registered):
             options["circuit"] = "off"
         if self.max_size is not None:
             options["max_size"] = str(self.max_size)
-        if self.demand is not None:
+        if self.demand is not None and self.demand.model is not None:
             options["payload"] = getattr(self.demand.model, "__qualname__", str(self.demand.model))
         kind: Literal["sync", "async"] = "async" if is_async(self.call) else "sync"
         return Row(

@@ -7,6 +7,7 @@ Registrations are plain data without locks, so that spawned processes can get th
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -16,8 +17,9 @@ from partbox.classes import Instance, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import event_type_of
 from partbox.handlers import transactional
-from partbox.handlers.demand import Offer, demand_of
+from partbox.handlers.demand import NO_STATE, Offer, demand_of
 from partbox.handlers.handler import ANY, Handler, Registration, Routes, Row, routing
+from partbox.handlers.lifespan import Lifespan, LifespanFunction, lifespan_of
 from partbox.handlers.options import Options, batch_size, checked
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ BATCH = 100
 NAMED = 8  # subscriptions that an error names, at most
 
 AnyHandler = TypeVar("AnyHandler")
+AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
 
 
 class Registrar:
@@ -49,7 +52,8 @@ class Registrar:
         """Decorates the handler of these events, which stays as it is; `"*"` is every type, None any aggregate type.
 
         A class under `@partbox.event` stands for its name. The handler gets what its annotations ask for: the class, a
-        `DeliveredEvent` of it, both in two parameters, or the event as it is published.
+        `DeliveredEvent` of it, both in two parameters, or the event as it is published; beside these the state of the
+        lifespan, and `Annotated[T, Depends(provider)]` of fast-depends.
         """
         given = event_type, aggregate_type, subscription
         return _decorator("on", event_type, lambda handler: self.register(handler, *given, **options))
@@ -109,19 +113,40 @@ class Registrar:
         self._registry.dead_letter = hook
         return hook
 
+    def lifespan(self, function: AnyLifespan) -> AnyLifespan:
+        """Decorates a generator function, sync or async, without arguments, which yields once: the handlers' state.
+
+        Each process that delivers runs it up to its yield before its first handler, and the rest after its last. An
+        async one runs in the event loop of the async handlers. The state is `event.state`; a handler with a parameter
+        of the class that the function is annotated to yield gets it there. One lifespan; a second one raises
+        RegistrationError.
+        """
+        lifespan = lifespan_of(function)
+        if (first := self._registry.process_lifespan) is not None:
+            raise RegistrationError(f"{lifespan.who} cannot be a second lifespan beside {first.who}: enter it in that")
+        self._registry.set_lifespan(lifespan)
+        return function
+
 
 class Handlers(Registrar):
-    """The handlers, interceptors and observers of an outbox, and its dead-letter hook."""
+    """The handlers, interceptors and observers of an outbox, its dead-letter hook, and the lifespan that its processes
+    enter."""
 
     def __init__(self) -> None:
         self._registered: dict[tuple[str, str, str | None], Registration] = {}
         self.interceptors: tuple[Any, ...] = ()
         self.observers: tuple[Any, ...] = ()
         self.dead_letter: Callable[..., Any] | None = None
+        self.process_lifespan: Lifespan | None = None
 
     @property
     def _registry(self) -> "Handlers":
         return self
+
+    def set_lifespan(self, lifespan: Lifespan) -> None:
+        """Have processes enter it before their first handler. RegistrationError if a handler asks for another state."""
+        decided = {key: _decided(each, lifespan) for key, each in self._registered.items()}
+        self._registered, self.process_lifespan = decided, lifespan
 
     def register_for(
         self,
@@ -201,7 +226,7 @@ class Handlers(Registrar):
                     f"{pair} has a handler in subscription {new.subscription!r}, {old.who}; {new.who} cannot take it "
                     "too: remove one, or give it another aggregate type or subscription"
                 )
-        self._registered.update({new.key: new for new in news})
+        self._registered.update({new.key: _decided(new, self.process_lifespan) for new in news})
 
 
 def _registration(
@@ -212,8 +237,7 @@ def _registration(
     options: Options,
     max_size: int | None,
 ) -> Registration:
-    extra = transactional.extra_of(options.get("transactional"))
-    call = call_of(handler, 1 + extra)
+    call = call_of(handler)
     name = options.get("name") or name_of(handler)
     where = f"{name} ({place_of(call)})"
     if event_type is None:
@@ -221,13 +245,12 @@ def _registration(
     if aggregate_type is None:
         aggregate_type = getattr(handler, "aggregate_type", None)
     given = checked(options, where)
-    if kind := given.get("transactional"):
+    if kind := given.get("transactional", False):
         transactional.check(call, kind, where, is_batch=max_size is not None)
     named = _event_type(event_type, where)
-    offer = Offer(named, event_type if isinstance(event_type, type) else None, extra, max_size is not None, where)
-    demand, is_object = demand_of(call, offer), hasattr(handler, "handle")
-    behind = len(demand.parts) if demand else 1
-    session = transactional.session_class(call, behind, where) if kind == "sqlalchemy" else None
+    behind = transactional.behind(kind)
+    offer = Offer(named, event_type if isinstance(event_type, type) else None, behind, max_size is not None, where)
+    is_object = hasattr(handler, "handle")
     close = getattr(handler, "close", None) if is_object else None
     return Registration(
         name=_text("name", name, where),
@@ -240,9 +263,19 @@ def _registration(
         per_key=getattr(handler, "per_key", None),
         close=close if close is not None and is_async(close) else None,
         observed_by=getattr(handler, "observed_by", None) if is_object else None,
-        demand=demand,
-        session=session,
+        offer=offer,
     )
+
+
+def _decided(registration: Registration, lifespan: Lifespan | None) -> Registration:
+    """The registration with what its handler asks for, now that this is the lifespan. RegistrationError."""
+    call, offer = registration.call, registration.offer
+    assert offer is not None
+    demand = demand_of(call, offer, NO_STATE if lifespan is None else lifespan.state)
+    behind, session = demand.behind if demand else 1, None
+    if registration.options.get("transactional") == "sqlalchemy":
+        session = transactional.session_class(call, behind, offer.who)
+    return replace(registration, demand=demand, session=session)
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:

@@ -43,9 +43,9 @@ def is_transactional(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def extra_of(value: Any) -> int:
-    """The number of parameters behind those of the event: the connection or the session, if there is one."""
-    return 1 if value is True or value == "sqlalchemy" else 0
+def behind(value: Transactional) -> str | None:
+    """The name of what a handler takes behind its event; None if it takes nothing there."""
+    return {True: "conn", "sqlalchemy": "session"}.get(value)
 
 
 def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind | None:

@@ -1,7 +1,7 @@
 """The engine of a process: its state, and the verbs by which its drivers ask, and answer."""
 
 from partbox.codecs import Codecs
-from partbox.events.delivered import Decoder
+from partbox.events.delivered import STATELESS, Claim, Decoder, ProcessState
 from partbox.worker.engine.claims import Claims
 from partbox.worker.engine.credits import Credits
 from partbox.worker.engine.intake import Intake
@@ -33,6 +33,7 @@ class Engine(EngineState):
         lines: bool = False,
         subscription: str = "default",
         codecs: Decoder = PLAIN,
+        process: ProcessState = STATELESS,
         transactional: bool = False,
         letters: bool = False,
     ) -> None:
@@ -43,8 +44,9 @@ class Engine(EngineState):
         self.runs = runs = Runs(self, outcomes, concurrency, ready, lines=lines)  # for runners: who runs which lane
         self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
         self.credits = Credits(self, runs, budget, transactional=transactional)  # for whoever reads the log
-        self.intake = Intake(self, runs, subscription, codecs, transactional=transactional)  # what was read
-        self.turns = ParkedTurns(self, runs, budget, subscription, codecs)  # for whoever fetches parked records
+        claim = Claim(0, subscription, codecs, process)
+        self.intake = Intake(self, runs, claim, transactional=transactional)  # what was read
+        self.turns = ParkedTurns(self, runs, budget, claim)  # for whoever fetches parked records
         self.saves = Saves(self)  # for the saver
         self.transactions = Transactions(self, outcomes, runs)  # for the transactor
 

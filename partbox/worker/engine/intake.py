@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from partbox.events import Claim, DeliveredEvent
-from partbox.events.delivered import Decoder
 from partbox.events.record import (
     AGGREGATE,
     AGGREGATE_ID,
@@ -74,14 +73,11 @@ class Intake:
     `transactional`: some handlers are, so a late record that came is parked before anything after it runs.
     """
 
-    def __init__(
-        self, state: EngineState, runs: Runs, subscription: str, codecs: Decoder, *, transactional: bool
-    ) -> None:
+    def __init__(self, state: EngineState, runs: Runs, claim: Claim, *, transactional: bool) -> None:
         self._state = state
         self._lock = state.lock
         self._runs = runs
-        self._subscription = subscription
-        self._codecs = codecs
+        self._shared = claim[1:]  # by all partitions
         self._transactional = transactional
         self._lined_up: list[SharedLane] = []  # lines that have got longer in this section
         self.wanted: frozenset[str] | None = None
@@ -304,7 +300,7 @@ class Intake:
         return True
 
     def _claim(self, partition: Partition) -> Claim:
-        return Claim(partition.epoch, self._subscription, self._codecs)
+        return Claim(partition.epoch, *self._shared)
 
 
 def _portions(several: Sequence[T]) -> Iterator[Sequence[T]]:

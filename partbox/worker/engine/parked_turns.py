@@ -14,7 +14,6 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
-from partbox.events.delivered import Decoder
 from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row, size
 from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import Park, Saving, Stored
@@ -73,13 +72,12 @@ Buried = tuple[DeliveredEvent, Verdict]
 class ParkedTurns:
     """Asked by the poller's thread only."""
 
-    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget, subscription: str, codecs: Decoder) -> None:
+    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget, claim: Claim) -> None:
         self._state = state
         self._lock = state.lock
         self._runs = runs
         self._budget = budget
-        self._subscription = subscription
-        self._codecs = codecs
+        self._shared = claim[1:]  # by all partitions
 
     # Whose turn it is.
 
@@ -322,7 +320,7 @@ class ParkedTurns:
         return DeliveredEvent(body, self._claim(partition), attempt, parked=row)
 
     def _claim(self, partition: Partition) -> Claim:
-        return Claim(partition.epoch, self._subscription, self._codecs)
+        return Claim(partition.epoch, *self._shared)
 
 
 def _charge_of(partition: Partition, row: ParkedRow, body: Row) -> Park:

@@ -1,0 +1,75 @@
+"""The parameters that providers of fast-depends fill: found at registration, and refused if that cannot work."""
+
+import inspect
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from partbox.callables import Call, is_async, name_of, place_of
+from partbox.errors import RegistrationError
+from partbox.handlers.annotations import EMPTY, Annotations
+
+LIBRARY = "fast_depends"
+
+
+def found(annotations: Annotations) -> dict[str, Any]:
+    """The `Depends(…)` of each parameter that has one, in its annotation or as its default."""
+    if LIBRARY not in sys.modules:  # whoever has written one has imported it
+        return {}
+    kind = sys.modules[LIBRARY].dependencies.Dependant
+    parameters = annotations.signature.parameters.values()
+    each = ((parameter.name, _dependant(annotations, parameter, kind)) for parameter in parameters)
+    return {name: dependant for name, dependant in each if dependant is not None}
+
+
+def _dependant(annotations: Annotations, parameter: inspect.Parameter, kind: type) -> Any:
+    annotation = annotations.tried(parameter, extras=True)
+    said = (parameter.default, *getattr(annotation, "__metadata__", ()))
+    return next((one for one in said if isinstance(one, kind)), None)
+
+
+def check(dependencies: Mapping[str, Any], given: Collection[str], who: str, *, is_async: bool) -> None:
+    """Raise RegistrationError if a handler cannot have these: one that is sync awaits nothing, and nothing but `given`
+    and dependencies of their own is there for providers to take."""
+    for each in dependencies.values():
+        _check_provider(each.dependency, given, who, awaits=is_async)
+
+
+def _check_provider(provider: Call, given: Collection[str], who: str, *, awaits: bool) -> None:
+    name = f"{name_of(provider)} ({place_of(provider)})"
+    if not awaits and _is_awaited(provider):
+        raise RegistrationError(
+            f"{who} is sync and depends on {name}, which is async: make the handler an async def, or its provider sync"
+        )
+    try:
+        annotations = Annotations(provider, None, name)
+    except ValueError:
+        raise RegistrationError(
+            f"{name}, on which {who} depends, does not tell its parameters: write a function around it"
+        ) from None
+    dependencies = found(annotations)
+    for parameter in annotations.signature.parameters.values():
+        if parameter.name in dependencies and parameter.name in given:
+            raise RegistrationError(
+                f"{name}, on which {who} depends, would get the handler's {parameter.name!r} and not what its Depends "
+                "says: give that parameter another name"
+            )
+        if _is_needed(parameter) and parameter.name not in {*dependencies, *given}:
+            annotations.of(parameter)  # a Depends may be behind a name that cannot be resolved
+            raise RegistrationError(
+                f"{name}, on which {who} depends, takes {parameter.name!r}, which nothing gives: a provider may take "
+                f"{', '.join(given)}, by these names, and dependencies of its own"
+            )
+    for each in dependencies.values():
+        _check_provider(each.dependency, given, who, awaits=awaits)
+
+
+def _is_awaited(provider: Call) -> bool:
+    return not inspect.isclass(provider) and (
+        is_async(provider) or any(map(inspect.isasyncgenfunction, (provider, type(provider).__call__)))
+    )
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is EMPTY and parameter.kind not in variable

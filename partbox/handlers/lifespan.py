@@ -1,0 +1,44 @@
+"""The lifespan of an outbox: makes the handlers' state before the first handler of a process, and closes it after the
+last."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from partbox.callables import binds, name_of, place_of, signature_of
+from partbox.errors import RegistrationError
+from partbox.handlers.annotations import Annotations
+from partbox.handlers.demand import NO_STATE
+
+LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifespan:
+    """A generator function that yields once. `state` is the class of that, as it is annotated."""
+
+    call: LifespanFunction
+    is_async: bool
+    state: Any
+
+    @property
+    def who(self) -> str:
+        return f"{name_of(self.call)} ({place_of(self.call)})"
+
+
+def lifespan_of(function: Any) -> Lifespan:
+    """RegistrationError unless it is a generator function, sync or async, that takes no arguments."""
+    is_async = inspect.isasyncgenfunction(function)
+    if not is_async and not inspect.isgeneratorfunction(function):
+        named = f"{name_of(function)} ({place_of(function)})" if callable(function) else repr(function)
+        raise RegistrationError(
+            f"{named} is no generator function, so it cannot be the lifespan: write a def or an async def that yields "
+            "the state once, and put no @contextmanager above it"
+        )
+    who = f"{name_of(function)} ({place_of(function)})"
+    if not binds(signature_of(function), 0):
+        raise RegistrationError(f"{who} takes arguments, and a lifespan is called with none: read settings inside")
+    yielded = get_args(Annotations(function, None, who).of_result())
+    state = yielded[0] if yielded else NO_STATE
+    return Lifespan(function, is_async, NO_STATE if state in (None, type(None), Any, object) else state)
