@@ -6,7 +6,7 @@ An application that only publishes loads nothing that delivers or operates: a me
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
@@ -202,8 +202,14 @@ class Outbox(Registrar, Operations):
         """
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
 
-    def worker(self, *, concurrency: int | None = None, subscription: str = "default") -> "EmbeddedWorker":
-        """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`."""
+    def worker(
+        self, *, concurrency: int | None = None, subscription: str = "default", loop: Literal["own"] | None = None
+    ) -> "EmbeddedWorker":
+        """A worker in this process: `with outbox.worker(): …`, `async with`, or its `start` and `stop`.
+
+        `async with` runs `async def` handlers in the event loop that enters it, so they may use what the application
+        uses there; `loop="own"`, and `with`, in a loop of their own in a thread of its own.
+        """
         require_workers()
         from partbox.supervisor.embedded import EmbeddedWorker
 
@@ -214,6 +220,7 @@ class Outbox(Registrar, Operations):
             self._database.resolve(),
             subscription=subscription,
             concurrency=arguments.count("concurrency", concurrency, self.settings.concurrency),
+            own_loop=arguments.handlers_loop(loop),
             meters=self._shown.meters(subscription, *self.handlers.names(subscription, self.settings)),
         )
         self._workers.register(worker)

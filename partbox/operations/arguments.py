@@ -53,6 +53,15 @@ def limit(value: int) -> int:
     return value
 
 
+def handlers_loop(value: object) -> bool:
+    """True if async handlers are to have an event loop of their own, and not that which enters the worker."""
+    if value not in (None, "own"):
+        raise PartboxError(
+            f"loop = {value!r} is invalid: give 'own', or nothing for the event loop that enters `async with`"
+        )
+    return value == "own"
+
+
 def count(name: str, value: int | None, default: int) -> int:
     """A number of processes, or of handlers at once; None is the default."""
     if value is not None and not _is_whole(value):

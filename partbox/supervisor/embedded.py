@@ -3,6 +3,10 @@
 No supervisor stands behind it: a handler that blocks the interpreter delays its own heartbeats, none is killed for
 running too long, and a crash takes the application down. While it neither reads nor saves, though its membership
 reaches the database, its lease is left to end, and it joins again when it reads.
+
+`async with` runs async handlers in the loop that enters it. Nothing else depends on that loop: the lease, reading and
+saving have threads, so an application that computes delays handlers and loses nothing. Start and stop have a thread
+too, for handlers must end in the loop meanwhile; it is waited for whatever happens to the task that enters or leaves.
 """
 
 import asyncio
@@ -24,13 +28,20 @@ from partbox.observe.metrics.recorder import MetricsRecorder
 from partbox.platform import boottime
 from partbox.protocol.lease import IDLE
 from partbox.settings import Settings
+from partbox.supervisor.in_thread import in_thread
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.purging import Purging
+from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.loop_hosts import loops_of
 from partbox.worker.slot import Slot
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
 
+_LOOP_ENDED = (
+    "the application has ended the event loop that runs the handlers, or cancelled all its tasks, without leaving "
+    "`async with outbox.worker()`"
+)
 _NOT_RUNNING = {
     "new": "has not started: use `with outbox.worker() as worker:`, or call start()",
     "stopped": "was stopped: make a new one by outbox.worker()",
@@ -40,7 +51,7 @@ _NOT_RUNNING = {
 class EmbeddedWorker:
     """`with outbox.worker(): …`, `async with`, or `start()` and `stop()`. It starts once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each comes from elsewhere
         self,
         settings: Settings,
         handlers: Handlers,
@@ -49,14 +60,16 @@ class EmbeddedWorker:
         *,
         subscription: str,
         concurrency: int,
+        own_loop: bool = True,
         meters: Meters | None = None,
     ) -> None:
         self._settings = settings
         self._lack = handlers.lack(subscription, settings)  # of what it has now: later handlers it does not know
         self._meters = meters
         self._meter = Meter(meters.layout) if meters is not None else None
-        recorders = [MetricsRecorder(self._meter)] if self._meter is not None else []
-        observers = Observers([*handlers.observers, *recorders])
+        observers = self._observers(handlers)
+        self._own_loop = own_loop
+        self._loop = EventLoop(loops_of(settings.event_loop))
         self._slot = Slot.local()
         self._pid = os.getpid()
         self._process = RegisteredProcess(self._slot, self._pid)
@@ -72,11 +85,16 @@ class EmbeddedWorker:
             dsn=dsn,
             isolates=False,
             observers=observers,
+            loop=self._loop,
         )
         self._stopping = threading.Event()
         self._again = threading.Event()
         self._state = "new"
         self._thread = threading.Thread(target=self._beat, name="partbox-membership", daemon=True)
+
+    def _observers(self, handlers: Handlers) -> Observers:
+        recorders = [MetricsRecorder(self._meter)] if self._meter is not None else []
+        return Observers([*handlers.observers, *recorders])
 
     @property
     def _runs_here(self) -> bool:
@@ -115,10 +133,12 @@ class EmbeddedWorker:
         """Finish running handlers, release everything, leave. Stopping twice, or before a start, is fine.
 
         In a process that was forked meanwhile it does nothing: the worker runs in the one that started it.
+        PartboxError in the event loop that runs its handlers.
         """
         if not self._runs_here:
             self._state = "stopped"
             return
+        self._refuse_to_block("stop()", "leave `async with`, or use `await asyncio.to_thread(worker.stop)`")
         self._state = "stopped"
         self._process.draining = True
         self._again.set()
@@ -146,7 +166,7 @@ class EmbeddedWorker:
         """Wait at most `timeout` seconds until everything that is due is delivered; True if it is.
 
         It goes on waiting while the database cannot be reached. False at once where `enabled` is false. PartboxError
-        unless the worker runs.
+        unless the worker runs, and in the event loop that runs its handlers.
         """
         if self._pid != os.getpid():
             raise PartboxError(
@@ -156,6 +176,7 @@ class EmbeddedWorker:
             return False
         if self._state != "started":
             raise PartboxError(f"this worker {_NOT_RUNNING[self._state]}")
+        self._refuse_to_block("wait_until_empty()", "use `await asyncio.to_thread(worker.wait_until_empty, timeout)`")
         until = time.monotonic() + timeout
         while True:
             if self._worker.failure is not None:
@@ -174,6 +195,8 @@ class EmbeddedWorker:
 
     def _vouch(self, steady: float) -> None:
         """Renew the lease while the worker reads or saves, or a handler runs in it; one that has failed does not."""
+        if self._loop.ended and self._state == "started" and self._worker.failure is None:
+            self._worker.fail(PartboxError(_LOOP_ENDED))
         idle = min(steady, boottime() - self._slot.worked_at)
         failed = self._worker.failure is not None  # as it has said itself
         works = self._process.leaving or (idle < IDLE * self._settings.lease and not failed)
@@ -191,8 +214,28 @@ class EmbeddedWorker:
         self.stop()
 
     async def __aenter__(self) -> "EmbeddedWorker":
-        await asyncio.to_thread(self.start)
+        if self._state == "new" and not self._own_loop:
+            self._loop.adopt(_loop_here(), self._worker.engine.runs.stop)
+        try:
+            await in_thread(self.start)
+        except asyncio.CancelledError:
+            self._worker.hurry()
+            await in_thread(self.stop)
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await asyncio.to_thread(self.stop)
+        await in_thread(self.stop, self._worker.hurry)
+
+    def _refuse_to_block(self, what: str, remedy: str) -> None:
+        if self._loop.adopted is not None and asyncio._get_running_loop() is self._loop.adopted:
+            raise PartboxError(f"{what} would block the event loop that runs this worker's handlers: {remedy}")
+
+
+def _loop_here() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise PartboxError(
+            "no event loop of asyncio runs here, which async handlers need: enter `with outbox.worker():` in a thread"
+        ) from None

@@ -30,7 +30,7 @@ from partbox.supervisor.purging import Purging
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.supervisor.worker_pool import Workers
 from partbox.text.wording import counted
-from partbox.worker.runners.event_loop import loops_of
+from partbox.worker.runners.loop_hosts import loops_of
 
 log = logging.getLogger("partbox.supervisor")
 

@@ -34,6 +34,8 @@ Await = Callable[[Coroutine[Any, Any, None]], None]
 class OneByOne:
     """In the place of an event loop: runs each coroutine to its end before it returns."""
 
+    ended = False
+
     def __init__(self, await_it: Await) -> None:
         self._await_it = await_it
 
@@ -42,6 +44,18 @@ class OneByOne:
 
     def soon(self, callback: Callable[[], object]) -> None:
         callback()
+
+    def prepare(self) -> None:
+        """Nothing to do: there is no loop of its own."""
+
+    def until(self, began: float, turn: float) -> float:
+        return began + turn
+
+    async def give_way(self) -> None:
+        """Nobody else waits."""
+
+    async def turn(self) -> None:
+        """It is."""
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         done = Future[T]()

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
@@ -32,8 +33,9 @@ from partbox.worker.reports.unroutable import Unroutable
 from partbox.worker.runners.blame import Blame
 from partbox.worker.runners.dispatcher import Dispatcher, Drive
 from partbox.worker.runners.endpoint import Endpoint, Kind
-from partbox.worker.runners.event_loop import EventLoop, loops_of
+from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
+from partbox.worker.runners.loop_hosts import loops_of
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.timeouts import Timeouts
 from partbox.worker.runners.transaction import Surroundings
@@ -61,13 +63,16 @@ class Worker:
         isolates: bool,
         observers: Observers | None = None,
         drive: Drive | None = None,
+        loop: EventLoop | None = None,
     ) -> None:
         self.failure: BaseException | None = None  # that ended the worker, if it ended by itself
+        self._until = inf  # monotonic seconds at which a stop waits no more
         traffic = TrafficObserver()
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
-        drive, letters = drive or _drive(routes, concurrency, settings), handlers.dead_letter is not None
-        engine = _engine(settings, routes, drive)
+        drive = drive or _drive(routes, concurrency, loop or EventLoop(loops_of(settings.event_loop)))
+        letters = handlers.dead_letter is not None
+        engine, self._loop = _engine(settings, routes, drive), drive.loop
         self.engine = engine(concurrency, subscription=subscription, codecs=codecs, letters=letters)
         self._context = Context(
             settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
@@ -109,7 +114,7 @@ class Worker:
 
     def _listen(self) -> None:
         signals, poller = self._context.signals, self.poller
-        signals.failed = self._fail
+        signals.failed = self.fail
         signals.lost = poller.ownership.refused
         signals.broken = poller.break_off
 
@@ -137,11 +142,17 @@ class Worker:
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.hurry(timeout)
-        until = time.monotonic() + timeout
+        self._until = min(self._until, time.monotonic() + timeout)
         owned = self.engine.claims.numbers
-        while owned() and self.failure is None and time.monotonic() < until:
+        while (left := owned()) and self.failure is None and time.monotonic() < self._until:
+            if self._loop.ended and left <= {lane.partition.number for lane in self.engine.runs.running()}:
+                break  # nothing ends that runs there
             time.sleep(0.005)
         return not owned()
+
+    def hurry(self) -> None:
+        """Let a stop, now or later, not wait for what runs."""
+        self._until = 0.0
 
     def stop(self, timeout: float | None = None) -> bool:
         """Drain for at most `timeout` seconds (the setting), then end; False when handlers had to be abandoned.
@@ -177,8 +188,8 @@ class Worker:
         self._context.log("worker_stopped", text, self._context.subscription, how, released=released)
         return released
 
-    def _fail(self, error: BaseException) -> None:
-        """A thread has ended that must not: the worker is of no use any more, and says so."""
+    def fail(self, error: BaseException) -> None:
+        """Something has ended that must not: the worker is of no use any more, and says so."""
         trace = None if isinstance(error, SchemaError) else error
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
         self.failure = error
@@ -203,12 +214,12 @@ def _kinds(routes: Routes[Endpoint]) -> set[Kind]:
     return {endpoint.kind for endpoint in routes.all()}
 
 
-def _drive(routes: Routes[Endpoint], concurrency: int, settings: Settings) -> Drive:
+def _drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) -> Drive:
     """Runner threads: one alone takes many lanes at a time, unless a list may take what it has not begun."""
     alone, kinds = concurrency == 1, _kinds(routes)
     queue = ReadyQueue(BUNDLE if alone and Kind.LISTS not in kinds else 1)
     lines = Kind.TRANSACTIONAL not in kinds and not any(each.handler.per_key for each in routes.all())
-    return Drive(queue, EventLoop(loops_of(settings.event_loop)), lines=lines)
+    return Drive(queue, loop, lines=lines)
 
 
 def _engine(settings: Settings, routes: Routes[Endpoint], drive: Drive) -> Callable[..., Engine]:

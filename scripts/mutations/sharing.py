@@ -180,7 +180,7 @@ MUTATIONS = (
     Mutation(
         "child-in-uvloop",
         "A process that an async handler forked goes on in uvloop, with what its parent has in hand there.",
-        "partbox/worker/runners/event_loop.py",
+        "partbox/worker/runners/loop_hosts.py",
         "    sys.setprofile(watch)\n",
         "",
         (f"{FORKS}[embedded-uvloop]",),

@@ -1,5 +1,6 @@
 """A worker inside an application, and `outbox.run` from a script."""
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -103,7 +104,7 @@ def test_a_with_block_delivers_and_leaves_nothing_behind(outbox, greeted, conn):
 
 async def test_an_async_with_block_delivers_to_async_handlers(dsn, conn):
     outbox = Outbox(dsn)
-    greeted = threading.Event()
+    greeted = asyncio.Event()
 
     @outbox.on("Greeted")
     async def greet(event):
@@ -111,7 +112,7 @@ async def test_an_async_with_block_delivers_to_async_handlers(dsn, conn):
 
     async with outbox.worker():
         publish(outbox, "Ada")
-        eventually(greeted.is_set)
+        await greeted.wait()
     assert (instances(conn), owned(conn)) == (0, 0)
 
 

@@ -136,23 +136,26 @@ def test_with_fastapi_a_commit_that_fails_answers_500(run, conn):
     assert written(conn) == (1, 1)
 
 
-def served() -> str:
+def served(driver: str) -> str:
     """The application with a worker in its lifespan, and the endpoint of the shop."""
     shop = changed(changed(PROGRAMS["fastapi_shop"], "outbox = Outbox()\n", ""), "app = FastAPI()\n", "")
-    return PROGRAMS["fastapi_worker"] + shop + SERVING
+    shop = re.sub(r"^sessions = .*\n", "", shop, flags=re.MULTILINE)
+    return changed(PROGRAMS["fastapi_worker"] + shop + SERVING, "psycopg://", f"{driver}://")
 
 
-def test_a_worker_in_the_lifespan_of_fastapi_delivers_by_an_engine_of_its_own(run, conn):
-    assert run(served()) == "all done\n"
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_a_worker_in_the_lifespan_of_fastapi_delivers_by_the_engine_of_the_requests(run, conn, driver):
+    """With a loop of their own, handlers crashed the process or shared transactions with requests."""
+    assert run(served(driver)) == "all done\n"
     assert conn.execute("select total, count(*) from orders group by total").fetchall() == [(84, 40)]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-def test_its_handlers_cannot_use_the_engine_of_the_requests_which_are_answered_all_the_same(run, conn, driver):
-    trap = changed(served(), "engine_of_handlers().begin() as", "sessions.begin() as").replace(
-        "psycopg://", f"{driver}://"
-    )
+def test_in_a_loop_of_their_own_its_handlers_cannot_use_that_engine_and_requests_are_answered_all_the_same(
+    run, conn, driver
+):
+    trap = changed(served(driver), "outbox.worker()", 'outbox.worker(loop="own")')
     told = run(changed(trap, '@outbox.on("OrderPlaced")', '@outbox.on("OrderPlaced", max_attempts=1)'))
     assert told.count("this AsyncAdaptedQueuePool belongs to another event loop: `async def` handlers run in") == 1
     assert conn.execute("select total, count(*) from orders group by total").fetchall() == [(42, 40)]

@@ -43,6 +43,7 @@ from partbox.worker.engine.partition import Lane
 from partbox.worker.poller import full_poll
 from partbox.worker.runners import transactor
 from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.loop_hosts import OwnThread
 from partbox.worker.slot import DEADLINE, STOPPING, Slot
 from partbox.worker.worker import Worker
 
@@ -86,7 +87,8 @@ class _SteppedLoop(EventLoop):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self._loop = loop
+        self._host: Any = OwnThread(lambda: loop)
+        self._host._loop = loop  # begun already, without a thread
 
     def start(self, walk: Callable[[], Any]) -> None:
         self._begin(walk)
@@ -211,7 +213,7 @@ class Process(HandlingProcess):
                 assert fiber.subject is not WAITS or self._calls.count, "a runner does not hear that it is over"
                 fiber.go_on(Fate.LOST if isinstance(fiber.subject, Sent) else None)
         self._fibers.clear()
-        self._loop.run_until_complete(self._async._cancel(()))
+        self._loop.run_until_complete(self._async._cancel(0.0))
         self._handling.clear()
 
     def lose_connection(self) -> None:

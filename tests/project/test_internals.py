@@ -39,7 +39,7 @@ def test_locks_and_loops_of_python_are_as_forked_processes_need_them() -> None:
     assert hasattr(threading.Lock(), "_at_fork_reinit"), reinit
     loop = asyncio.new_event_loop()
     try:
-        assert hasattr(loop, "_ready"), "BaseEventLoop._ready: see partbox/worker/runners/event_loop.py"
+        assert hasattr(loop, "_ready"), "BaseEventLoop._ready: see partbox/worker/runners/loop_hosts.py"
     finally:
         loop.close()
     assert hasattr(asyncio, "_get_running_loop"), "asyncio._get_running_loop: see partbox/worker/runners/two_loops.py"

@@ -3,6 +3,7 @@
 It is never run. A line that is wrong says so by `type: ignore`: mypy complains if it finds nothing wrong there.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -224,7 +225,9 @@ async def publish_async(conn: AsyncConnection[Any]) -> None:
         assert_type(tx, AsyncConnection[Any])
     assert_type(await outbox.inbox.first_time_async(conn, UUID(int=7), "consumer"), bool)
     async with outbox.worker(concurrency=2) as worker:
-        assert_type(worker.wait_until_empty(5.0), bool)
+        assert_type(await asyncio.to_thread(worker.wait_until_empty, 5.0), bool)
+    outbox.worker(loop="own")
+    outbox.worker(loop="application")  # type: ignore[arg-type]
 
 
 def publish_through(

@@ -24,7 +24,6 @@ from partbox.worker.runners.batches import Batches
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.lane_runner import LANE_TURN, LaneRunner, Walk
 from partbox.worker.runners.settlement import Settlement
-from partbox.worker.runners.two_loops import watch
 from partbox.worker.runners.walkers import UNTRUSTED, Loop, Walkers
 from partbox.worker.slot import RUNNING_SINCE
 
@@ -62,13 +61,13 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._glance = Glance(0.0, in_time=False, lines={})  # the last one, of whichever runner has watched
         self._loop, self._turn = drive.loop, drive.turn
-        if any(endpoint.handler.is_async for endpoint in runner.routes.all()):
-            watch()
         engine.wakes.busy = self._note_busy
 
     def start(self) -> None:
         """Let there be runners: before this lanes that are ready wait."""
         wakes = self._engine.wakes
+        if any(endpoint.handler.is_async for endpoint in self._runner.routes.all()):
+            self._loop.prepare()
         if {endpoint.kind for endpoint in self._runner.routes.all()} == {Kind.ASYNC} and self._dead_letter is None:
             self._walkers = Walkers(self._runs, self._runner, self._settlement, self._loop, self._turn, self._signals)
             wakes.run, wakes.hire = self._walkers.call, self._walkers.hire
@@ -102,7 +101,8 @@ class Dispatcher:
         return self._take_turn(lanes, self._settlement.reports.tally())
 
     def _take_turn(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
-        ended = self._walk_all(lanes, self._new_walk(lanes[0].started, tally))
+        began = lanes[0].started
+        ended = self._walk_all(lanes, self._new_walk(began, began + self._turn, tally))
         if self._engine.forked:
             leave(None)
         if tally is not None and tally.end():
@@ -169,10 +169,10 @@ class Dispatcher:
                 return self._runs.look_away(called=True)
         return False
 
-    def _new_walk(self, began: float, tally: Tally | None, kind: Kind = Kind.SYNC) -> Walk:
+    def _new_walk(self, began: float, ends: float, tally: Tally | None, kind: Kind = Kind.SYNC) -> Walk:
         if tally is not None:
             tally.begin(began)
-        return self._runner.begin(began + self._turn, tally, kind)
+        return self._runner.begin(ends, tally, kind)
 
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
@@ -194,11 +194,14 @@ class Dispatcher:
         a partition with a lane that has not ended is not released."""
         others: list[Lane] = []
         try:
+            await self._loop.turn()
             if endpoint.kind is Kind.LISTS:
                 others = await self._batches.run_async(lane, endpoint)
             else:
                 tally = self._settlement.reports.tally()
-                await self._runner.walk_async(lane, self._new_walk(time.monotonic(), tally, Kind.ASYNC))
+                began = time.monotonic()
+                ends = self._loop.until(began, self._turn)
+                await self._runner.walk_async(lane, self._new_walk(began, ends, tally, Kind.ASYNC))
                 if tally is not None:
                     self._settlement.reports.delivered(tally)
         except Exception as error:

@@ -1,40 +1,36 @@
-"""One event loop in a thread of its own, for `async def` handlers; it begins with the first of them.
+"""The event loop of `async def` handlers: one in a thread of its own, or the application's (`loop_hosts`).
 
-A handler runs in the task that walks its lane, and may do with it and the loop what it likes: cancel the task, or all
-of them, stop the loop, raise SystemExit in a task of its own. Only `EventLoop.stop` ends a lane's task; everything else
-is the error of the handler that it meets.
+A handler runs in the task that walks its lane, and may do with it what it likes: cancel the task, or raise SystemExit.
+In a loop of its own it may do so with all of it: cancel all tasks, stop the loop, end one of its own by SystemExit.
+Only `EventLoop.cancel` ends a lane's task, or the application that ends its loop; everything else is the error of the
+handler that it meets.
 """
 
 import asyncio
-import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import CoroutineType, FrameType, TracebackType, coroutine
-from typing import Any, Literal, TypeVar
-from weakref import WeakSet
+from types import CoroutineType, TracebackType, coroutine
+from typing import Any, TypeVar
 
-from partbox import platform
-from partbox.worker.fork_safety import leave
 from partbox.worker.runners import two_loops
+from partbox.worker.runners.loop_hosts import (
+    PATIENCE,
+    ApplicationLoop,
+    LoopHost,
+    NewLoop,
+    OwnThread,
+    must_end,
+    told_to_end,
+)
 
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
 T = TypeVar("T")
 
-PATIENCE = 5.0  # seconds for the loop to answer
 CLOSING = 2.0  # seconds for what a handler has open to be closed
-AWAITS = RuntimeError("a process that an async handler forked cannot await anything")
-
-
-def loops_of(library: Literal["asyncio", "uvloop"]) -> NewLoop:
-    """Return the function that makes event loops of this library. SettingsError, with the remedy, if it is missing."""
-    if library == "asyncio":
-        return asyncio.new_event_loop
-    made: NewLoop = platform.library("uvloop", "uvloop", "event_loop = uvloop needs the library uvloop").new_event_loop
-    return made
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +94,7 @@ async def _within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYN
         async with limit:
             return await _rest(suspended)
     except TimeoutError as error:
-        if not limit.expired() or asyncio.current_task() in _told_to_end:
+        if not limit.expired() or must_end(asyncio.current_task()):
             raise
         late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
         return late.with_traceback(_cancelled_at(error))
@@ -112,36 +108,63 @@ walking = _Walking()
 """Set before each handler begins: to ask asyncio costs as much as all else of an event."""
 
 
-_told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
-
-
 class EventLoop:
-    """Runs coroutines; errors of handlers come back as values."""
+    """Runs coroutines, in the loop of a host; errors of handlers come back as values."""
 
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
-        self._new_loop = new_loop
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._host: LoopHost = OwnThread(new_loop)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._starting = threading.Lock()
-        self._ended = False
         self._blocked = False  # by a handler that does not end
+
+    def adopt(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]) -> None:
+        """Run in this loop, which is the application's and the caller's, and not in one of its own.
+
+        `ended` is called if the application cancels all tasks there, as it does before it ends the loop.
+        """
+        self._host = ApplicationLoop(loop, ended)
+
+    @property
+    def adopted(self) -> asyncio.AbstractEventLoop | None:
+        """The application's loop that runs the coroutines, if it is one."""
+        return self._host.loop if isinstance(self._host, ApplicationLoop) else None
+
+    @property
+    def ended(self) -> bool:
+        """True if the application has ended its loop, or cancelled all tasks there: what ran never ends."""
+        return self._host.ended
+
+    def prepare(self) -> None:
+        """Get ready for async handlers, before the first of them."""
+        self._host.prepare()
 
     def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run what it returns, which walks lanes; from any thread."""
-        self._running().call_soon_threadsafe(self._begin, walk)
+        self._host.call(partial(self._begin, walk))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Run what it returns in a task of its own, from any other thread; to cancel the future cancels the task.
 
         It is no handler: `cancel` leaves it alone.
         """
-        return asyncio.run_coroutine_threadsafe(function(), self._running())
+        return self._host.submit(function)
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """Call it in the loop, which has been started; from any thread."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(callback)
+        """Call it in the loop; from any thread."""
+        self._host.call(callback)
+
+    def until(self, began: float, turn: float) -> float:
+        """When a walk of `turn` seconds ends that began then (monotonic seconds)."""
+        return self._host.until(began, turn)
+
+    async def give_way(self) -> None:
+        """Let others have their turn, after a walk in which no handler waited."""
+        await undisturbed(asyncio.sleep(0))
+        await self.turn()
+
+    async def turn(self) -> None:
+        """Wait until a walk may begin."""
+        while self._host.spent():
+            await undisturbed(asyncio.sleep(0))
 
     @staticmethod
     async def call(begun: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
@@ -162,7 +185,7 @@ class EventLoop:
         except BaseException as error:  # also SystemExit: a handler does not end the loop
             if task is None or (isinstance(error, GeneratorExit) and _is_closing(task)):
                 raise
-            if task in _told_to_end:  # whatever the handler makes of it: a stop is no failure of it
+            if must_end(task):  # whatever the handler makes of it: a stop is no failure of it
                 raise asyncio.CancelledError from error
             result = two_loops.explained(error) if type(error) is RuntimeError else error
         if task is not None and task.cancelling():
@@ -172,84 +195,62 @@ class EventLoop:
     def cancel(self, patience: float = 0.0) -> bool:
         """Wait `patience` seconds for the handlers that run, then cancel them; whether there were any left.
 
-        True as well if one blocks the loop. One that resists is left behind.
+        True as well if the loop is blocked or does not run. One that resists is left behind.
         """
-        if not self._lives:
-            return False
+        if not self._host.lives:
+            return self._leave_behind()
         try:
-            return self.submit(partial(self._cancel, patience)).result(PATIENCE + patience)
-        except TimeoutError:  # a handler blocks the loop
-            self._blocked = True
+            return self._ask(partial(self._cancel, patience), PATIENCE + patience)
+        except TimeoutError:
             return True
 
     def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
-        """Close these, and end the loop, whose handlers have ended."""
-        if self._blocked or not self._lives:
-            return
-        with suppress(TimeoutError):  # a handler blocks the loop
-            self.submit(partial(_close, closing)).result(PATIENCE)
-            self._end()
+        """Close these, and end the loop, whose handlers have ended; the application's goes on."""
+        if self._host.lives and not self._blocked:
+            with suppress(TimeoutError):
+                self._ask(partial(_close, closing), PATIENCE)
+        self._host.end(blocked=self._blocked)
 
-    def _end(self) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        self._ended = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
-        self._loop.close()
+    def _ask(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
+        """Run it, also if a handler cancels all tasks; TimeoutError if something blocks the loop, or it has ended."""
+        until = time.monotonic() + patience
+        while not self._host.ended:
+            with suppress(CancelledError):
+                try:
+                    return self.submit(function).result(until - time.monotonic())
+                except TimeoutError:
+                    self._blocked = True
+                    raise
+        raise TimeoutError
+
+    def _leave_behind(self) -> bool:
+        """Tell what is left to end when the loop goes on, which does not run."""
+        for task in (tasks := list(self._tasks)):
+            told_to_end.add(task)
+            self._host.call(task.cancel)
+        return bool(tasks)
 
     def disown(self) -> None:
-        """In a forked process: if it is the loop's own thread that goes on, end when it comes back to the loop.
-
-        The handler's coroutine cannot go on there, and others' must not: their handlers go on in the parent. Nor can
-        the loop: it shares with the parent what it waits by.
-        """
-        if self._loop is None or self._thread is None or self._thread.ident != threading.get_ident():
-            return
-        ready = getattr(self._loop, "_ready", None)  # of every loop of asyncio's own
-        if ready is not None:
-            ready.clear()
-            self._loop.call_soon(leave, AWAITS)
-        else:
-            _leave_with(_outermost())
-
-    @property
-    def _lives(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._starting:
-            if self._loop is None:
-                self._loop = self._new_loop()
-                two_loops.handling.add(self._loop)
-                two_loops.watch()  # what was imported meanwhile
-                self._thread = threading.Thread(
-                    target=self._serve, args=(self._loop,), name="partbox-async", daemon=True
-                )
-                self._thread.start()
-        return self._loop
-
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        while not self._ended and not loop.is_closed():
-            with suppress(BaseException):  # of a task that a handler has made: asyncio has told whoever awaits it
-                loop.run_forever()
+        """In a forked process: if a handler in the loop forked it, end when it comes back to the loop."""
+        self._host.disown()
 
     def _begin(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        assert self._loop is not None
-        task = self._loop.create_task(walk())
+        if self._host.ended:
+            return
+        task = self._host.walk(walk())
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._done(task, walk))
 
     def _done(self, task: asyncio.Task[None], walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() and task not in _told_to_end:  # by a handler that cancels all, before it had begun
+        if task.cancelled() and not must_end(task):  # by a handler that cancels all, before it had begun
             self._begin(walk)
 
     async def _cancel(self, patience: float) -> bool:
         if patience and self._tasks:
             await asyncio.wait(list(self._tasks), timeout=patience)
         tasks = list(self._tasks)
-        _told_to_end.update(tasks)
+        told_to_end.update(tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -270,19 +271,21 @@ async def undisturbed(wait: Awaitable[Any]) -> None:
         await wait
     except asyncio.CancelledError:
         task = asyncio.current_task()
-        if task is None or task in _told_to_end:
+        if task is None or must_end(task):
             raise
         await _uncancel(task)
 
 
 async def _uncancel(task: asyncio.Task[Any]) -> None:
     """A cancelling that the handler asked for ends with it: the next handler is not to meet it."""
+    if must_end(task):
+        return
     while task.cancelling():
         task.uncancel()
     try:
         await asyncio.sleep(0)  # one that was not delivered yet comes here
     except asyncio.CancelledError:
-        if task in _told_to_end:
+        if must_end(task):
             raise
 
 
@@ -290,27 +293,6 @@ def _cancelled_at(error: TimeoutError) -> TracebackType | None:
     """The place in the handler's code at which its time was over."""
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
-
-
-def _outermost() -> FrameType:
-    """The frame that the event loop of this thread has called, and that comes back to it."""
-    last = frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code is not EventLoop._serve.__code__:
-        last, frame = frame, frame.f_back
-    return last
-
-
-def _leave_with(last: FrameType) -> None:
-    """End this process when this frame of its thread ends or waits: no loop may go on after it.
-
-    What uvloop has in hand is out of reach, and cannot be taken from it as from a loop in Python.
-    """
-
-    def watch(frame: FrameType, what: str, _: object) -> None:
-        if what == "return" and frame is last:
-            leave(AWAITS)
-
-    sys.setprofile(watch)
 
 
 def _is_closing(task: asyncio.Task[Any]) -> bool:

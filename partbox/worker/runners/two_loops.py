@@ -4,8 +4,9 @@ The connections of an asynchronous pool belong to the loop that opened them, and
 second loop, a request and a handler share one connection and so one transaction, or the process crashes.
 
 `watch` changes the method by which each library gives out a connection, once per process and only where handlers are
-`async def`. A pool that exists when a worker is made in a running loop is of that loop, any other of the loop that uses
-it first. A loop of handlers is refused the pool of another loop, and any loop a pool of handlers; what loops of the
+`async def` and have a loop of their own; in the application's loop they use what the application uses. A pool that
+exists when a worker starts, which was made in a running loop, is of that loop, any other of the loop that uses it
+first. A loop of handlers alone is refused the pool of another loop, and any loop a pool of handlers; what loops of the
 application do among each other is its own business.
 """
 
@@ -21,8 +22,8 @@ from partbox.errors import PartboxError
 from partbox.text.printing import text_of
 
 REMEDY = (
-    "`async def` handlers run in an event loop of their own, beside your application's: make them an engine or client "
-    "of their own, in a handler at its first call, or run them in processes of their own with `partbox worker` "
+    "`async def` handlers run in an event loop of their own here, beside your application's: enter the worker there by "
+    "`async with outbox.worker()`, or make them an engine or client of their own, in `@outbox.lifespan` "
     "(see docs/frameworks.md)"
 )
 POOLS = {
@@ -33,13 +34,18 @@ POOLS = {
 """The class of each library's pools, and the method that gives out a connection, by the module that has it."""
 
 handling: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-"""The loops of handlers in this process."""
+"""The loops of handlers alone in this process."""
+shared: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+"""The application's loops that run handlers, too."""
 _watched: set[str] = set()
 _used_in: WeakKeyDictionary[Any, asyncio.AbstractEventLoop] = WeakKeyDictionary()
 
 
-def watch() -> None:
-    """Refuse from now on what is used from two loops, of the libraries that are imported by now."""
+def watch(beside: asyncio.AbstractEventLoop | None = None) -> None:
+    """Refuse from now on what is used from two loops, of the libraries that are imported by now.
+
+    The pools that there are belong to the loop `beside`, the application's.
+    """
     kinds = []
     for module, (name, method) in POOLS.items():
         if module in sys.modules:
@@ -47,13 +53,14 @@ def watch() -> None:
             if module not in _watched:
                 _watched.add(module)
                 setattr(kind, method, _checked(getattr(kind, method)))
-    loop = asyncio._get_running_loop()
-    if kinds and loop is not None and loop not in handling:
-        _give(loop, tuple(kinds))
+    if kinds and beside is not None and beside not in handling:
+        _give(beside, tuple(kinds))
 
 
 def explained(error: RuntimeError) -> RuntimeError:
-    """The error, with the remedy if it says that something belongs to another event loop."""
+    """The error, with the remedy if it says that something belongs to another event loop, the application's."""
+    if asyncio._get_running_loop() in shared:
+        return error
     text = text_of(error)  # its own str may fail
     if "different loop" not in text and "different event loop" not in text:
         return error

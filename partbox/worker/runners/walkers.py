@@ -25,9 +25,20 @@ UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
 class Loop(Protocol):
     """Runs what is `async def`, as `EventLoop` does."""
 
+    @property
+    def ended(self) -> bool: ...
+
     def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None: ...
 
     def soon(self, callback: Callable[[], object]) -> None: ...
+
+    def prepare(self) -> None: ...
+
+    def until(self, began: float, turn: float) -> float: ...
+
+    async def give_way(self) -> None: ...
+
+    async def turn(self) -> None: ...
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]": ...
 
@@ -81,15 +92,17 @@ class Walkers:
                 began = lanes[0].started
                 if tally is not None:
                     tally.begin(began)
-                walk = self._runner.begin(began + self._turn, tally, Kind.ASYNC)
+                walk = self._runner.begin(self._loop.until(began, self._turn), tally, Kind.ASYNC)
                 for lane in lanes:
                     await self._runner.walk_async(lane, walk)
+                    if lane.started > walk.ends:  # the others wait for another turn
+                        break
                 if tally is not None and tally.end():
                     self._settlement.reports.delivered(tally)
                 if not walk.waited and time.monotonic() > walk.ends:
                     self._runs.end(lanes)  # first: they are not to look as if they waited in a handler
                     lanes = []
-                    await undisturbed(asyncio.sleep(0))
+                    await self._loop.give_way()
         except Exception as error:
             self._signals.failed(error)
 

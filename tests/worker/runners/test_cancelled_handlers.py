@@ -13,7 +13,8 @@ import pytest
 from desk import Desk
 from event_loops import LIBRARIES
 
-from partbox.worker.runners.event_loop import EventLoop, begin, loops_of
+from partbox.worker.runners.event_loop import EventLoop, begin
+from partbox.worker.runners.loop_hosts import loops_of
 
 
 def cancel_own_task() -> None:

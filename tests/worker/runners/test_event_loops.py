@@ -12,7 +12,7 @@ from desk import Desk
 from event_loops import LIBRARIES
 
 from partbox import SettingsError
-from partbox.worker.runners.event_loop import loops_of
+from partbox.worker.runners.loop_hosts import loops_of
 
 LOADED = "import sys, partbox.worker.worker, partbox.supervisor.supervisor; print('uvloop' in sys.modules)"
 

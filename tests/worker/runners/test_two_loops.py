@@ -1,4 +1,4 @@
-"""Engines and pools of an application beside an embedded worker, whose async handlers have a loop of their own."""
+"""Engines and pools of an application with an embedded worker: in its loop, and beside a loop of the handlers'."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-BACKEND = "select pg_backend_pid()"
+TRANSACTION = "select pg_current_xact_id()::text"
 REMEDY = "`async def` handlers run in an event loop of their own"
 
 
@@ -35,7 +35,7 @@ def sqlalchemy_over(driver):
 
         async def use():
             async with of.begin() as conn:
-                return (await conn.execute(text(BACKEND))).scalar_one()
+                return (await conn.execute(text(TRANSACTION))).scalar_one()
 
         yield use
         await of.dispose()
@@ -49,7 +49,7 @@ async def asyncpg_pool(dsn):
 
         async def use():
             async with pool.acquire() as conn, conn.transaction():
-                return await conn.fetchval(BACKEND)
+                return await conn.fetchval(TRANSACTION)
 
         yield use
 
@@ -60,7 +60,7 @@ async def psycopg_pool_(dsn):
 
         async def use():
             async with pool.connection() as conn:
-                return (await (await conn.execute(BACKEND)).fetchone())[0]
+                return (await (await conn.execute(TRANSACTION)).fetchone())[0]
 
         yield use
 
@@ -101,7 +101,7 @@ def test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_appl
                 await use()
 
             desk.outbox.register(handle, "Counted")
-            async with desk.outbox.worker(), asyncio.TaskGroup() as group:
+            async with desk.outbox.worker(loop="own"), asyncio.TaskGroup() as group:
                 for _ in range(0 if idle else 2):
                     group.create_task(request(use, ended))
                 await eventually(lambda: idle or len(requests) > 10)
@@ -114,6 +114,60 @@ def test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_appl
 
     asyncio.run(main())
     assert all(REMEDY in dead.error for dead in desk.outbox.dead.list())
+
+
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+def test_in_the_loop_of_the_application_handlers_and_requests_use_one_pool(desk, dsn, pool):
+    """With a loop of their own, handlers and requests shared transactions, or the process crashed."""
+    handled, requests, transactions = 200, [], []
+
+    async def request(use, ended):
+        while not ended.is_set():
+            requests.append(await use())
+
+    async def main():
+        ended = asyncio.Event()
+        async with pool(dsn) as use:
+
+            async def handle(event):
+                transactions.append(await use())
+                desk.note(event)
+
+            desk.outbox.register(handle, "Counted")
+            async with desk.outbox.worker(concurrency=4), asyncio.TaskGroup() as group:
+                for _ in range(2):
+                    group.create_task(request(use, ended))
+                await asyncio.to_thread(lambda: [desk.publish(f"k{number % 8}", number) for number in range(handled)])
+                await eventually(lambda: len(desk.seen) == handled)
+                ended.set()
+
+    asyncio.run(main())
+    assert desk.all_done()
+    assert sorted(number for _, number, _ in desk.seen) == [*range(handled)]
+    assert requests
+    assert len({*requests, *transactions}) == len(requests) + len(transactions)
+
+
+def test_an_error_about_two_loops_of_the_application_is_left_as_it_is(desk_with):
+    """In the loop of the application there is nothing that partbox could advise."""
+    desk = desk_with(max_attempts=1)
+    elsewhere = asyncio.new_event_loop()
+    answer = elsewhere.create_future()
+
+    async def main():
+        async def handle(event):
+            await answer
+
+        desk.outbox.register(handle, "Counted")
+        desk.publish("k", 1)
+        async with desk.outbox.worker():
+            await eventually(lambda: len(desk.outbox.dead.list()) == 1)
+
+    asyncio.run(main())
+    elsewhere.close()
+    (dead,) = desk.outbox.dead.list()
+    assert "attached to a different loop" in dead.error
+    assert REMEDY not in dead.error
 
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
@@ -132,7 +186,7 @@ def test_a_pool_that_only_handlers_use_works(desk, dsn, pool):
 
         desk.outbox.register(handle, "Counted")
         desk.publish("k", *range(10))
-        async with desk.outbox.worker():
+        async with desk.outbox.worker(loop="own"):
             await eventually(lambda: len(desk.seen) == 10)
 
     asyncio.run(main())
@@ -150,7 +204,7 @@ def test_an_error_about_two_loops_has_the_remedy_whatever_client_it_is_of(desk_w
 
         desk.outbox.register(handle, "Counted")
         desk.publish("k", 1)
-        async with desk.outbox.worker():
+        async with desk.outbox.worker(loop="own"):
             await eventually(lambda: len(desk.outbox.dead.list()) == 1)
 
     asyncio.run(main())
@@ -166,7 +220,7 @@ def test_two_loops_of_the_application_are_its_own_business(desk, dsn):
 
     async def use():
         async with of.begin() as conn:
-            await conn.execute(text(BACKEND))
+            await conn.execute(text(TRANSACTION))
         await of.dispose()
 
     async def handle(event):

@@ -1,0 +1,208 @@
+"""An application that ends, blocks or fills the event loop that runs async handlers, too."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from application_loop import Run, Waits, attempts, delivered, happens, instances, run
+from desk import Desk
+from waiting import eventually
+
+from partbox.errors import PartboxError
+from partbox.supervisor.embedded import EmbeddedWorker
+from partbox.worker.runners.loop_hosts import SLICE, ApplicationLoop
+
+__all__ = ["run"]
+
+# The end of the loop.
+
+
+def test_an_application_that_ends_without_leaving_ends_and_charges_nothing(
+    desk_with: Callable[..., Desk], run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`asyncio.run` cancels all tasks at its end, and waits for them."""
+    desk = desk_with(heartbeat=0.2, lease=2)
+    waits = Waits(desk)
+    desk.publish("k", 1, 2)
+
+    async def main() -> EmbeddedWorker:
+        worker = await desk.outbox.worker().__aenter__()
+        await happens(waits.begun.is_set)
+        return worker
+
+    worker = run(main())
+    assert waits.cancelled.is_set()
+    failure = eventually(lambda: worker._worker.failure)
+    assert "the application has ended the event loop that runs the handlers" in str(failure)
+    assert caplog.text.count("the worker ends: the application has ended") == 1
+    with pytest.raises(PartboxError, match="the application has ended the event loop"):
+        worker.wait_until_empty(120)
+    worker.stop()
+    waits.go_on.set()
+    run(delivered(desk))
+    assert attempts(desk) == [(1, 1), (2, 1)]
+
+
+def test_a_task_of_the_application_that_holds_the_worker_leaves_in_time_when_the_loop_ends(
+    desk_with: Callable[..., Desk], run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is cancelled together with the handlers, and finds none that it could wait for."""
+    desk = desk_with(drain_timeout=600)
+    caplog.set_level(logging.INFO)
+    waits = Waits(desk)
+    desk.publish("k", 1)
+    holding = list[Any]()
+
+    async def hold() -> None:
+        async with desk.outbox.worker():
+            await asyncio.sleep(600)
+
+    async def main() -> None:
+        holding.append(asyncio.create_task(hold()))
+        await happens(waits.begun.is_set)
+
+    run(main())
+    assert holding[0].cancelled()
+    assert instances(desk) == 0
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+    waits.go_on.set()
+    run(delivered(desk))
+    assert attempts(desk) == [(1, 1)]
+
+
+def test_a_loop_that_is_closed_under_the_worker_ends_it(desk_with: Callable[..., Desk]) -> None:
+    desk = desk_with(heartbeat=0.2, lease=2)
+
+    @desk.outbox.on("Counted")
+    async def handle(event: Any) -> None:
+        desk.note(event)
+
+    loop = asyncio.new_event_loop()
+    worker = loop.run_until_complete(desk.outbox.worker().__aenter__())
+    loop.close()
+    desk.publish("k", 1)
+    eventually(lambda: worker._worker.failure)
+    worker.stop()
+    assert instances(desk) == 0
+    asyncio.run(delivered(desk))
+    assert attempts(desk) == [(1, 1)]
+
+
+def test_a_loop_that_stands_still_delays_handlers_and_a_stop_does_not_wait_for_it_for_ever(
+    desk_with: Callable[..., Desk], caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = desk_with(drain_timeout=0.2)
+    waits = Waits(desk)
+    loop = asyncio.new_event_loop()
+    worker = loop.run_until_complete(desk.outbox.worker().__aenter__())
+    desk.publish("k", 1)
+    loop.run_until_complete(happens(waits.begun.is_set))
+    worker.stop()
+    assert "may be delivered again" in caplog.text
+    loop.run_until_complete(happens(waits.cancelled.is_set))
+    assert asyncio.all_tasks(loop) == set()
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+# A busy application.
+
+
+def test_an_application_that_computes_delays_handlers_and_loses_neither_lease_nor_what_is_done(
+    desk_with: Callable[..., Desk],
+) -> None:
+    """Heartbeats, reading and saving do not wait for it."""
+    desk = desk_with(heartbeat=0.2, lease=1.2)
+
+    @desk.outbox.on("Counted")
+    async def handle(event: Any) -> None:
+        desk.note(event)
+
+    def beats() -> tuple[Any, ...]:
+        row = desk.conn.execute("select instance_id, heartbeat_at from partbox.instance").fetchone()
+        assert row is not None
+        return tuple(row)
+
+    async def main() -> None:
+        async with desk.outbox.worker() as worker:
+            desk.publish("k", 1)
+            await happens(lambda: desk.seen)
+            version = worker._slot.version
+            eventually(desk.all_done)  # blocks the loop: what is done is saved all the same
+            desk.publish("k", 2)
+            identity, at = beats()
+            eventually(lambda: (beats()[1] - at).total_seconds() > 2.5)  # the loop stands still for two leases
+            assert beats()[0] == identity
+            assert len(desk.seen) == 1
+            await happens(desk.all_done)
+            assert worker._slot.version == version
+
+    asyncio.run(main())
+    assert attempts(desk) == [(1, 1), (2, 1)]
+
+
+class Loop:
+    """A loop that counts rounds by hand."""
+
+    def __init__(self) -> None:
+        self.next: list[Callable[[], object]] = []
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.next.append(callback)
+
+    def round(self) -> None:
+        now, self.next = self.next, []
+        for callback in now:
+            callback()
+
+
+def test_all_walkers_together_have_one_slice_of_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop: Any = Loop()
+    clock = [100.0]
+    monkeypatch.setattr("partbox.worker.runners.loop_hosts.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("partbox.worker.runners.two_loops.shared", set())
+    host = ApplicationLoop(loop, lambda: None)
+
+    def ends(after: float) -> float:
+        clock[0] = 100 + after * SLICE
+        return (host.until(clock[0], 1.0) - 100) / SLICE
+
+    assert ends(0) == pytest.approx(1)
+    assert ends(0.5) == pytest.approx(1)  # another walker, in the same slice
+    assert not host.spent()
+    assert ends(1.5) == pytest.approx(1)  # over: one event at most, then it waits
+    assert host.spent()
+    loop.round()
+    assert not host.spent()
+    assert ends(2) == pytest.approx(3)
+    loop.round()
+    assert ends(2.5) == pytest.approx(3)  # a new round does not end a slice
+    assert ends(3.5) == pytest.approx(4.5)  # nobody waits for a slice that was over a round ago
+    assert (host.until(clock[0] + 2 * SLICE, 0.0) - 100) / SLICE == pytest.approx(4.5)
+
+
+def test_the_application_has_its_turn_while_handlers_that_never_wait_have_a_backlog(desk: Desk, run: Run) -> None:
+    """Between two of its rounds no more is handled than fits into a slice, and one event of each walker."""
+    handled, most, concurrency = [0], [0], 8
+
+    @desk.outbox.on("Counted")
+    async def handle(event: Any) -> None:
+        handled[0] += 1
+        until = asyncio.get_running_loop().time() + SLICE / 4
+        while asyncio.get_running_loop().time() < until:
+            pass
+
+    for key in range(40):
+        desk.publish(f"k{key}", *range(10))
+
+    async def main() -> None:
+        async with desk.outbox.worker(concurrency=concurrency):
+            before = 0
+            while handled[0] < 400:
+                await asyncio.sleep(0)
+                most[0], before = max(most[0], handled[0] - before), handled[0]
+
+    run(main())
+    assert 0 < most[0] <= 5 + concurrency
