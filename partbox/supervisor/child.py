@@ -113,9 +113,23 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         isolates=True,
         observers=Observers([*handlers.observers, *_recorders(job, cells)]),
     )
+    try:
+        worker.lifespan.enter()
+    except BaseException as error:  # whatever the application raises: another try may succeed
+        worker.lifespan.tell(error, "so nothing is delivered by this process, which ends")
+        return 1
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
+    try:
+        return _deliver(worker, job, slot, parent)
+    finally:
+        worker.lifespan.leave(job.settings.drain_timeout)  # if a failure ended it
+        if worker.lifespan.error is not None:
+            worker.lifespan.tell(worker.lifespan.error, "when it was left")
+
+
+def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
     worker.start()
     while not slot[STOPPING] and not worker.timeouts.stuck and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK)

@@ -103,7 +103,8 @@ class EmbeddedWorker:
     def start(self) -> None:
         """Join the cluster and deliver; a second call does nothing. PartboxError after a stop, or if it cannot.
 
-        RegistrationError if its subscription had no handler when the worker was made.
+        RegistrationError if its subscription had no handler when the worker was made. What the start of the lifespan
+        raises passes through, and nothing runs then.
         """
         if self._state in ("started", "disabled"):
             return
@@ -116,11 +117,13 @@ class EmbeddedWorker:
             return
         if self._lack is not None:
             raise RegistrationError(self._lack)
+        self._worker.lifespan.enter()
         try:
             self._membership.open()
             self._membership.tick([self._process])
         except BaseException:
             self._membership.close()
+            self._worker.leave(time.monotonic() + self._settings.drain_timeout)
             raise
         if self._meters is not None and self._meter is not None:
             self._meters.join(self._meter)
@@ -130,7 +133,8 @@ class EmbeddedWorker:
         self._state = "started"
 
     def stop(self) -> None:
-        """Finish running handlers, release everything, leave. Stopping twice, or before a start, is fine.
+        """Finish running handlers, leave the lifespan, release everything, leave the cluster. Stopping twice, or before
+        a start, is fine. What the end of the lifespan raises passes through when all has ended.
 
         In a process that was forked meanwhile it does nothing: the worker runs in the one that started it.
         PartboxError in the event loop that runs its handlers.
@@ -156,6 +160,8 @@ class EmbeddedWorker:
         self._membership.close()
         if self._meters is not None and self._meter is not None:
             self._meters.retire(self._meter)
+        if self._worker.lifespan.error is not None:
+            raise self._worker.lifespan.error
 
     def wake(self) -> None:
         """Look for new records at once; nothing before the start and after the stop."""

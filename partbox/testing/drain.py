@@ -131,7 +131,19 @@ class Drain:
             self._transactor.one_by_one()
 
     def run(self) -> Drained:
-        """Deliver, and return the outcome of each event. What ends a test (Ctrl-C, `pytest.fail`) passes through."""
+        """Deliver, and return the outcome of each event. What ends a test (Ctrl-C, `pytest.fail`) passes through, and
+        what the lifespan raises, which is entered before and left behind."""
+        lifespan = self._worker.lifespan
+        lifespan.enter()
+        try:
+            drained = self._run()
+        finally:
+            lifespan.leave(self._drainer.outbox.settings.drain_timeout)
+        if lifespan.error is not None:
+            raise lifespan.error
+        return drained
+
+    def _run(self) -> Drained:
         self._open()
         self._check()
         pid = os.getpid()

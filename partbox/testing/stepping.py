@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
+from partbox.events.delivered import ProcessState
 from partbox.observe import Observers
 from partbox.outbox import Outbox
 from partbox.testing.outcomes import Drained, OutcomeNotes
@@ -24,6 +25,7 @@ from partbox.worker.engine.runs import Rest
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.process_lifespan import ProcessLifespan
 from partbox.worker.worker import Worker
 
 T = TypeVar("T")
@@ -35,6 +37,7 @@ class OneByOne:
     """In the place of an event loop: runs each coroutine to its end before it returns."""
 
     ended = False
+    adopted = None
 
     def __init__(self, await_it: Await) -> None:
         self._await_it = await_it
@@ -149,6 +152,19 @@ def hand(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: 
     For events that no worker can see: of a transaction that is rolled back at the end of a test, or built by hand.
     `conn` is for transactional handlers.
     """
+    process = ProcessState()
+    lifespan = ProcessLifespan(outbox.handlers.process_lifespan, OneByOne(await_it), process)
+    lifespan.enter()
+    try:
+        drained = _handed(outbox, [event.within(process) for event in events], conn, await_it)
+    finally:
+        lifespan.leave(outbox.settings.drain_timeout)
+    if lifespan.error is not None:
+        raise lifespan.error
+    return drained
+
+
+def _handed(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_it: Await) -> Drained:
     notes = OutcomeNotes()
     observers = Observers([*outbox.handlers.observers, notes])
     limit, interceptors = outbox.settings.error_limit, outbox.handlers.interceptors

@@ -8,6 +8,7 @@ from math import inf
 
 from partbox.codecs import Codecs
 from partbox.errors import SchemaError
+from partbox.events.delivered import ProcessState
 from partbox.handlers import Handlers, Routes
 from partbox.observe import Observers, Started
 from partbox.observe.logs.log_event import log_event
@@ -36,6 +37,7 @@ from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.loop_hosts import loops_of
+from partbox.worker.runners.process_lifespan import ProcessLifespan
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.timeouts import Timeouts
 from partbox.worker.runners.transaction import Surroundings
@@ -71,9 +73,10 @@ class Worker:
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
         drive = drive or _drive(routes, concurrency, loop or EventLoop(loops_of(settings.event_loop)))
-        letters = handlers.dead_letter is not None
+        letters, state = handlers.dead_letter is not None, ProcessState()
         engine, self._loop = _engine(settings, routes, drive), drive.loop
-        self.engine = engine(concurrency, subscription=subscription, codecs=codecs, letters=letters)
+        self.engine = engine(concurrency, subscription=subscription, codecs=codecs, letters=letters, process=state)
+        self.lifespan = ProcessLifespan(handlers.process_lifespan, drive.loop, state)
         self._context = Context(
             settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
         )
@@ -119,6 +122,7 @@ class Worker:
         signals.broken = poller.break_off
 
     def start(self) -> None:
+        """Deliver; the lifespan has been entered."""
         context = self._context
         context.slot[IDLE_LIMIT] = idle_limit(context.settings.lease)
         self.announce()
@@ -164,7 +168,12 @@ class Worker:
         for lane in self.engine.runs.running():
             text = "stopped while the handler of %s was running: it may be delivered again"
             log_event(log, "abandoned", text, lane.current, about=lane.current)
-        return self._end(drained)
+        return self._end(self._until, drained=drained)
+
+    def leave(self, until: float) -> None:
+        """Leave the lifespan by then (monotonic seconds), and end the loop that it lives in."""
+        self.lifespan.leave(until - time.monotonic())
+        self.dispatcher.close()
 
     def leave_stuck(self) -> None:
         """Give up handlers that do not end: save that they were, release every other partition, end."""
@@ -177,12 +186,15 @@ class Worker:
             if owned() <= stuck and self.timeouts.settled():
                 break
             time.sleep(0.005)
-        self._end(False)
+        self._end(until, drained=False)
 
-    def _end(self, drained: bool) -> bool:
+    def _end(self, until: float, *, drained: bool) -> bool:
         self.engine.runs.stop()
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
-        released = self.poller.end() and drained and ended
+        quiet = self.poller.end_transactions()
+        self.leave(until)
+        self.poller.end()
+        released = quiet and drained and ended
         text = "delivery in subscription %r has ended, %s"
         how = "with nothing left running" if released else "and what ran may be delivered again"
         self._context.log("worker_stopped", text, self._context.subscription, how, released=released)

@@ -100,6 +100,12 @@ node_stopped INFO: subscription node
     the node has stopped
 worker_started INFO: subscription concurrency handlers
     a worker process, or an embedded worker, begins to deliver
+lifespan_failed ERROR
+    the function under `@outbox.lifespan` raised: at its start the process ends before it delivers anything and is
+    replaced after a pause, at its end what it had open may stay so until the process has ended
+lifespan_overdue WARNING
+    the function under `@outbox.lifespan` did not end within what was left of `drain_timeout`, at least a second: it
+    is cancelled if it is async, and left behind
 worker_stopped INFO: subscription released
     the worker has stopped; `released`: with nothing left running
 worker_failed CRITICAL: subscription

@@ -83,15 +83,17 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         self.pace.hurry()
         self._wakeup.call()
 
-    def end(self) -> bool:
-        """End now, whatever is still owned; False if a transactional handler had to be abandoned."""
+    def end_transactions(self) -> bool:
+        """End after the transaction in hand; False if a transactional handler had to be abandoned."""
+        return self.transactor is None or self.transactor.stop(1.0)
+
+    def end(self) -> None:
+        """End now, whatever is still owned; transactions have ended."""
         self._ended.set()
         self._wakeup.call()
-        quiet = self.transactor is None or self.transactor.stop(1.0)
         self._thread.join()
         self.pace.stop()
         self.saver.stop()
-        return quiet
 
     def break_off(self) -> None:
         """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""

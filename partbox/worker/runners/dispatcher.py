@@ -75,14 +75,19 @@ class Dispatcher:
             wakes.run, wakes.hire, self._runs.watches = partial(self._calls.put, None), self._hire, True
 
     def join(self, until: float) -> bool:
-        """Wait for the runners until then (monotonic seconds), cancel async handlers; False if some still run."""
+        """Wait for the runners until then (monotonic seconds), cancel async handlers; False if some still run.
+
+        The loop goes on until `close`.
+        """
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        handlers = (endpoint.handler for endpoint in self._runner.routes.all())
-        closing = {handler.close for handler in handlers if handler.close is not None}
         cancelled = self._loop.cancel(max(0.0, until - time.monotonic()))
-        self._loop.stop(closing)
         return not cancelled and not any(thread.is_alive() for thread in self._threads)
+
+    def close(self) -> None:
+        """Close what handlers have open, and end the loop."""
+        handlers = (endpoint.handler for endpoint in self._runner.routes.all())
+        self._loop.stop({handler.close for handler in handlers if handler.close is not None})
 
     def disown(self) -> None:
         """In a forked process: walk nothing on."""

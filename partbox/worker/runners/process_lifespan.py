@@ -1,0 +1,185 @@
+"""Enters the lifespan of a process before its first handler, and leaves it after its last.
+
+An async one lives in one task of the handlers' loop, a sync one in one thread: what is bound to the task or the thread
+that opened it (a task group, a connection of sqlite3) is closed there.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any
+
+from partbox.callables import innermost
+from partbox.events.delivered import ProcessState
+from partbox.handlers.lifespan import Lifespan
+from partbox.observe.logs.log_event import log_event
+from partbox.worker.runners.event_loop import undisturbed
+from partbox.worker.runners.walkers import Loop
+
+log = logging.getLogger("partbox.worker")
+
+LEAST = 1.0  # seconds to leave it, if handlers have used up the time of a stop
+ANSWER = 1.0  # seconds for a loop to begin with it, and for one that is cancelled to end
+
+
+class ProcessLifespan:
+    """The lifespan of one process; `state` gets what it yields. `error`: what was raised when it was left."""
+
+    def __init__(self, lifespan: Lifespan | None, loop: Loop, state: ProcessState) -> None:
+        self._lifespan = lifespan
+        self._loop = loop
+        self._state = state
+        self._life: _Life | None = None
+        self.error: BaseException | None = None
+
+    def enter(self) -> None:
+        """Run it up to its yield. Raises what it raises, and nothing of it is left then."""
+        if self._lifespan is None:
+            return
+        call: Callable[[], Any] = self._lifespan.call
+        life = (_TaskLife if self._lifespan.is_async else _ThreadLife)(call, self._loop)
+        try:
+            self._state.value = life.enter()
+        except BaseException:
+            self._loop.stop()
+            raise
+        self._life = life
+
+    def leave(self, timeout: float) -> None:
+        """Run the rest of it, if it was entered, for `timeout` seconds, but at least a second: then it is cancelled, or
+        left behind with its thread."""
+        life, self._life = self._life, None
+        if life is None or self._lifespan is None:
+            return
+        try:
+            in_time = life.leave(max(timeout, LEAST))
+        except BaseException as error:
+            self.error = error
+            return
+        if not in_time:
+            text = "the lifespan %s takes longer to end than a stop may, and is given up"
+            log_event(log, "lifespan_overdue", text, self._lifespan.who)
+
+    def tell(self, error: BaseException, consequence: str) -> None:
+        """Log in one line what it has raised, and the line of its function that did."""
+        assert self._lifespan is not None
+        who, line = self._lifespan.who, self._line_of(error)
+        text = "the lifespan %s failed in line %d, %s: %s: %s"
+        log_event(log, "lifespan_failed", text, who, line, consequence, type(error).__name__, error)
+
+    def _line_of(self, error: BaseException) -> int:
+        """The line in the function itself; its first one, if nothing was raised in it."""
+        assert self._lifespan is not None
+        code, trace = innermost(self._lifespan.call).__code__, error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not code:
+            trace = trace.tb_next
+        return code.co_firstlineno if trace is None else trace.tb_lineno
+
+
+class _Life:
+    """A lifespan that is entered, and left, once."""
+
+    def __init__(self, call: Callable[[], Any], loop: Loop) -> None:
+        self._call = call
+        self._loop = loop
+        self._entered: Future[Any] = Future()
+        self._left: Future[None] = Future()
+
+    def enter(self) -> Any:
+        """Return what it yields, or raise what it raises."""
+        raise NotImplementedError
+
+    def leave(self, timeout: float) -> bool:
+        """Run the rest, and raise what it raises; False if it takes longer."""
+        raise NotImplementedError
+
+    def _raised(self, error: BaseException) -> None:
+        (self._left if self._entered.done() else self._entered).set_exception(error)
+
+    def _is_left(self) -> bool:
+        if self._left.done():
+            self._left.result()
+        return self._left.done()
+
+
+class _ThreadLife(_Life):
+    """A sync lifespan, in a thread."""
+
+    def enter(self) -> Any:
+        self._leaving = threading.Event()
+        threading.Thread(target=self._live, name="partbox-lifespan", daemon=True).start()
+        return self._entered.result()
+
+    def leave(self, timeout: float) -> bool:
+        self._leaving.set()
+        wait([self._left], timeout)
+        return self._is_left()
+
+    def _live(self) -> None:
+        try:
+            with contextmanager(self._call)() as state:
+                self._entered.set_result(state)
+                self._leaving.wait()
+        except BaseException as error:
+            self._raised(error)
+        else:
+            self._left.set_result(None)
+
+
+class _TaskLife(_Life):
+    """An async lifespan, in a task of the loop that runs the handlers."""
+
+    def enter(self) -> Any:
+        self._loop.submit(self._enter).result()
+        return self._entered.result()
+
+    def leave(self, timeout: float) -> bool:
+        if self._left.done():  # with the loop of the application
+            return self._is_left()
+        began = threading.Event()
+        left = self._loop.submit(partial(self._leave, began, timeout))
+        if not began.wait(ANSWER):  # a handler blocks the loop
+            return False
+        wait([left], timeout + 2 * ANSWER)  # by itself it takes less; the lifespan may block the loop, too
+        return left.done() and left.result() and self._is_left()
+
+    async def _enter(self) -> None:
+        self._told, self._leaving = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.create_task(self._live(), name="partbox-lifespan")
+        await self._told.wait()
+
+    async def _leave(self, began: threading.Event, timeout: float) -> bool:  # noqa: ASYNC109  it bounds the lifespan
+        began.set()
+        self._leaving.set()
+        await asyncio.wait([self._task], timeout=timeout)
+        in_time = self._task.done()
+        if not in_time:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=ANSWER)
+        return in_time
+
+    async def _live(self) -> None:
+        try:
+            async with asynccontextmanager(self._call)() as state:
+                self._entered.set_result(state)
+                self._told.set()
+                await self._wait()
+        except BaseException as error:
+            if self._entered.done() and isinstance(error, asyncio.CancelledError):
+                self._left.set_result(None)
+            else:
+                self._raised(error)
+        else:
+            self._left.set_result(None)
+        self._told.set()
+
+    async def _wait(self) -> None:
+        """Wait until it is to be left, whatever a handler cancels; but who cancels all tasks of the application's loop
+        ends that, and with it this."""
+        while not self._leaving.is_set():
+            waiting = self._leaving.wait()
+            await (undisturbed(waiting) if self._loop.adopted is None else waiting)
