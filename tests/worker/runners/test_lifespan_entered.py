@@ -318,3 +318,30 @@ def test_a_generator_that_does_not_yield_is_a_start_that_fails(desk: Desk) -> No
     desk.outbox.on("Counted")(desk.note)
     with pytest.raises(RuntimeError, match="didn't yield"):
         desk.outbox.drain()
+
+
+def test_it_ends_with_the_loop_of_an_application_that_forgets_to_leave_its_worker(desk: Desk) -> None:
+    told = []
+
+    @desk.outbox.lifespan
+    async def lifespan() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            told.append(type(here()))
+
+    @desk.outbox.on("Counted")
+    async def handler(event: DeliveredEvent) -> None:
+        desk.note(event)
+
+    desk.publish("k", 1)
+    worker = desk.outbox.worker()
+
+    async def program() -> None:
+        await worker.__aenter__()
+        await asyncio.to_thread(worker.wait_until_empty, 60)
+
+    asyncio.run(program())
+    assert desk.numbers() == [1]
+    assert len(told) == 1
+    worker.stop()
