@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack, overload
 from partbox.classes import Instance
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent, Event
-from partbox.events.delivered import EPOCH
+from partbox.events.delivered import EPOCH, ProcessState
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.events.record import Row
 from partbox.outbox import Outbox
@@ -29,6 +29,7 @@ def delivered(
     id: int = 1,
     subscription: str = "default",
     created_at: datetime | None = None,
+    state: Any = None,
     outbox: Outbox | None = None,
     **fields: Unpack[EventFields],
 ) -> DeliveredEvent: ...
@@ -43,6 +44,7 @@ def delivered(
     id: int = 1,
     subscription: str = "default",
     created_at: datetime | None = None,
+    state: Any = None,
     outbox: Outbox | None = None,
     **fields: Unpack[EventFields],
 ) -> DeliveredEvent[AnyInstance]: ...
@@ -57,20 +59,21 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     id: int = 1,
     subscription: str = "default",
     created_at: datetime | None = None,
+    state: Any = None,
     outbox: Outbox | None = None,
     **fields: Unpack[EventFields],
 ) -> DeliveredEvent[Any]:
     """The event as a handler gets it: an instance of an event class, an Event, or `(type, payload, **fields)` of one.
 
     Its payload goes through the codecs and back, those of `outbox` if one is given; that of an instance comes as its
-    class. `created_at`, with a zone, is the time of its publishing, now unless given. PublishError for what cannot be
-    published.
+    class. `created_at`, with a zone, is the time of its publishing, now unless given; `state` what the lifespan yields.
+    PublishError for what cannot be published.
     """
     given = event_of(event, payload, fields)
     codecs = Codecs() if outbox is None else outbox.codecs
     columns = fields_of(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
     row = _row(given, columns, id, created_at or datetime.now(UTC))
-    found: DeliveredEvent[Any] = DeliveredEvent(row, Claim(epoch, subscription, codecs), attempt)
+    found: DeliveredEvent[Any] = DeliveredEvent(row, Claim(epoch, subscription, codecs, ProcessState(state)), attempt)
     return found if isinstance(event, Event | str | Enum) else found.carrying(found.payload_as(type(event)))
 
 

@@ -54,6 +54,8 @@ def test_the_program_of_the_page_on_handlers_ends_as_the_page_says(reader):
     for line in (
         "order 1 is confirmed at attempt 1: 0 USD",
         "order 2 is confirmed at attempt 1: 3 EUR",  # by the upcast
+        "order 1 is booked at https://carrier.example.org",
+        "order 1 is recorded in 1 table",
         "dead: OrderPlaced of 0: a negative total",
         "OrderPaid of 1: 'amount'",
         "indexed 1 rows",
@@ -121,6 +123,7 @@ def test_the_programs_of_the_page_on_integrations_publish_by_every_library(reade
         "committed, asynchronously: ['OrderPlaced']",
         "committed by Django: ['OrderPlaced']",
         "committed by asyncpg: ['OrderPlaced']",
+        "by dishka: OrderConfirmed of 7, closed: False",
         "published by an adapter",
         "left to publish: []",
     ):
@@ -130,6 +133,7 @@ def test_the_programs_of_the_page_on_integrations_publish_by_every_library(reade
     assert counted == [
         ("Allocated", 1),
         ("BasketFilled", 1),
+        ("OrderConfirmed", 1),
         ("OrderCounted", 1_000),
         ("OrderPlaced", 5),
         ("OutOfStock", 1),
@@ -263,7 +267,7 @@ def test_the_tests_of_the_page_on_testing_pass(tested, server):
         text=True,
         check=False,
     )
-    assert "9 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "11 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
 def test_the_test_cases_of_django_on_that_page_pass(tested, server):

@@ -1,12 +1,14 @@
 """A program whose events are classes, as type checkers see it. It is never run; see `program`."""
 
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, assert_type
+from typing import Annotated, Any, assert_type
 from uuid import UUID
 
 import attrs
 import msgspec
+from fast_depends import Depends
 from psycopg import Connection
 from pydantic import BaseModel
 
@@ -63,6 +65,36 @@ def move(moved: list[OrderMoved], events: list[DeliveredEvent]) -> None:
 @outbox.on(OrderLost, transactional=True)
 def lose(lost: OrderLost, event: DeliveredEvent[OrderLost], conn: Connection[Any]) -> None:
     assert_type(event.payload.order_id, int)
+
+
+@dataclass
+class State:
+    region: str
+
+
+@outbox.lifespan
+async def lifespan() -> AsyncIterator[State]:
+    yield State("north")
+
+
+def of_region(state: State) -> str:
+    return state.region
+
+
+@outbox.on(OrderPaid)
+def bill(paid: OrderPaid, state: State, region: Annotated[str, Depends(of_region)]) -> None:
+    assert_type(state.region, str)
+    assert_type(region, str)
+
+
+def live_otherwise() -> None:
+    @Outbox().lifespan
+    def lifespan() -> Iterator[None]:
+        yield
+
+    @Outbox().lifespan  # type: ignore[type-var]
+    def wrong() -> int:
+        return 1
 
 
 @outbox.upcast(OrderPlaced, from_version=1)
