@@ -21,6 +21,7 @@ from partbox import Dead, Outbox
 from partbox.observe.logs.setup import level_of
 from partbox.supervisor.child import Job
 from partbox.supervisor.supervisor import Supervisor
+from partbox.worker.runners.loop_hosts import loops_of
 
 DSN, FILE = sys.argv[1:3]
 NUMBERS = 6
@@ -168,7 +169,7 @@ def prefork() -> None:
         del worker
         write("child stopped")
         sys.exit(0)
-    write(f"ended child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+    wait_for(child)
     publish()
     assert worker.wait_until_empty(PATIENCE)
     worker.stop()
@@ -187,13 +188,27 @@ def supervise() -> None:
         supervisor.kill()
         supervisor.join(1)
         os._exit(0)
-    write(f"ended child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+    wait_for(child)
     until = time.monotonic() + PATIENCE
     while not supervisor.empty() and time.monotonic() < until:
         time.sleep(0.05)
     write(f"restarts {supervisor.vitals().deaths}")
     supervisor.stop()
     supervisor.join()
+
+
+def wait_for(child: int) -> None:
+    write(f"ended child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+
+
+async def application() -> None:
+    """The application's own loop runs the handlers; it forks, too, and its child has nothing of them."""
+    async with outbox.worker(concurrency=4) as worker:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        wait_for(child)
+        assert await asyncio.to_thread(worker.wait_until_empty, PATIENCE)
 
 
 def main() -> None:
@@ -206,6 +221,10 @@ def main() -> None:
     publish()
     if mode == "supervised":
         supervise()
+        return
+    if mode == "application":
+        with asyncio.Runner(loop_factory=loops_of(outbox.settings.event_loop)) as runner:
+            runner.run(application())
         return
     with outbox.worker(concurrency=4) as worker:
         assert worker.wait_until_empty(PATIENCE)

@@ -80,7 +80,7 @@ def undisturbed(told: Told, dsn: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("mode", ["embedded", "supervised"])
+@pytest.mark.parametrize("mode", ["embedded", "application", "supervised"])
 def test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind(
     dsn: str, tmp_path: Path, mode: str, library: str
 ) -> None:
