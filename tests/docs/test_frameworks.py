@@ -37,29 +37,6 @@ with outbox.transaction() as tx:
     outbox.publish(tx, "OrderPlaced", {"total": 42}, aggregate_type="Order", aggregate_id="A-1")
 outbox.drain()
 """
-SERVING = """
-import asyncio, socket
-import httpx, uvicorn
-
-async def serve():
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        serving = asyncio.create_task(server.serve(sockets=[place]))
-        address = "http://127.0.0.1:%d" % place.getsockname()[1]
-        async with asyncio.timeout(120), httpx.AsyncClient(base_url=address) as client:
-            while not server.started:
-                await asyncio.sleep(0.01)
-            for begin in range(0, 40, 4):
-                orders = (client.post(f"/orders?reference=A-{number}") for number in range(begin, begin + 4))
-                assert [answer.status_code for answer in await asyncio.gather(*orders)] == [201] * 4
-            while await asyncio.to_thread(lambda: outbox.stats.cluster("default").pending):
-                await asyncio.sleep(0.05)
-        server.should_exit = True
-        await serving
-
-asyncio.run(serve())
-print({dead.error for dead in outbox.dead.list()} or "all done")
-"""
 CELERY = """
 from celery.contrib.testing.worker import start_worker
 from threading import Event
@@ -134,31 +111,6 @@ def changed(program: str, old: str, new: str) -> str:
 def test_with_fastapi_a_commit_that_fails_answers_500(run, conn):
     assert run(PROGRAMS["fastapi_shop"] + ASKING) == "[201, 500]\n"
     assert written(conn) == (1, 1)
-
-
-def served(driver: str) -> str:
-    """The application with a worker in its lifespan, and the endpoint of the shop."""
-    shop = changed(changed(PROGRAMS["fastapi_shop"], "outbox = Outbox()\n", ""), "app = FastAPI()\n", "")
-    shop = re.sub(r"^sessions = .*\n", "", shop, flags=re.MULTILINE)
-    return changed(PROGRAMS["fastapi_worker"] + shop + SERVING, "psycopg://", f"{driver}://")
-
-
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-def test_a_worker_in_the_lifespan_of_fastapi_delivers_by_the_engine_of_the_requests(run, conn, driver):
-    """With a loop of their own, handlers crashed the process or shared transactions with requests."""
-    assert run(served(driver)) == "all done\n"
-    assert conn.execute("select total, count(*) from orders group by total").fetchall() == [(84, 40)]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-def test_in_a_loop_of_their_own_its_handlers_cannot_use_that_engine_and_requests_are_answered_all_the_same(
-    run, conn, driver
-):
-    trap = changed(served(driver), "outbox.worker()", 'outbox.worker(loop="own")')
-    told = run(changed(trap, '@outbox.on("OrderPlaced")', '@outbox.on("OrderPlaced", max_attempts=1)'))
-    assert told.count("this AsyncAdaptedQueuePool belongs to another event loop: `async def` handlers run in") == 1
-    assert conn.execute("select total, count(*) from orders group by total").fetchall() == [(42, 40)]
 
 
 def test_with_the_default_scope_of_fastapi_a_commit_that_fails_has_answered_201(run, conn):

@@ -1,0 +1,247 @@
+"""The application of the page on frameworks in its three places: in its server, as `partbox worker`, and in pytest."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from waiting import eventually
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
+PROGRAMS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+PROGRAM, TEST = PROGRAMS["fastapi_worker"], PROGRAMS["test_fastapi_worker"]
+(TABLE,) = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+CACHE = Path(__file__).resolve().parents[2] / ".mypy_cache" / "user"
+MANY = 1_000
+AT_ONCE = 16
+
+# Asked from another process, so that the server has its loop to itself.
+ASKING = """
+import asyncio, sys
+import httpx
+
+async def ask():
+    async with httpx.AsyncClient(base_url=sys.argv[1], timeout=120) as client:
+        numbers = iter(range(int(sys.argv[2])))
+
+        async def some():
+            for number in numbers:
+                answer = await client.post(f"/orders?reference=A-{number}")
+                assert answer.status_code == 201, answer.text
+
+        await asyncio.gather(*(some() for _ in range(int(sys.argv[3]))))
+
+asyncio.run(ask())
+"""
+SERVING = f"""
+import asyncio, gc, socket, sys
+import psycopg, uvicorn
+from fastapi_worker import app, outbox
+
+async def serve():
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        serving = asyncio.create_task(server.serve(sockets=[place]))
+        address = "http://127.0.0.1:%d" % place.getsockname()[1]
+        asking = await asyncio.create_subprocess_exec(sys.executable, "asking.py", address, "{MANY}", "{AT_ONCE}")
+        assert await asking.wait() == 0
+        while outbox.settings.enabled and await asyncio.to_thread(lambda: outbox.stats.cluster("default").pending):
+            await asyncio.sleep(0.05)
+        server.should_exit = True
+        await serving
+
+OTHERS = "select pid, query from pg_stat_activity where datname = current_database()"
+with psycopg.connect(autocommit=True) as conn:
+    before = dict(conn.execute(OTHERS).fetchall())
+    asyncio.run(serve())
+    gc.collect()
+    print("still connected:", [query for pid, query in conn.execute(OTHERS) if pid not in before])
+"""
+CONFTEST = """
+import os
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+@pytest.fixture(scope="session")
+def partbox_prepare():
+    def prepare(dsn):
+        with psycopg.connect(dsn) as conn:
+            conn.execute(os.environ["TABLE"])
+    return prepare
+
+@pytest.fixture(autouse=True)
+def database(partbox_dsn, monkeypatch):
+    monkeypatch.setenv("PGDATABASE", conninfo_to_dict(partbox_dsn)["dbname"])
+"""
+INI = """
+[pytest]
+pythonpath = .
+partbox_outbox = fastapi_worker:outbox
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
+
+
+class Mails(ThreadingHTTPServer):
+    """A mail service, which counts what it is told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Mailbox)
+        self.sent = Counter[str]()
+        self.connected: set[Any] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Mailbox(BaseHTTPRequestHandler):
+    server: Mails
+    protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connected.add(self)
+
+    def finish(self) -> None:
+        super().finish()
+        self.server.connected.discard(self)
+
+    def do_POST(self) -> None:
+        self.server.sent[self.rfile.read(int(self.headers["content-length"])).decode()] += 1
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """It says nothing."""
+
+
+@pytest.fixture
+def mails() -> Iterator[Mails]:
+    with Mails() as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def run(tmp_path: Path, dsn: str, mails: Mails) -> Callable[..., str]:
+    """Runs a command in a folder with the program; what it prints. It complains of nothing."""
+    parts = conninfo_to_dict(dsn)
+    place = {"PGHOST": parts["host"], "PGUSER": parts["user"], "PGDATABASE": parts["dbname"], "PARTBOX_DSN": dsn}
+    for name, text in {"conftest.py": CONFTEST, "pytest.ini": INI, "asking.py": ASKING, "serving.py": SERVING}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    environment = {**os.environ, **place, "MAILS_URL": mails.url, "TABLE": TABLE, "PARTBOX_TEST_DSN": dsn}
+
+    def run(*command: str, **more: str) -> str:
+        ended = subprocess.run(
+            [sys.executable, "-W", "always::ResourceWarning", *command],
+            cwd=tmp_path,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = ended.stdout + ended.stderr
+        assert ended.returncode == 0, said
+        assert "Traceback" not in said
+        assert "Warning" not in said
+        return ended.stdout
+
+    return run
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The program over this driver, in the folder."""
+    over = PROGRAM.replace("postgresql+psycopg://", f"postgresql+{request.param}://")
+    (tmp_path / "fastapi_worker.py").write_text(over, encoding="utf-8")
+
+
+@pytest.fixture
+def orders(conn: psycopg.Connection[Any]) -> Iterator[Callable[[], list[Any]]]:
+    """How many orders there are of each total."""
+    conn.execute(TABLE)
+    yield lambda: conn.execute("select total, count(*) from orders group by total").fetchall()
+    conn.execute("drop table orders")
+
+
+def once_each(mails: Mails) -> bool:
+    """Each order is mailed once, and nobody is connected any more."""
+    eventually(lambda: not mails.connected)
+    return mails.sent == Counter(f"A-{number}" for number in range(MANY))
+
+
+def test_the_program_has_under_60_lines() -> None:
+    assert len([line for line in PROGRAM.splitlines() if line.strip()]) < 60
+
+
+def test_the_program_is_well_typed(tmp_path):
+    """By mypy in strict mode, and by pyright."""
+    (tmp_path / "fastapi_worker.py").write_text(PROGRAM, encoding="utf-8")
+    venv = Path(sys.prefix)
+    config = {"typeCheckingMode": "standard", "venvPath": str(venv.parent), "venv": venv.name}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    strict = ["mypy", "--strict", "--config-file=", f"--cache-dir={CACHE}", "fastapi_worker.py"]
+    assert module(tmp_path, *strict) == "Success: no issues found in 1 source file\n"
+    assert module(tmp_path, "pyright") == "0 errors, 0 warnings, 0 informations \n"
+
+
+def module(folder: Path, *command: str) -> str:
+    """What a module prints that is run in this folder."""
+    ended = subprocess.run([sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.thorough
+def test_in_its_server_handlers_run_in_the_loop_of_the_requests(run, mails, orders):
+    assert run("serving.py") == "still connected: []\n"
+    assert orders() == [(84, MANY)]
+    assert once_each(mails)
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.thorough
+def test_beside_its_server_handlers_run_in_partbox_worker(run, mails, orders):
+    assert run("serving.py", PARTBOX_ENABLED="false") == "still connected: []\n"
+    assert orders() == [(42, MANY)]
+    run(
+        str(Path(sys.executable).with_name("partbox")),
+        "worker",
+        "fastapi_worker:outbox",
+        "--until-empty",
+        "--processes",
+        "2",
+    )
+    assert orders() == [(84, MANY)]
+    assert once_each(mails)
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.thorough
+def test_in_pytest_its_handlers_run_in_the_loop_of_the_test(run, mails, tmp_path):
+    """The test of the page, with as many orders."""
+    one = 'assert (await client.post("/orders?reference=A-1")).status_code == 201'
+    many = f"for number in range({MANY}):\n            " + one.replace(
+        '"/orders?reference=A-1"', 'f"/orders?reference=A-{number}"'
+    )
+    assert one in TEST
+    (tmp_path / "test_fastapi_worker.py").write_text(TEST.replace(one, many), encoding="utf-8")
+    assert "1 passed" in run("-m", "pytest", "-p", "no:cacheprovider", PARTBOX_ENABLED="false")
+    assert once_each(mails)
