@@ -199,7 +199,7 @@ def test_the_program_is_well_typed(tmp_path):
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     strict = ["mypy", "--strict", "--config-file=", f"--cache-dir={CACHE}", "fastapi_worker.py"]
     assert module(tmp_path, *strict) == "Success: no issues found in 1 source file\n"
-    assert module(tmp_path, "pyright") == "0 errors, 0 warnings, 0 informations \n"
+    assert module(tmp_path, "pyright") == "0 errors, 0 warnings, 0 informations\n"
 
 
 def module(folder: Path, *command: str) -> str:
