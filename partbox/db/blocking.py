@@ -67,7 +67,7 @@ def fetch(
         raise limit.lost()
     if result.status != ExecStatus.TUPLES_OK:
         raise _refused(conn, result)
-    transformer = Transformer(DEFAULTS if getattr(conn, "lent", False) else conn)
+    transformer = Transformer(DEFAULTS if getattr(conn, "lent", True) else conn)  # also on an application's own
     transformer.set_pgresult(result)
     if look is None:
         return transformer.load_rows(0, result.ntuples, tuple)

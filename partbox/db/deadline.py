@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final
 from weakref import WeakSet, finalize
 
-from psycopg import Connection, OperationalError
+from psycopg import BaseConnection, Connection, OperationalError
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
@@ -165,9 +165,7 @@ class WatchedConnection(Connection[Any]):
 
     def watch(self, limit: float) -> None:
         """Give it a deadline of `limit` seconds a statement."""
-        self.deadline = Deadline(os.dup(self.pgconn.socket), limit)
-        finalize(self, self.deadline.close)
-        _watchdog.watch(self.deadline)
+        self.deadline = watched(self, limit)
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -202,13 +200,21 @@ class WatchedConnection(Connection[Any]):
             self.deadline.close()
 
 
-def of(conn: Connection[Any]) -> Deadline:
+def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
+    """A deadline of `limit` seconds a statement for any connection of psycopg, from now on."""
+    deadline = Deadline(os.dup(conn.pgconn.socket), limit)
+    finalize(conn, deadline.close)
+    _watchdog.watch(deadline)
+    return deadline
+
+
+def of(conn: BaseConnection[Any]) -> Deadline:
     """The deadline of a connection; one that never expires if it has none."""
     return conn.deadline if isinstance(conn, WatchedConnection) else NEVER
 
 
 @contextmanager
-def allowing(conn: Connection[Any], limit: float = inf) -> Iterator[None]:
+def allowing(conn: BaseConnection[Any], limit: float = inf) -> Iterator[None]:
     """Allow statements up to `limit` seconds: for an application's statements, or those known to be long."""
     deadline = of(conn)
     before = deadline.limit

@@ -58,14 +58,14 @@ def _outbox() -> Iterator[checks.CheckMessage]:
 
 
 def _transactional(outbox: Outbox) -> Iterator[checks.CheckMessage]:
-    """The ORM has connections of its own, and what it writes there is refused inside a transactional handler."""
-    names = [row.handler for row in outbox.handlers.table() if row.options.get("transactional") == "True"]
+    """The ORM has connections of its own, and what it writes there is refused inside of transactions of other kinds."""
+    others = ("True", "sqlalchemy")
+    names = [row.handler for row in outbox.handlers.table() if row.options.get("transactional") in others]
     if names:
         yield checks.Warning(
             f"Django's ORM is not in the transaction of transactional handlers and cannot write there: "
             f"{', '.join(names)}.",
-            "Write by the connection that they are given, and silence this; or leave out transactional=True, and use "
-            "outbox.inbox in transaction.atomic().",
+            'Make them transactional="django"; or write by what they are given, and silence this.',
             id="partbox.W004",
         )
 

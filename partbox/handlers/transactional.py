@@ -15,7 +15,7 @@ from partbox.handlers.annotations import annotations_of
 Transactional = bool | Literal["sqlalchemy", "django"]
 
 OPEN = (Parameter.empty, Any, object)
-FORM = "use True or False"
+FORM = 'use True, "sqlalchemy" or "django"'
 LIBRARIES = {"sqlalchemy": ("SQLAlchemy", "sqlalchemy.orm"), "django": ("Django", "django.db")}
 
 
@@ -40,7 +40,7 @@ _KINDS = {
 
 def is_transactional(value: Any) -> bool:
     """True for what the option takes."""
-    return isinstance(value, bool)
+    return isinstance(value, bool) or (isinstance(value, str) and value in LIBRARIES)
 
 
 def behind(value: Transactional) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from partbox import standard_streams
 from partbox.codecs import Codecs
-from partbox.errors import SchemaError
+from partbox.errors import SchemaError, SettingsError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.observe.logs import database as databases
@@ -138,7 +138,7 @@ def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
         slot[STOPPING] = 1.0  # a deploy may bring that about: what runs has no part in it
         return UNFIT
     if worker.failure is not None:
-        return 1
+        return FATAL if isinstance(worker.failure, SettingsError) else 1
     if worker.timeouts.stuck:
         worker.leave_stuck()
         return OVERDUE

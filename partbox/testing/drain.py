@@ -127,6 +127,7 @@ class Drain:
         )
         self._poller = worker.poller
         self._transactor = worker.poller.transactor
+        self._lends = self._transactor is not None and self._transactor.effects.lends
         if self._transactor is not None:
             self._transactor.one_by_one()
 
@@ -175,7 +176,7 @@ class Drain:
 
     def _open(self) -> None:
         self._conn, log = self._drainer.connection(), self._drainer.connection("log")
-        self._session = Session(log, log, self._drainer.effects() if self._transactor is not None else None)
+        self._session = Session(log, log, self._drainer.effects() if self._lends else None)
         self._checked = not self._drainer.sessions.first_of(log, self._schema)
 
     def _check(self) -> None:
@@ -244,6 +245,7 @@ class Drain:
         outcomes = self._notes.outcomes
         held = self._held() if any(each.state not in ("done", "ignored") for each in outcomes) else []
         statements.leave(self._conn, self._schema, self._subscription, self._me)
+        self._let_go()
         if self._notes.fatal is not None:
             raise self._notes.fatal
         return Drained([*outcomes, *held])
@@ -255,8 +257,14 @@ class Drain:
         ran = self._notes.ran
         return [Settled(event, None, "held", event.attempt - 1) for event in events if event.id not in ran]
 
+    def _let_go(self) -> None:
+        """Close what transactional handlers wrote with, unless it is the test's."""
+        if self._transactor is not None:
+            self._transactor.effects.close()
+
     def _give_up(self) -> None:
         """Release the owned partitions as at a graceful stop: none becomes suspect."""
+        self._let_go()
         try:
             conn = self._drainer.connection()
             instances.leave(conn, self._schema, self._me)

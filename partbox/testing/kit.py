@@ -230,10 +230,10 @@ class Kit:
         """Hand these events to their handlers as a worker would, but without the log: nothing is parked or retried.
 
         For events that no worker can see: of `published(conn=…)` in a transaction, or of `delivered(…)`. `conn` is for
-        transactional handlers.
+        transactional handlers: a connection, for those of SQLAlchemy a session or a connection of that. Django's use
+        Django's own.
         """
-        chosen = None if conn is None else psycopg_of(conn)
-        return hand(self.outbox, events, chosen, self._drainer.await_it)
+        return hand(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
         """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""

@@ -12,18 +12,18 @@ from concurrent.futures import Future
 from math import inf
 from typing import Any, TypeVar
 
-from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import ProcessState
 from partbox.observe import Observers
 from partbox.outbox import Outbox
 from partbox.testing.outcomes import Drained, OutcomeNotes
+from partbox.testing.transactions import called, savepoint_of
 from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import ReadyQueue
 from partbox.worker.engine.runs import Rest
 from partbox.worker.reports.outcomes import Reports
-from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.process_lifespan import ProcessLifespan
 from partbox.worker.worker import Worker
@@ -186,8 +186,7 @@ def _handed(outbox: Outbox, events: Sequence[DeliveredEvent], conn: Any, await_i
 
 def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Await) -> object:
     handler = endpoint.handler
-    if endpoint.kind is Kind.TRANSACTIONAL and conn is None:
-        raise PartboxError(f"{handler.name} is transactional: pass the connection that it is to use, conn=…")
+    savepoint = None if endpoint.transaction is None else savepoint_of(endpoint, conn)
     given: Any = [event] if handler.max_size is not None else event
     result: object = None
 
@@ -199,7 +198,7 @@ def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Awai
         await_it(call())
     else:
         try:
-            result = endpoint.call(given, conn) if endpoint.kind is Kind.TRANSACTIONAL else endpoint.call(given)
+            result = endpoint.call(given) if savepoint is None else called(endpoint, event, savepoint)
         except BaseException as error:  # also SystemExit: it is the handler's error
             result = error
     return result[0] if handler.max_size is not None and isinstance(result, list) and len(result) == 1 else result

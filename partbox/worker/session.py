@@ -23,7 +23,7 @@ HURRY = (1.0, 3)  # seconds, or this part of what a stop has left: a statement t
 
 
 class Session(NamedTuple):
-    """The poller's connection, and those that it lends to the saver and, if there is one, to the transactor."""
+    """The poller's connection, and those that it lends to the saver and, if that needs one, to the transactor."""
 
     reading: WatchedConnection
     saving: WatchedConnection
@@ -51,7 +51,7 @@ class SessionFactory:
         self._made: list[WatchedConnection] = []
 
     def open(self, close: ExitStack, close_effects: Callable[[WatchedConnection], None] | None) -> Session:
-        """Connect; `close` gets what closes the connections again. `close_effects`: there is a transactor."""
+        """Connect; `close` gets what closes the connections again. `close_effects`: the transactor needs one."""
         reading = close.enter_context(self._connect("poller", prepared=True))
         saving = close.enter_context(self._connect("saver", prepared=True))
         effects = None

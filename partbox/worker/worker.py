@@ -7,9 +7,10 @@ from functools import partial
 from math import inf
 
 from partbox.codecs import Codecs
-from partbox.errors import SchemaError
+from partbox.errors import SchemaError, SettingsError
 from partbox.events.delivered import ProcessState
 from partbox.handlers import Handlers, Routes
+from partbox.handlers.transactional import TransactionKind
 from partbox.observe import Observers, Started
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.lease import idle_limit
@@ -111,9 +112,11 @@ class Worker:
         )
 
     def _transactor(self) -> Transactor | None:
-        if Kind.TRANSACTIONAL not in _kinds(self._context.routes):
+        kinds = {each.transaction for each in self._context.routes.all()} - {None}
+        if not kinds:
             return None
-        return Transactor(Surroundings(self._context, self._runner, self._settlement.reports, Blame()))
+        around = Surroundings(self._context, self._runner, self._settlement.reports, Blame())
+        return Transactor(around, [kind for kind in TransactionKind if kind in kinds])
 
     def _listen(self) -> None:
         signals, poller = self._context.signals, self.poller
@@ -202,7 +205,7 @@ class Worker:
 
     def fail(self, error: BaseException) -> None:
         """Something has ended that must not: the worker is of no use any more, and says so."""
-        trace = None if isinstance(error, SchemaError) else error
+        trace = None if isinstance(error, SchemaError | SettingsError) else error
         self._context.log("worker_failed", "the worker ends: %s", error, trace=trace)
         self.failure = error
 

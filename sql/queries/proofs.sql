@@ -42,3 +42,7 @@ select pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'off',
 -- name: is_shadowed
 -- Whether PostgreSQL's own functions stand behind others.
 select pg_catalog.array_position(pg_catalog.current_schemas(true), 'pg_catalog'::pg_catalog.name) operator(pg_catalog.>) 1
+
+-- name: database_is
+-- The database of this session: two sessions have the same answer if they are in the same one.
+select concat_ws(' ', extract(epoch from pg_postmaster_start_time()), oid) from pg_database where datname = current_database()

@@ -109,7 +109,7 @@ class Project:
     """`manage` runs a command of manage.py, `run` a program in the project; what they print."""
 
     def __init__(self, folder: Path, dsn: str, forks: Any) -> None:
-        self.folder = folder
+        self.folder, self.dsn = folder, dsn
         self._forks = forks
         given = conninfo_to_dict(dsn)
         names = {"NAME": "dbname", "USER": "user", "HOST": "host", "PORT": "port"}

@@ -143,7 +143,7 @@ class ModelConnection:
 
     def save(
         self, _: str, __: str, me: UUID, savings: Sequence[Saving], parks: Sequence[Park] = (),
-        done_ids: Sequence[int] = (), *, durable: bool = False,
+        done_ids: Sequence[int] = (), *, durable: bool = False, session: Any = None,
     ) -> tuple[set[int], float]:  # fmt: skip
         def run() -> set[int]:
             return self.database.save(me, savings, parks, done_ids, durable=durable)

@@ -2,7 +2,8 @@
 
 import django_runs
 
-CASES = """from django.db import connection, transaction
+CASES = """import asyncio
+from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
 from partbox import Outbox, PartboxError
@@ -14,6 +15,26 @@ handled = []
 @outbox.on("OrderPlaced")
 def bill(event):
     handled.append(event.payload)
+
+@outbox.on("Sold", transactional="django")
+def count(event):
+    with connection.cursor() as cursor:
+        cursor.execute("insert into sold values (%s)", [event.payload])
+    transaction.on_commit(lambda: handled.append(event.payload))
+    if event.payload == 13:
+        raise ValueError("no")
+
+def sold():
+    with connection.cursor() as cursor:
+        cursor.execute("select number from sold order by 1")
+        return [number for (number,) in cursor.fetchall()]
+
+def sell(*numbers):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("create table if not exists sold (number int)")
+        cursor.execute("truncate sold")
+        for number in numbers:
+            outbox.publish(connection, "Sold", number)
 
 def place(total):
     with transaction.atomic():
@@ -32,6 +53,14 @@ class InATransaction(PartboxMixin, TestCase):
         self.handle().assert_done()
         self.assertEqual(handled.pop(), 1)
 
+    def test_a_handler_of_models_writes_into_the_transaction_of_the_test(self):
+        sell(1, 13, 2)
+        with self.captureOnCommitCallbacks(execute=True):
+            self.assertEqual(self.handle("Sold").states, ["done", "retrying", "done"])
+            self.assertEqual(handled, [])
+        self.assertEqual((sold(), handled), ([1, 2], [1, 2]))
+        handled.clear()
+
     def test_nothing_was_published_in_another_test(self):
         self.assertEqual(self.published(), [])
 
@@ -44,10 +73,23 @@ class Committed(PartboxMixin, TransactionTestCase):
         self.drain().assert_done()
         self.assertEqual(handled.pop(), 2)
 
+    def test_a_handler_of_models_commits_with_its_event(self):
+        sell(1, 13, 2)
+        self.assertEqual(self.drain().states, ["done", "retrying", "done"])
+        self.assertEqual((sold(), handled), ([1, 2], [1, 2]))
+        self.assertEqual(self.drain(), [])
+        handled.clear()
+
+    def test_a_handler_of_models_runs_in_the_thread_of_drain_async_and_leaves_no_connection_there(self):
+        sell(1, 2)
+        self.assertEqual(asyncio.run(self.kit.drain_async()).states, ["done", "done"])
+        self.assertEqual(sold(), [1, 2])
+        handled.clear()
+
     def test_everything_works_again(self):
         self.test_everything_works()
 """
 
 
 def test_both_kinds_of_test_cases_have_a_kit(server, tmp_path):
-    assert "Ran 4 tests" in django_runs.run(CASES, server.dsn, tmp_path)
+    assert "Ran 7 tests" in django_runs.run(CASES, server.dsn, tmp_path)

@@ -71,7 +71,7 @@ def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mappin
     return records(conn, Owned, "take_up", schema, subscription=subscription, me=me, **of)
 
 
-def save(  # eight parameters: an object of them would be made for every page
+def save(  # so many parameters: an object of them would be made for every page
     conn: Conn,
     schema: str,
     subscription: str,
@@ -81,13 +81,15 @@ def save(  # eight parameters: an object of them would be made for every page
     done_ids: Sequence[int] = (),
     *,
     durable: bool = False,
+    session: Conn | None = None,
 ) -> tuple[set[int], float]:
     """Save everything if every partition is still owned under its epoch, else nothing.
 
     Return the partitions that are still owned, and the seconds that the server took. NewIncarnationError if the server
-    is in another incarnation than the session: nothing is saved, and the connection is closed.
+    is in another incarnation than the session: nothing is saved, and the connection is closed. `session`: a connection
+    of the session, if `conn` is an application's.
     """
-    sequence, value = server_incarnation.of(conn)
+    sequence, value = server_incarnation.of(session or conn)
     values = {
         "subscription": subscription,
         "me": me,
@@ -97,7 +99,7 @@ def save(  # eight parameters: an object of them would be made for every page
         "durable": durable,
         "life": sequence,
         "value": value,
-        "tables": proof.of(conn).tables,
+        "tables": proof.of(session or conn).tables,
     }
     ((mine, took, same),) = fetch(conn, "save", schema, values)
     server_incarnation.check(conn, same)

@@ -199,6 +199,9 @@ not_planned ERROR limited: subscription
     that it owns; others may stay without an owner
 transaction_failed ERROR limited: subscription events
     a transaction of transactional handlers was rolled back: its events run again
+transaction_hook_failed ERROR limited: subscription
+    a hook that a transactional handler had called after the commit has failed: what the handler did is committed, the
+    hook is not called again, and the other ones are called all the same
 http_started INFO: address
     metrics, health checks and the page are served here
 look_failed WARNING limited

@@ -109,8 +109,8 @@ def _execute(conn: Any, execute: Any, sql: Any, params: Any, many: bool, context
     if used.connection is not conn and not _only_reads(str(sql)):
         raise PartboxError(
             f"a transactional handler cannot write on Django's connection {used.alias!r}, whose transaction is "
-            "another: write by the connection that the handler is given, or leave out transactional=True and use "
-            "outbox.inbox in transaction.atomic() (see docs/django.md)"
+            'another: write in its own, which transactional="django" makes that of Django; or leave out transactional '
+            "and use outbox.inbox in transaction.atomic() (see docs/django.md)"
         )
     return execute(sql, params, many, context)
 

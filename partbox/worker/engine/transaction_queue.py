@@ -1,6 +1,6 @@
 """The lanes that wait with a transactional event, and which of them may run next."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from partbox.events import DeliveredEvent
@@ -8,6 +8,8 @@ from partbox.worker.engine.partition import Lane, Partition
 
 Taken = Mapping[Partition, Container[int]]
 """The new records of each partition that are in the transaction in hand, or parked by it."""
+Fits = Callable[[DeliveredEvent], bool]
+"""True for an event that the transaction in hand may run."""
 
 
 @dataclass(slots=True)
@@ -27,20 +29,23 @@ class _Queue:
     def first(self) -> int | None:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
-    def take(self, partition: Partition, taken: Container[int]) -> Lane | None:
+    def take(self, partition: Partition, taken: Container[int], fits: Fits | None) -> Lane | None:
         """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line.
 
         Else the transaction's save would not pass it (DESIGN 6).
         """
         for lane in self.parked:
-            if lane.queue and lane.queue[0].parked is not None and partition.parked.passed(lane.queue[0].parked):
+            head = lane.queue[0] if lane.queue else None
+            if head is None or head.parked is None or not partition.parked.passed(head.parked):
+                continue
+            if fits is None or fits(head):
                 del self.parked[lane]
                 return lane
         id = partition.progress.next_in_line(taken)
         waiting = self.new.get(id) if id is not None else None
         if waiting is None or id is None or not waiting.queue or waiting.queue[0].id != id:
             return None
-        return self.new.pop(id)
+        return self.new.pop(id) if fits is None or fits(waiting.queue[0]) else None
 
     def take_stale(self) -> list[Lane]:
         """Take out the lanes whose head is not there any more: parked, perhaps back as such, or read anew."""
@@ -85,14 +90,14 @@ class TransactionQueue:
             if partition in self._queues:
                 self._queues[partition] = self._queues.pop(partition)
 
-    def take(self, taken: Taken) -> Lane | None:
-        """Take out a lane whose head may run now, in a transaction that has taken these."""
+    def take(self, taken: Taken, fits: Fits | None = None) -> Lane | None:
+        """Take out a lane whose head may run now, in a transaction that has taken these; any, unless it must fit."""
         for partition, queue in list(self._queues.items()):
             if partition.stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
             elif partition.last_save.under_way and not partition.serial:
                 continue  # that save would set the cursor back behind the effects (DESIGN 6)
-            elif (lane := queue.take(partition, taken.get(partition, ()))) is not None:
+            elif (lane := queue.take(partition, taken.get(partition, ()), fits)) is not None:
                 return lane
         return None
 

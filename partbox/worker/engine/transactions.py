@@ -10,6 +10,7 @@ that cursor (DESIGN 6). The ordinary saver leaves the partitions alone meanwhile
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -56,13 +57,14 @@ class Judged(NamedTuple):
 
 
 class OpenTransaction:
-    """A transaction as the engine knows it. `conn` and `me` are its driver's, and opaque here."""
+    """A transaction as the engine knows it. `conn`, `me` and `kind` are its driver's, and opaque here."""
 
-    __slots__ = ("conn", "judged", "lanes", "last", "me", "stage", "taken")
+    __slots__ = ("conn", "judged", "kind", "lanes", "last", "me", "stage", "taken")
 
     def __init__(self, conn: Any, me: UUID) -> None:
         self.conn = conn
         self.me = me
+        self.kind: Any = None  # of its events, once one is picked, if there are several kinds
         self.stage = Stage.RUNNING
         self.judged: list[Judged] = []
         self.lanes: set[Lane] = set()  # that it has begun
@@ -78,7 +80,8 @@ class OpenTransaction:
 class Transactions:
     """The verbs of the transactor. Each is one section: others lose partitions, save, and call a transaction off.
 
-    `is_transactional` says so of an event's handler; the transactor puts it in.
+    `is_transactional` says so of an event's handler, `kind_of` which transaction that needs, where there are several
+    kinds; the transactor puts them in.
     """
 
     def __init__(self, state: EngineState, outcomes: Outcomes, runs: Runs) -> None:
@@ -94,6 +97,7 @@ class Transactions:
         self._unended: list[Lane] = []  # of transactions that failed, until they are read anew
         runs.transact = self.wait
         self.is_transactional: Callable[[DeliveredEvent], bool] = lambda event: False
+        self.kind_of: Callable[[DeliveredEvent], Any] | None = None
 
     @property
     def waiting(self) -> bool:
@@ -139,9 +143,14 @@ class Transactions:
     @verb  # nothing may save, drain or lose the partition between the look at it and the start
     def pick(self, transaction: OpenTransaction, now: float) -> tuple[Lane, DeliveredEvent] | None:
         """Start the next event that may run in this transaction, if there is one."""
-        lane = None if transaction.stage is Stage.CONDEMNED else self._queue.take(transaction.taken)
+        if transaction.stage is Stage.CONDEMNED:
+            return None
+        fits = None if transaction.kind is None else partial(self._fits, transaction)
+        lane = self._queue.take(transaction.taken, fits)
         if lane is None:
             return None
+        if self.kind_of is not None:
+            transaction.kind = self.kind_of(lane.queue[0])
         if lane not in transaction.lanes:
             self._runs.begin(lane, now)
             transaction.lanes.add(lane)
@@ -255,6 +264,10 @@ class Transactions:
             self._state.wakes.transact()
         else:
             self._runs.ready([lane])
+
+    def _fits(self, transaction: OpenTransaction, event: DeliveredEvent) -> bool:
+        """True if the event needs a transaction of the kind that this one is: one is on one connection."""
+        return self.kind_of is None or self.kind_of(event) == transaction.kind
 
     def _end_lanes(self) -> None:
         lanes, self._unended = self._unended, []

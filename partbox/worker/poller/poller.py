@@ -121,7 +121,8 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     def _session(self) -> None:
         """From connecting to the loss of a connection: then all are closed, and all is read anew (⛨ DESIGN 4)."""
         with ExitStack() as connections:
-            close_effects = None if self.transactor is None else self.transactor.close
+            lends = self.transactor is not None and self.transactor.effects.lends
+            close_effects = self.transactor.close if self.transactor is not None and lends else None
             session = self.sessions.open(connections, close_effects)
             try:
                 self.begin(session)
@@ -144,6 +145,8 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
                 check(session.reading, schema)
             # An answer that could be less than everything is an error (⛨ DESIGN 4, EVIDENCE I1).
             proof.intact(session.reading, schema, self.context.subscription)
+            if self.transactor is not None:
+                self.transactor.effects.check(session.reading)
         session.live(schema)
         lean(session.reading)
         self.pace.begin(session.reading)
@@ -160,8 +163,8 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         for note in self.notes:
             note.restart(self.ownership.me)
         self.saver.connected(session.saving, self.ownership.me)
-        if self.transactor is not None and session.effects is not None:
-            self.transactor.connected(session.effects, self.ownership.me)
+        if self.transactor is not None:
+            self.transactor.connected(session.effects or session.reading, self.ownership.me)
 
     def _hold_still(self) -> None:
         """Wait for the save in hand, and for a transaction that is about to commit; none does after this."""

@@ -18,6 +18,7 @@ from partbox.callables import Call
 from partbox.errors import DownstreamUnavailable, NewerVersionError, UnrecoverableError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
+from partbox.handlers.transactional import TransactionKind
 from partbox.interceptors import wrap
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
@@ -35,6 +36,7 @@ from partbox.worker.runners.traceback import trace_of
 log = logging.getLogger("partbox.worker")
 
 APART = (1.0, 1.2)  # factors of a wait for a circuit
+ON_ITS_OWN = (TransactionKind.PSYCOPG, TransactionKind.SQLALCHEMY)  # and not on a connection that Django has
 OUTCOMES = (type(None), Done, RetryAfter, Dead, Deferral, BaseException)
 
 
@@ -62,22 +64,24 @@ class Endpoint:
         "handler",
         "kind",
         "plain",
+        "transaction",
     )
 
     def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int, observers: Observers) -> None:
         self.handler = handler
         self.kind = _kind(handler)
+        self.transaction = handler.transaction
         self._observers = observers
         self._settles = observers.hears("settled")
         self._may_be_plain = self.kind in (Kind.SYNC, Kind.ASYNC) and not self._settles
         self.call: Call = wrap(
             handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None
         )
-        if self.kind is Kind.TRANSACTIONAL:
+        if self.transaction in ON_ITS_OWN:
             self.call = within_its_transaction(self.call)
         if observers.hears("handling"):
             self.call = _watched(self.call, handler, observers)
-        if handler.is_async:
+        if handler.is_async and self.kind is not Kind.TRANSACTIONAL:
             self.call = partial(begin, self.call)
         self.plain = self._may_be_plain
         self._limit = error_limit
@@ -260,7 +264,7 @@ class Endpoint:
 
 
 def within_its_transaction(call: Call) -> Call:
-    """The call of a transactional handler; what Django would write on another connection is its error."""
+    """The call of a handler in a transaction; what Django would write on another connection is its error."""
 
     def guarded(event: Any, conn: Any) -> Any:
         if "django.db" not in sys.modules:  # asked each time: a handler's module may import it late
@@ -281,9 +285,9 @@ def _watched(call: Call, handler: Handler, observers: Observers) -> Call:
         with observers.handling(given if is_list else (given,), handler.name):
             return call(given, *more)
 
-    async def watched_async(given: Any) -> Any:
+    async def watched_async(given: Any, *more: Any) -> Any:
         with observers.handling(given if is_list else (given,), handler.name):
-            return await call(given)
+            return await call(given, *more)
 
     return watched_async if handler.is_async else watched
 

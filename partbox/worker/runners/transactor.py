@@ -2,16 +2,20 @@
 
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
 from psycopg import Connection, Error
 
 from partbox.db.deadline import HungError
+from partbox.handlers.transactional import TransactionKind
 from partbox.text.wording import counted
 from partbox.worker.engine.transactions import CalledOffError, Stage
 from partbox.worker.reports.outcomes import tell_saved
 from partbox.worker.runners.blame import GoneError
+from partbox.worker.runners.effects.effects import Effects
+from partbox.worker.runners.effects.kinds import EffectsKinds
 from partbox.worker.runners.transaction import Surroundings, Transaction
 from partbox.worker.session import tell_lost
 
@@ -24,12 +28,15 @@ RETRY = 0.1
 class Transactor:
     """One transaction after the other. The poller gives it a connection, and takes it away."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, kinds: Collection[TransactionKind]) -> None:
         self._around = around
+        self.effects = EffectsKinds(around.context, kinds)
         self._context = around.context
         self._reports = around.reports
         self._transactions = around.context.engine.transactions
         self._transactions.is_transactional = around.runner.is_transactional
+        if len(kinds) > 1:
+            self._transactions.kind_of = lambda event: around.runner.routes[event.route].transaction
         around.context.engine.wakes.transact = self.wake
         self._using = threading.Lock()
         self._work = threading.Event()
@@ -90,6 +97,8 @@ class Transactor:
                 self._transactions.unstick(now)
             if picked:
                 self._try(transaction)
+            else:
+                self.effects.rest()
             closing = self._transactions.end(opened)
             if closing is not None:
                 closing.close()
@@ -102,16 +111,20 @@ class Transactor:
                 self._work.clear()
                 while not self._stopped.is_set() and self.once():
                     pass
+            self.effects.close()
         except BaseException as error:
             self._context.signals.failed(error)
 
     def _try(self, transaction: Transaction) -> None:
+        effects: Effects | None = None
         try:
-            transaction.run(self._around.blame.most(self._most))
+            effects = self.effects.of(transaction.kind, transaction.opened.conn)
+            transaction.run(effects, self._around.blame.most(self._most))
         except (Error, CalledOffError) as error:
-            self._failed(transaction, error)
+            self._failed(transaction, effects, error)
             return
         self._around.blame.committed(len(transaction.runs))
+        self._call_hooks(effects)
         self._report(transaction)
         tell_saved(self._context.observers, transaction.saves, transaction.save_took)
 
@@ -124,18 +137,32 @@ class Transactor:
         if tally is not None:
             self._reports.delivered(tally)
 
-    def _failed(self, transaction: Transaction, error: Error | CalledOffError) -> None:
+    def _call_hooks(self, effects: Effects) -> None:
+        """Make the calls that wait for the commit; what one raises is told, for nothing can be undone any more."""
+        for call in effects.hooks():
+            try:
+                call()
+            except BaseException as error:  # also SystemExit: what a handler leaves behind does not end the process
+                text = "the transaction is committed, but a hook that it called behind that has failed: %s: %s"
+                self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
+
+    def _failed(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
         """Say so, find who is to blame, and have all read anew; unless the poller is about to, or has done so."""
         events, text = len(transaction.runs), "a transaction of %s failed, which runs again: %s"
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):
             tell_lost(error, self._context.subscription, "transactions")
         stage = self._transactions.failed(transaction.opened)
-        if stage is Stage.CONDEMNED:
-            return
+        if stage is not Stage.CONDEMNED:
+            if effects is not None:
+                self._find_guilty(transaction, effects, error, stage)
+            self._context.signals.broken()
+        self.effects.close()
+        if stage is not Stage.CONDEMNED:
+            self._stopped.wait(RETRY)
+
+    def _find_guilty(self, transaction: Transaction, effects: Effects, error: Exception, stage: Stage) -> None:
         if isinstance(error, GoneError):
-            self._around.blame.lost(transaction.conn, error)
-        elif isinstance(error, Error) and stage is not Stage.RUNNING and not transaction.conn.closed:
+            self._around.blame.lost(effects.conn, error)
+        elif isinstance(error, Error) and stage is not Stage.RUNNING and not effects.conn.closed:
             self._around.blame.failed(transaction.pairs, error, saved=stage is Stage.SAVED)
-        self._context.signals.broken()
-        self._stopped.wait(RETRY)

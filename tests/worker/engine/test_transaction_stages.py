@@ -139,3 +139,24 @@ def test_no_stage_is_left_out_or_taken_back(effects: Effects) -> None:
     effects.transactions.end(opened)
     with pytest.raises(AssertionError, match="OVER"):
         effects.transactions.note(opened)
+
+
+def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_other(effects: Effects) -> None:
+    """Events 1 and 3 are of one kind, 2 of another: they run in their order, in three transactions."""
+    effects.transactions.kind_of = lambda event: event.id % 2
+    ran = []
+    for number in range(EVENTS):
+        transaction = effects.transactions.begin()
+        assert transaction is not None
+        picked = effects.transactions.pick(transaction, 1.0)
+        assert picked is not None
+        lane, event = picked
+        ran.append(event.id)
+        effects.transactions.ran(transaction, Judged(lane, event, None))
+        assert effects.transactions.pick(transaction, 1.0) is None
+        assert transaction.kind == (number + 1) % 2
+        saves = effects.transactions.note(transaction)
+        effects.transactions.saved(transaction)
+        effects.transactions.committed(transaction, saves, 2.0)
+        effects.transactions.end(transaction)
+    assert ran == [1, 2, 3]

@@ -57,7 +57,7 @@ def test_a_save_that_was_on_its_way_does_not_set_the_cursor_back_behind_an_effec
     save = cursors.save
     held, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def saving(conn, schema, subscription, me, savings, *rest, durable=False):
+    def saving(conn, schema, subscription, me, savings, *rest, durable=False, session=None):
         mine = any(each.partition == P and each.snapshot for each in savings)
         if durable or not mine or held.is_set() or not effects():  # not before it has gone on
             return save(conn, schema, subscription, me, savings, *rest, durable=durable)

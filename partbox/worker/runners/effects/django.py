@@ -1,0 +1,174 @@
+"""Transactions of Django: `transaction.atomic()` on its own connection, of the alias that is the outbox's database.
+
+Handlers get nothing: models use that connection by themselves. What they would write on another one is refused.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+from uuid import UUID
+
+import psycopg
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import Error as DjangoError
+from django.db import close_old_connections, connections, transaction
+from django.utils.connection import ConnectionDoesNotExist
+from psycopg import Error
+
+from partbox.db.deadline import Deadline, WatchedConnection, allowed, watched
+from partbox.db.sql import Conn, query, rows
+from partbox.errors import SettingsError
+from partbox.handlers import Handler
+from partbox.publish.integrations.django import refused
+from partbox.worker.context import Context
+from partbox.worker.engine.saves import PartitionSave
+from partbox.worker.runners.effects.effects import Effects
+
+
+class DjangoEffects(Effects):
+    """`transactional="django"`."""
+
+    lends: ClassVar[bool] = False
+    _deadline: Deadline
+
+    def __init__(self, context: Context, session: WatchedConnection) -> None:
+        super().__init__(context, session)
+        self._django = connection()
+        self._found_open = self._django.connection is not None  # by whoever else uses this thread, as a test does
+        self._hooks: list[Any] = []
+
+    @classmethod
+    def check(cls, reading: Conn) -> None:
+        """Look at the connection that Django makes in this thread, and close it again."""
+        django = connection()
+        found_open = django.connection is not None
+        try:
+            with psycopg_errors():
+                django.ensure_connection()
+                _check(django, reading)
+        finally:
+            if not found_open:
+                django.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        django = self._django
+        self._refresh()
+        with ExitStack() as until_committed, psycopg_errors(self), transaction.atomic(using=django.alias):
+            if getattr(self, "conn", None) is not django.connection:
+                self.conn = django.connection
+                self._deadline = watched(self.conn, allowed(self.context.settings.lease))
+            yield
+            # Django would let one that raises keep the others from being called.
+            self._hooks, django.run_on_commit = django.run_on_commit, []
+            until_committed.enter_context(self._deadline)
+
+    def begin(self) -> None:
+        with self._deadline:
+            super().begin()
+
+    @contextmanager
+    def savepoint(self, handler: Handler) -> Iterator[None]:
+        with within(self._django):
+            yield
+
+    @property
+    def is_intact(self) -> bool:
+        return self._django.connection is self.conn and self._django.in_atomic_block and super().is_intact
+
+    def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
+        with self._deadline:
+            return super().save(me, saves)
+
+    def hooks(self) -> Iterable[Callable[[], object]]:
+        hooks, self._hooks = self._hooks, []
+        return [call for _, call, *_ in hooks]
+
+    def rest(self) -> None:
+        if self._django.connection is not None:
+            close_old_connections()
+
+    def close(self) -> None:
+        if not self._found_open:
+            self._django.close()
+
+    def hung(self) -> Error | None:
+        """The error of a connection that was cut, if it was."""
+        limit = getattr(self, "_deadline", None)
+        return limit.lost() if limit is not None and limit.cut else None
+
+    def _refresh(self) -> None:
+        """Make a connection that is lost or old anew. CONN_MAX_AGE = 0 means: when there is nothing more to do."""
+        django = self._django
+        if django.in_atomic_block:
+            raise psycopg.ProgrammingError(
+                f"this thread is inside transaction.atomic() of {django.alias!r}, which would keep the transaction of "
+                'handlers with transactional="django" from being committed: leave it first'
+            )
+        if django.connection is not None and (django.connection.closed or django.settings_dict["CONN_MAX_AGE"] != 0):
+            django.errors_occurred |= django.connection.closed
+            django.close_if_unusable_or_obsolete()
+
+
+def alias() -> str:
+    """The alias of the outbox's database, as in the setting PARTBOX."""
+    given = getattr(settings, "PARTBOX", None)
+    return (given.get("DATABASE") if isinstance(given, Mapping) else None) or "default"
+
+
+@contextmanager
+def within(django: Any) -> Iterator[None]:
+    """A savepoint in the transaction of this connection of Django, inside of which no other one is written on."""
+    with transaction.atomic(using=django.alias):
+        with refused(django.connection):
+            yield
+        if django.needs_rollback:  # Django would roll back, and raise nothing
+            raise transaction.TransactionManagementError(
+                "the handler has caught an error of the database, and its changes are to be rolled back: catch it "
+                "around a `with transaction.atomic():` of its own, or raise"
+            )
+
+
+@contextmanager
+def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
+    """Raise the error of psycopg below one of Django's; that of the deadline where the connection was cut."""
+    try:
+        yield
+    except (DjangoError, Error) as error:
+        below = error if isinstance(error, Error) else error.__cause__
+        hung = effects.hung() if effects is not None else None
+        raise hung or (below if isinstance(below, Error) else psycopg.InternalError(str(error))) from error
+
+
+def connection() -> Any:
+    """Django's connection of the alias; SettingsError."""
+    try:
+        return connections[alias()]
+    except (ConnectionDoesNotExist, ImproperlyConfigured) as error:
+        raise SettingsError(f'transactional="django" needs Django\'s settings, with this database: {error}') from None
+
+
+def _check(django: Any, reading: Conn) -> None:
+    """Raise SettingsError unless it is on the database of `reading`, by psycopg 3, and commits by itself."""
+    if not isinstance(django.connection, psycopg.Connection):
+        kind = type(django.connection).__module__.partition(".")[0]
+        raise SettingsError(
+            f'transactional="django" needs psycopg 3 below Django, and {django.alias!r} is on {kind}: '
+            'use the engine "django.db.backends.postgresql", which takes psycopg 3 where that is installed'
+        )
+    if not django.get_autocommit():
+        raise SettingsError(
+            f'transactional="django" needs AUTOCOMMIT, which {django.alias!r} has off: transaction.atomic() would not '
+            "commit there"
+        )
+    with django.cursor() as cursor:
+        cursor.execute(query("database_is", "partbox").decode())
+        (theirs,) = cursor.fetchone()
+    ((ours,),) = rows(reading, "database_is", "partbox")
+    if theirs != ours:
+        name = django.settings_dict.get("NAME")
+        raise SettingsError(
+            f'transactional="django" needs Django in the database of the outbox, and {django.alias!r} is another '
+            f'({name!r}): name the alias of that as PARTBOX["DATABASE"], or give the outbox the DSN of this one'
+        )

@@ -1,0 +1,101 @@
+"""The contract of a kind of transaction, and the call of one handler in its savepoint."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
+
+from partbox.db.deadline import WatchedConnection, allowing
+from partbox.db.delivery import cursors
+from partbox.db.sql import Conn
+from partbox.events import DeliveredEvent
+from partbox.handlers import Handler
+from partbox.outcomes import Done
+from partbox.worker.context import Context
+from partbox.worker.engine.saves import PartitionSave, sent
+from partbox.worker.fork_safety import leave
+from partbox.worker.runners.endpoint import Endpoint
+
+
+class Undone(Exception):
+    """The event is not done: its savepoint is rolled back."""
+
+
+class Effects:
+    """Transactions of one kind, one after the other. The transactor's thread only.
+
+    `conn` is psycopg's connection below them, `session` one of the worker's session: the lent one, if that is made.
+    Errors of the transaction itself are psycopg's, whatever is between.
+    """
+
+    lends: ClassVar[bool] = True
+    """True if it needs a connection that is lent; else it has its own."""
+    conn: Connection[Any]
+    given: tuple[Any, ...] = ()
+    """The arguments of a handler behind its event, inside of its savepoint."""
+
+    def __init__(self, context: Context, session: WatchedConnection) -> None:
+        self.context = context
+        self.session = session
+        self._schema = context.schema
+
+    @classmethod
+    def check(cls, reading: Conn) -> None:
+        """Raise SettingsError if these transactions would not be in the database of `reading`."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """A transaction, which the end of the block commits and an error rolls back."""
+        raise NotImplementedError
+
+    def savepoint(self, handler: Handler) -> AbstractContextManager[object]:
+        """A savepoint around this handler, which an error rolls back."""
+        raise NotImplementedError
+
+    @property
+    def is_intact(self) -> bool:
+        """True if the transaction is there, behind a handler and its savepoint."""
+        return self.conn.info.transaction_status == TransactionStatus.INTRANS
+
+    def begin(self) -> None:
+        """Lift the limits of time: a handler may take its own; what must be quick is what comes after the save."""
+        cursors.begin_effects(self.conn, self._schema)
+
+    def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+        """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""
+        result: object = None
+        try:
+            with self.savepoint(endpoint.handler):
+                try:
+                    with allowing(self.conn):
+                        result = endpoint.call(event, *self.given)
+                except BaseException as error:  # also SystemExit: a handler does not end the process
+                    result = error
+                if self.context.engine.forked:
+                    leave(result)
+                if result is not None and not isinstance(result, Done):
+                    raise Undone
+        except Undone:
+            return result
+        except BaseException as error:
+            return result if isinstance(result, BaseException) else error
+        return result
+
+    def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
+        """Save, as the last statement before the commit; see `cursors.save`."""
+        context = self.context
+        cursors.end_effects(self.conn, self._schema, context.settings.lease / 2)
+        told = self._schema, context.subscription, me, *sent(saves)
+        return cursors.save(self.conn, *told, durable=True, session=self.session)
+
+    def hooks(self) -> Iterable[Any]:
+        """The calls that the library owes now that the transaction is committed; each may raise."""
+        return ()
+
+    def rest(self) -> None:
+        """Nothing is to do for now."""
+
+    def close(self) -> None:
+        """Let go of what is its own; the session ends."""

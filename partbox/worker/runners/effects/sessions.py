@@ -1,0 +1,117 @@
+"""The sessions of SQLAlchemy that transactional handlers get: one an event, joined to the event's savepoint.
+
+A session is begun, is flushed and has its `before_commit` hooks called while its savepoint stands. It stays open then
+until the COMMIT that counts: so its `after_commit` hooks are called behind that, or its `after_rollback` ones. What
+would end its transaction is refused. All of this is SQLAlchemy's synchronous side, which an AsyncSession has, too.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple, NoReturn
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Session, SessionTransaction
+
+from partbox.errors import PartboxError
+
+
+class HandlerSession:
+    """Put before a class of sessions: its transaction is partbox's to end, and all it does is in there."""
+
+    bind: Any
+
+    def get_bind(self, *_: Any, **__: Any) -> Any:
+        return self.bind
+
+    def begin(self, nested: bool = False) -> SessionTransaction:
+        if not nested:
+            _refuse("begin()")
+        return super().begin(nested)  # type: ignore[misc,no-any-return]
+
+    def commit(self) -> NoReturn:
+        _refuse("commit()")
+
+    def rollback(self) -> NoReturn:
+        _refuse("rollback()")
+
+    def prepare(self) -> NoReturn:
+        _refuse("prepare()")
+
+    def close(self) -> NoReturn:
+        _refuse("close()")
+
+    def reset(self) -> NoReturn:
+        _refuse("reset()")
+
+    def invalidate(self) -> NoReturn:
+        _refuse("invalidate()")
+
+
+def _refuse(call: str) -> NoReturn:
+    raise PartboxError(
+        f"the session of a transactional handler has no {call}: its transaction commits with the event, so return to "
+        "have it committed, raise to undo all, and use `with session.begin_nested():` to undo a part"
+    )
+
+
+@cache
+def handler_class(kind: Any) -> Any:
+    """The class of sessions, with what handlers must not do refused."""
+    return type(kind.__name__, (HandlerSession, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+class Joined(NamedTuple):
+    """A session, and its transaction, which is open until that of the connection ends."""
+
+    session: Session
+    transaction: SessionTransaction
+
+    def committed(self) -> None:
+        """Call its hooks, now that the connection's transaction is committed."""
+        try:
+            self.transaction.commit()
+        finally:
+            Session.close(self.session)
+
+    def all_rolled_back(self) -> None:
+        """Call its hooks, now that the connection's transaction is rolled back."""
+        self.transaction._connections.clear()  # with the savepoint that it was joined to, which is long released
+        self.roll_back()
+
+    def roll_back(self) -> None:
+        """Roll back to its savepoint if that still stands, call its hooks, and forget what it knows."""
+        try:
+            if self.session.get_transaction() is not None:
+                Session.rollback(self.session)
+        finally:
+            Session.close(self.session)
+
+
+@contextmanager
+def joined(on: Connection, make: Callable[[Connection], Session]) -> Iterator[Joined]:
+    """A session in a savepoint of `on`, which the end of the block flushes and releases, and an error rolls back.
+
+    RuntimeError if its transaction was ended meanwhile.
+    """
+    session = make(on)
+    here = Joined(session, Session.begin(session))
+    savepoint = on.begin_nested()
+    try:
+        session.connection()  # it joins the savepoint, before the handler can begin another
+        yield here
+        if session.get_transaction() is not here.transaction:
+            raise RuntimeError("the handler has ended the transaction of its session: only return, or raise")
+        here.transaction._prepare_impl()  # to flush, and to call its hooks: SQLAlchemy opens that to two phases only
+        if on.get_nested_transaction() is not savepoint:
+            raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
+        savepoint.commit()
+    except BaseException:
+        while (left := on.get_nested_transaction()) is not None and left is not savepoint:
+            left.rollback()
+        try:
+            here.roll_back()
+        finally:
+            if savepoint.is_active:
+                savepoint.rollback()
+        raise

@@ -1,0 +1,132 @@
+"""Transactions of SQLAlchemy on the lent connection, which an engine of its own hands out and nobody else uses."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, cast
+
+from psycopg import Error, errors
+from sqlalchemy import create_engine, event, exc
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.pool import StaticPool
+
+from partbox.db.deadline import WatchedConnection
+from partbox.errors import PartboxError
+from partbox.handlers import Handler
+from partbox.worker.context import Context
+from partbox.worker.runners.effects.effects import Effects
+from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
+
+
+class SqlalchemyEffects(Effects):
+    """`transactional="sqlalchemy"` on a plain function."""
+
+    def __init__(self, context: Context, session: WatchedConnection) -> None:
+        super().__init__(context, session)
+        self.conn = session
+        self._ends = False  # the transaction, by us
+        with psycopg_errors():
+            self._on = engine_on(session).connect()
+        refuse_ends(self._on, lambda: self._ends)
+        self._joined: list[Joined] = []
+        self._committed: list[Joined] = []
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.conn.autocommit = False  # so that SQLAlchemy, and all that ask it, see a transaction that it ends
+        self._joined, self._committed = [], []
+        try:
+            with psycopg_errors():
+                root = self._on.begin()
+                yield
+                self._ends = True
+                root.commit()
+            self._committed = self._joined
+        except BaseException:
+            self._ends = True
+            self._roll_back()
+            raise
+        finally:
+            self._ends = False
+            with suppress(Error):  # it is lost
+                self.conn.autocommit = True
+
+    @contextmanager
+    def savepoint(self, handler: Handler) -> Iterator[None]:
+        with session_for(self._on, handler) as (here, given):
+            self.given = (given,)
+            yield
+        self._joined.append(here)
+
+    @property
+    def is_intact(self) -> bool:
+        root = self._on.get_transaction()
+        return root is not None and root.is_active and super().is_intact
+
+    def hooks(self) -> Iterable[Callable[[], object]]:
+        committed, self._committed = self._committed, []
+        return [each.committed for each in committed]
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._on.close()
+
+    def _roll_back(self) -> None:
+        """Roll back, whatever a handler has made of it; the session begins anew, so what fails here is left."""
+        with suppress(Exception):
+            self._on.rollback()
+        for each in self._joined:
+            with suppress(Exception):
+                each.all_rolled_back()
+        with suppress(Error):
+            self.conn.rollback()
+
+
+@contextmanager
+def session_for(on: Connection, handler: Handler) -> Iterator[tuple[Joined, Any]]:
+    """A session in a savepoint, and what the handler gets of it: itself, or as the scoped one that it asks for."""
+    kind = handler.session or Session
+    with joined(on, partial(session_on, kind)) as here:
+        factory: Any = partial(_same, here.session)
+        yield here, scoped_session(factory) if issubclass(kind, scoped_session) else here.session
+
+
+def _same(session: Session) -> Session:
+    return session
+
+
+def session_on(kind: type, on: Connection) -> Session:
+    """A session of this class, or of the usual one for a scoped one, whose statements all go there."""
+    made: Any = Session if issubclass(kind, scoped_session) else kind
+    return cast("Session", handler_class(made)(bind=on, join_transaction_mode="rollback_only"))
+
+
+def engine_on(conn: Any) -> Engine:
+    """An engine whose only connection is this one."""
+    return create_engine("postgresql+psycopg://", creator=lambda: conn, poolclass=StaticPool, pool_reset_on_return=None)
+
+
+def refuse_ends(on: Connection, allowed: Callable[[], bool]) -> None:
+    """Have COMMIT and ROLLBACK through this connection refused unless they are `allowed` now."""
+
+    def refuse(_: Connection) -> None:
+        if not allowed():
+            raise PartboxError(
+                "the connection of a transactional handler is in a transaction that commits with the event: return to "
+                "have it committed, raise to undo all, and use `with session.begin_nested():` to undo a part"
+            )
+
+    for name in ("commit", "rollback"):
+        event.listen(on.engine, name, refuse)
+
+
+@contextmanager
+def psycopg_errors() -> Iterator[None]:
+    """Raise the error of psycopg below one of SQLAlchemy's."""
+    try:
+        yield
+    except exc.DBAPIError as error:
+        raise (error.orig if isinstance(error.orig, Error) else errors.InternalError(str(error))) from error
+    except exc.SQLAlchemyError as error:
+        raise errors.InternalError(str(error)) from error

@@ -1,0 +1,284 @@
+"""Handlers with `transactional="django"`: models write in the transaction whose commit carries the cursor."""
+
+from typing import Any
+
+import pytest
+
+HANDLERS = '''
+
+import os
+
+from django.contrib.auth.models import Group
+from django.db import IntegrityError, connection, connections, transaction
+
+SAID = []
+
+def groups():
+    """As others see them."""
+    import psycopg
+
+    with psycopg.connect(connection.settings_dict["OTHER"]) as other:
+        return [name for (name,) in other.execute("select name from auth_group order by id")]
+
+@outbox.on("Count", transactional="django", max_attempts=2, retry="fixed:0.01")
+def count(event):
+    name = f"{event.aggregate_id}-{event.payload['number']}"
+    Group.objects.create(name=name)
+    transaction.on_commit(lambda: SAID.append((name, name in groups())))
+    event.payload.get("then") and globals()[event.payload["then"]](event, name)
+
+def fail_once(event, name):
+    if event.attempt == 1:
+        raise ValueError("no")
+
+def repeat_the_name(event, name):
+    Group.objects.create(name=name)
+
+def swallow(event, name):
+    try:
+        Group.objects.create(name=name)
+    except IntegrityError:
+        pass
+
+def undo_a_part(event, name):
+    try:
+        with transaction.atomic():
+            transaction.on_commit(lambda: SAID.append(("undone", True)))
+            Group.objects.create(name=name)
+    except IntegrityError:
+        Group.objects.create(name=f"{name}, once more")
+
+def fail_in_a_hook(event, name):
+    transaction.on_commit(lambda: 1 / 0)
+    transaction.on_commit(lambda: SAID.append(("behind", True)))
+
+def publish(event, name):
+    outbox.publish(connection, "Echo", {"name": name}, aggregate_type="Key", aggregate_id="e")
+    if event.attempt == 1:
+        raise ValueError("no")
+
+def commit(event, name):
+    connection.commit()
+
+def roll_back(event, name):
+    connection.rollback()
+
+def set_autocommit(event, name):
+    transaction.set_autocommit(True)
+
+def close(event, name):
+    connection.close()
+
+def say_commit(event, name):
+    with connection.cursor() as cursor:
+        cursor.execute("rollback")
+
+def write_elsewhere(event, name):
+    Group.objects.using("other").create(name=f"{name}, elsewhere")
+
+def read_elsewhere(event, name):
+    list(Group.objects.using("other").all())
+
+@outbox.on("Echo")
+def echo(event):
+    SAID.append(("echo", event.payload["name"]))
+'''
+
+BEGIN = """
+from django.db import connection, connections, transaction
+from shop import outbox as shop
+from shop.outbox import SAID, groups, outbox
+import time
+
+def publish(key, *numbers, **more):
+    with transaction.atomic():
+        for number in numbers:
+            outbox.publish(connection, "Count", {"number": number, **more}, aggregate_type="Key", aggregate_id=key)
+
+def work(until):
+    with outbox.worker():
+        end = time.monotonic() + 60
+        while not until() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert until(), (SAID, groups(), dead())
+
+def dead():
+    return [each.error for each in outbox.dead.list()]
+
+def done():
+    return outbox.stats().pending == 0
+"""
+
+
+@pytest.fixture
+def shop(migrated: Any) -> Any:
+    module = migrated.folder / "shop/outbox.py"
+    module.write_text(module.read_text() + HANDLERS)
+    migrated.databases["default"] |= {"OTHER": migrated.dsn, "CONN_MAX_AGE": None}
+    migrated.databases["other"] = {**migrated.databases["default"]}
+    return migrated
+
+
+def test_effects_happen_once_in_order_and_hooks_behind_their_commit(shop: Any) -> None:
+    shop.run(
+        BEGIN
+        + """
+for key in ("k", "l"):
+    publish(key, *range(40))
+publish("m", 1, then="fail_once")
+publish("n", 1, then="undo_a_part")
+work(lambda: len(SAID) == 82)
+for key in ("k", "l"):
+    assert [name for name in groups() if name[0] == key] == [f"{key}-{number}" for number in range(40)]
+assert [name for name in groups() if name[0] == "m"] == ["m-1"]
+assert [name for name in groups() if name[0] == "n"] == ["n-1", "n-1, once more"]
+assert len({*SAID}) == 82 and all(there for _, there in SAID), SAID
+"""
+    )
+
+
+def test_many_events_share_a_commit(shop: Any) -> None:
+    shop.run(
+        BEGIN
+        + """
+with connection.cursor() as cursor:
+    cursor.execute("alter table auth_group add xid xid8 default pg_current_xact_id()")
+publish("k", *range(40))
+work(lambda: len(SAID) == 40)
+with connection.cursor() as cursor:
+    cursor.execute("select count(distinct xid) from auth_group")
+    assert cursor.fetchone()[0] < 20
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        ("repeat_the_name", "duplicate key value violates unique constraint"),
+        ("swallow", "the handler has caught an error of the database"),
+        ("commit", "This is forbidden when an 'atomic' block is active"),
+        ("roll_back", "This is forbidden when an 'atomic' block is active"),
+        ("set_autocommit", "This is forbidden when an 'atomic' block is active"),
+        ("close", "left no transaction behind"),
+        ("say_commit", "left no transaction behind"),
+        ("write_elsewhere", "a transactional handler cannot write on Django's connection 'other'"),
+    ],
+)
+def test_a_failed_event_leaves_nothing_behind_and_the_others_are_committed(shop: Any, then: str, said: str) -> None:
+    shop.run(
+        BEGIN
+        + f"""
+publish("k", 1)
+publish("l", 2, then={then!r})
+publish("m", 3)
+work(lambda: len(dead()) == 1 and sorted(groups()) == ["k-1", "m-3"])
+assert {said!r} in dead()[0], dead()
+assert sorted(SAID) == [("k-1", True), ("m-3", True)], SAID
+"""
+    )
+
+
+def test_a_hook_that_fails_keeps_no_other_from_being_called(shop: Any) -> None:
+    told = shop.run(
+        BEGIN
+        + """
+import logging
+logging.basicConfig()
+publish("k", 1, then="fail_in_a_hook")
+publish("k", 2)
+work(lambda: len(SAID) == 3)
+assert SAID == [("k-1", True), ("behind", True), ("k-2", True)], SAID
+assert groups() == ["k-1", "k-2"] and not dead()
+"""
+    )
+    assert "a hook that it called behind that has failed: ZeroDivisionError" in told
+
+
+def test_what_a_handler_publishes_shares_the_fate_of_its_event(shop: Any) -> None:
+    shop.run(
+        BEGIN
+        + """
+publish("k", 1, then="publish")
+work(lambda: ("echo", "k-1") in SAID)
+assert SAID.count(("echo", "k-1")) == 1
+"""
+    )
+
+
+def test_other_databases_may_be_read(shop: Any) -> None:
+    shop.run(BEGIN + 'publish("k", 1, then="read_elsewhere")\nwork(lambda: SAID == [("k-1", True)])')
+
+
+@pytest.mark.parametrize("age", [0, None])
+def test_a_connection_that_is_lost_or_old_is_made_anew(shop: Any, age: int | None) -> None:
+    """Lost: between two transactions. Old: with CONN_MAX_AGE = 0 there is none while there is nothing to do."""
+    shop.databases["default"]["CONN_MAX_AGE"] = age
+    shop.run(
+        BEGIN
+        + f"""
+mine, before = [], set()
+shop.outbox.handlers.intercept(lambda event: __import__("contextlib").nullcontext(mine.append(pid())))
+
+def pid():
+    return connection.connection.info.backend_pid
+
+def asked(sql):
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchall()
+
+with outbox.worker():
+    for number in range(3):
+        publish("k", number)
+        while len(SAID) <= number:
+            time.sleep(0.01)
+        if {age!r} is None:
+            asked(f"select pg_terminate_backend({{mine[-1]}})")
+        else:
+            while asked(f"select from pg_stat_activity where pid = {{mine[-1]}}"):
+                time.sleep(0.01)
+assert groups() == ["k-0", "k-1", "k-2"]
+assert len({{*mine}}) == 3, mine
+"""
+    )
+
+
+def test_the_database_of_the_alias_must_be_that_of_the_outbox(shop: Any, empty_dsn: str) -> None:
+    from psycopg.conninfo import conninfo_to_dict
+
+    shop.databases["default"]["NAME"], outbox = str(conninfo_to_dict(empty_dsn)["dbname"]), shop.dsn
+    told = shop.manage("partbox_worker", "--until-empty", "--processes", "1", "--dsn", outbox, code=1)
+    assert "needs Django in the database of the outbox, and 'default' is another" in told
+    assert 'name the alias of that as PARTBOX["DATABASE"]' in told
+
+
+def test_the_alias_is_that_of_the_setting(shop: Any) -> None:
+    shop.databases["default"] = {**shop.databases["default"], "NAME": "postgres"}
+    shop.environment["PARTBOX_APP"] = '{"DATABASE": "other"}'
+    shop.run(
+        BEGIN.replace("connection, connections, transaction", "connections, transaction").replace(
+            "import time", "import time\nconnection = connections['other']"
+        )
+        + """
+from django.contrib.auth.models import Group
+shop.count_in_other = lambda event, name: Group.objects.using("other").create(name=f"{name}!")
+with transaction.atomic("other"):
+    outbox.publish(connection, "Other", None)
+done = []
+
+@outbox.on("Other", transactional="django")
+def handle(event):
+    Group.objects.using("other").create(name="there")
+    transaction.on_commit(lambda: done.append(True), using="other")
+
+work(lambda: done)
+assert Group.objects.using("other").get().name == "there"
+"""
+    )
+
+
+def test_autocommit_must_be_on(shop: Any) -> None:
+    shop.databases["default"]["AUTOCOMMIT"] = False
+    told = shop.manage("partbox_worker", "--until-empty", "--processes", "1", code=1)
+    assert "needs AUTOCOMMIT, which 'default' has off" in told
