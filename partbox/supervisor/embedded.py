@@ -223,7 +223,7 @@ class EmbeddedWorker:
         if self._state == "new" and not self._own_loop:
             self._loop.adopt(_loop_here(), self._worker.engine.runs.stop)
         try:
-            await in_thread(self.start)
+            await in_thread(self.start, self._worker.lifespan.give_up)
         except asyncio.CancelledError:
             self._worker.hurry()
             await in_thread(self.stop)

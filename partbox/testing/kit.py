@@ -1,7 +1,7 @@
 """The test kit of an outbox: see what was published, deliver it, let time pass, make things fail."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,6 +19,8 @@ from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.declaration import type_name
 from partbox.events.event import NOT_GIVEN, EventFields
+from partbox.handlers.demand import NO_STATE
+from partbox.handlers.lifespan import Lifespan
 from partbox.outbox import Outbox
 from partbox.publish.arguments import event_of
 from partbox.sinks.sink import Sink
@@ -242,6 +244,16 @@ class Kit:
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
         """The next `times` deliveries of this type (None: of any) fail with this error, before the handler runs."""
         self._faults.inject(event_type, error, times)
+
+    def give_state(self, state: Any) -> None:
+        """Give handlers this state, in the place of what the lifespan of the outbox yields, which is not entered."""
+
+        def lifespan() -> Iterator[Any]:
+            yield state
+
+        handlers = self.outbox.handlers
+        before = handlers.process_lifespan
+        handlers.process_lifespan = Lifespan(lifespan, is_async=False, state=before.state if before else NO_STATE)
 
     def record_sinks(self) -> RecordingSink:
         """Replace every sink of the outbox by one recording sink; it has the messages of all.

@@ -10,6 +10,7 @@ from mutations import (
     cursor,
     handover,
     lists,
+    needing,
     objects,
     observing,
     outages,
@@ -51,4 +52,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *catalogue.MUTATIONS,
     *collecting.MUTATIONS,
     *versions.MUTATIONS,
+    *needing.MUTATIONS,
 )

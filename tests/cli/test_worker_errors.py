@@ -110,3 +110,25 @@ def test_a_module_without_handlers_is_refused_in_one_line_and_nothing_is_deliver
         assert len(said.splitlines()) == 1
         assert conn.execute("select status from partbox.record_status").fetchall() == [("pending",)]
         assert conn.execute("select count(owner) from partbox.partition").fetchone() == (0,)
+
+
+STATELESS = """
+from partbox import DeliveredEvent, Outbox
+
+outbox = Outbox()
+
+
+class State: ...
+
+
+@outbox.on("OrderPlaced")
+def confirm(event: DeliveredEvent, state: State): ...
+"""
+
+
+def test_a_state_that_no_lifespan_yields_is_one_line(worker, dsn, tmp_path):
+    (tmp_path / "shop.py").write_text(STATELESS)
+    code, said = worker(dsn)
+    assert code == 1
+    assert "asks for State, which no event is and no lifespan yields: put @outbox.lifespan above" in said
+    assert len(said.splitlines()) == 1

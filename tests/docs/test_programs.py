@@ -267,7 +267,7 @@ def test_the_tests_of_the_page_on_testing_pass(tested, server):
         text=True,
         check=False,
     )
-    assert "11 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "12 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
 def test_the_test_cases_of_django_on_that_page_pass(tested, server):

@@ -254,3 +254,18 @@ def test_an_async_handler_may_be_handed_an_event_where_no_loop_runs(kit, shop):
     assert shop.seen == [1]
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
+
+
+def test_a_state_of_the_test_takes_the_place_of_the_lifespan_until_the_kit_is_closed(kit, shop):
+    entered, states = [], []
+
+    @shop.outbox.lifespan
+    def lifespan():
+        entered.append("entered")
+        yield "of the shop"
+
+    shop.outbox.on("Stated")(lambda event: states.append(event.state))
+    kit.publish("Stated", 1)
+    kit.give_state("of the test")
+    kit.drain().assert_done()
+    assert (entered, states) == ([], ["of the test"])

@@ -34,6 +34,7 @@ class ProcessLifespan:
         self._loop = loop
         self._state = state
         self._life: _Life | None = None
+        self._given_up = False
         self.error: BaseException | None = None
 
     def enter(self) -> None:
@@ -41,13 +42,21 @@ class ProcessLifespan:
         if self._lifespan is None:
             return
         call: Callable[[], Any] = self._lifespan.call
-        life = (_TaskLife if self._lifespan.is_async else _ThreadLife)(call, self._loop)
+        self._life = life = (_TaskLife if self._lifespan.is_async else _ThreadLife)(call, self._loop)
+        if self._given_up:
+            life.give_up()
         try:
             self._state.value = life.enter()
         except BaseException:
+            self._life = None
             self._loop.stop()
             raise
-        self._life = life
+
+    def give_up(self) -> None:
+        """Cancel an async one while it is entered, so that `enter` ends; from any other thread."""
+        self._given_up = True
+        if self._life is not None:
+            self._life.give_up()
 
     def leave(self, timeout: float) -> None:
         """Run the rest of it, if it was entered, for `timeout` seconds, but at least a second: then it is cancelled, or
@@ -93,6 +102,9 @@ class _Life:
         """Return what it yields, or raise what it raises."""
         raise NotImplementedError
 
+    def give_up(self) -> None:
+        """End it while it is entered, if that can be."""
+
     def leave(self, timeout: float) -> bool:
         """Run the rest, and raise what it raises; False if it takes longer."""
         raise NotImplementedError
@@ -133,9 +145,20 @@ class _ThreadLife(_Life):
 class _TaskLife(_Life):
     """An async lifespan, in a task of the loop that runs the handlers."""
 
+    _entry: Future[None] | None = None
+    _given_up = False
+
     def enter(self) -> Any:
-        self._loop.submit(self._enter).result()
+        self._entry = self._loop.submit(self._enter)
+        if self._given_up:
+            self._entry.cancel()
+        self._entry.result()
         return self._entered.result()
+
+    def give_up(self) -> None:
+        self._given_up = True
+        if self._entry is not None:
+            self._entry.cancel()
 
     def leave(self, timeout: float) -> bool:
         if self._left.done():  # with the loop of the application
@@ -150,7 +173,11 @@ class _TaskLife(_Life):
     async def _enter(self) -> None:
         self._told, self._leaving = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._live(), name="partbox-lifespan")
-        await self._told.wait()
+        try:
+            await self._told.wait()
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
 
     async def _leave(self, began: threading.Event, timeout: float) -> bool:  # noqa: ASYNC109  it bounds the lifespan
         began.set()

@@ -15,6 +15,7 @@ from psycopg import Connection
 from partbox import DeliveredEvent, Outbox
 from partbox.testing import Kit
 from partbox.worker.runners import process_lifespan
+from partbox.worker.runners.transactor import Transactor
 
 
 @dataclass
@@ -276,6 +277,27 @@ def test_an_async_one_whose_loop_a_handler_blocks_holds_nothing_up(
     go_on.set()
 
 
+def test_it_is_left_after_a_transaction_that_a_stop_waits_for(
+    desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = desk_with(drain_timeout=0.1)
+    told = add_lifespan(desk.outbox, is_async=False)
+    began, go_on = threading.Event(), threading.Event()
+
+    @desk.outbox.on("Counted", transactional=True)
+    def handler(event: DeliveredEvent, conn: Connection[Any], state: State) -> None:
+        began.set()
+        go_on.wait(60)
+        state.told.append("handled")
+
+    stop = Transactor.stop
+    monkeypatch.setattr(Transactor, "stop", lambda transactor, _: go_on.set() or stop(transactor, 60))
+    desk.publish("k", 1)
+    with desk.outbox.worker():
+        assert began.wait(60)
+    assert told == ["entered", "handled", "left"]
+
+
 def test_a_handler_that_cancels_all_tasks_of_its_loop_does_not_end_it(desk: Desk) -> None:
     told = add_lifespan(desk.outbox, is_async=True)
 
@@ -290,6 +312,28 @@ def test_a_handler_that_cancels_all_tasks_of_its_loop_does_not_end_it(desk: Desk
     desk.publish("k", 1)
     assert desk.outbox.drain()
     assert told == ["entered", 1, 2, "left"]
+
+
+async def test_an_application_that_is_cancelled_does_not_wait_for_an_async_one_that_hangs(desk: Desk) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @desk.outbox.lifespan
+    async def lifespan() -> AsyncIterator[None]:
+        begun.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+        yield
+
+    desk.outbox.on("Counted")(desk.note)
+    task = asyncio.create_task(desk.outbox.worker().__aenter__())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await ended.wait()
+    assert desk.conn.execute("select count(*) from partbox.instance").fetchone() == (0,)
 
 
 def test_without_one_the_state_is_none(desk: Desk) -> None:
