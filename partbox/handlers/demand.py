@@ -29,7 +29,7 @@ from partbox.events import DeliveredEvent
 from partbox.events.declaration import event_type_of
 from partbox.handlers import dependencies
 from partbox.handlers.annotations import EMPTY, POSITIONAL, Annotations
-from partbox.handlers.needs import Needs
+from partbox.handlers.needs import Needs, plan
 
 ANY = "*"
 ANYTHING = (EMPTY, Any, object)
@@ -149,7 +149,13 @@ class _Asked:
         """The demand where the state is of this class. RegistrationError if it cannot be met."""
         states = tuple(each.name for each in self._without(self.dependencies) if self._is_state(each, state))
         parts, models, names = self._event_parts(self._without((*self.dependencies, *states)))
-        needs = self._needs(names, states) if states or self.dependencies else None
+        needs = None
+        if states or self.dependencies:
+            if len(names) < len(parts) + (self.offer.behind is not None):
+                raise RegistrationError(
+                    f"{self.offer.who} must name each parameter, as it asks for more than its event"
+                )
+            needs = self._needs(names, states)
         if not models and needs is None:
             return None
         return Demand(next(iter(models), None), parts, needs)
@@ -178,17 +184,12 @@ class _Asked:
         return parts, models, tuple(each.name for each in positional[: count + extra])
 
     def _needs(self, names: tuple[str, ...], states: tuple[str, ...]) -> Needs:
-        every = self.annotations.signature.parameters.values()
-        given = {*names, *states, *self.dependencies}
-        places = [each.name for each in every if each.kind in POSITIONAL]
-        return Needs(
-            names,
-            states,
-            self.dependencies,
-            self.offer.given,
-            tuple(each.name for each in every if each.kind is each.POSITIONAL_ONLY and each.name in given),
-            places.index(names[-1]) if names else 0,
-        )
+        signature = self.annotations.signature
+        numbers = dict.fromkeys(states, 0)
+        numbers.update((name, number) for number, name in enumerate((*names, *self.dependencies), 1))
+        places, keywords = plan(signature, numbers)
+        behind = [*signature.parameters].index(names[-1])
+        return Needs(places, keywords, self.dependencies, self.offer.given, behind)
 
     def _without(self, names: Collection[str]) -> list[inspect.Parameter]:
         return [each for each in self.annotations.signature.parameters.values() if each.name not in names]

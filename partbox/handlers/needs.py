@@ -1,11 +1,12 @@
 """What a handler needs beside its event: the state that the lifespan yields, and what providers give for each event."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from partbox.callables import Call
+from partbox.handlers.annotations import POSITIONAL
 from partbox.platform import library
 
 VALUES = "_values"  # no provider asks for that
@@ -13,36 +14,49 @@ VALUES = "_values"  # no provider asks for that
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The parameters of a handler that needs more than its event.
+    """The arguments of a handler that needs more than its event, as numbers of what there is: the state, the values of
+    its event, what is behind them, and then what its providers give.
 
-    `names` get the parts of the event, and what is behind them; `states` the state; `dependencies` what their providers
-    give. Providers may take what `given` names. `places`: those that have no names for a caller; `behind`: the place of
-    the last of `names`. `hope`: the class that a lifespan has to yield, as long as none is registered.
+    `places` are those by position, `keywords` the others; `dependencies` are by parameter. Providers may take what
+    `given` names. `behind`: the place of the last parameter that no provider fills, but for the state's. `hope`: the
+    class that a lifespan has to yield, as long as none is registered.
     """
 
-    names: tuple[str, ...]
-    states: tuple[str, ...]
+    places: tuple[int, ...]
+    keywords: Mapping[str, int]
     dependencies: Mapping[str, Any]
     given: tuple[str, ...]
-    places: tuple[str, ...]
     behind: int
     hope: Any = None
 
-    def call(self, handler: Call, values: Sequence[Any], state: Any, found: Mapping[str, Any]) -> Any:
-        """Call the handler with the values of `names`, the state, and what its providers have given."""
-        given = {**dict(zip(self.names, values, strict=True)), **dict.fromkeys(self.states, state), **found}
-        placed = [given.pop(name) for name in self.places]
-        return handler(*placed, **given)
+    def call(self, handler: Call, *there: Any) -> Any:
+        """Call the handler with what there is."""
+        placed = [there[each] for each in self.places]
+        if not self.keywords:
+            return handler(*placed)
+        return handler(*placed, **{name: there[each] for name, each in self.keywords.items()})
+
+
+def plan(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
+    """The numbers by position and by keyword: by position as long as no parameter is left out."""
+    places: list[int] = []
+    for name, parameter in signature.parameters.items():
+        if parameter.kind not in POSITIONAL or name not in numbers:
+            break
+        places.append(numbers[name])
+    placed = [*signature.parameters][: len(places)]
+    return tuple(places), {name: each for name, each in numbers.items() if name not in placed}
 
 
 def supplied(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
-    """A call that takes an event, or a list of them, and the values of `names`."""
+    """A call that takes an event, or a list of them, and then what the parameters of the event get, and what is behind
+    them."""
     state_of = _state_of_first if is_batch else _state
     if needs.dependencies:
         return _injected(handler, needs, state_of, is_async=is_async)
 
     def stated(given: Any, *values: Any) -> Any:
-        return needs.call(handler, values, state_of(given), {})
+        return needs.call(handler, state_of(given), *values)
 
     return stated
 
@@ -53,8 +67,7 @@ def _injected(handler: Call, needs: Needs, state_of: Callable[[Any], Any], *, is
     parameters = {f"_{name}": each for name, each in needs.dependencies.items()}  # no name that providers may take
 
     def call(**given: Any) -> Any:
-        found = {name[1:]: given[name] for name in parameters}
-        return needs.call(handler, given[VALUES], given["state"], found)
+        return needs.call(handler, given["state"], *given[VALUES], *(given[name] for name in parameters))
 
     async def call_async(**given: Any) -> Any:
         return await call(**given)

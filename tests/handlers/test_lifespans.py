@@ -186,3 +186,14 @@ def test_a_second_lifespan_is_refused(outbox: Outbox) -> None:
         RegistrationError, match=r"more .* cannot be a second lifespan beside needing.lifespan .*in that$"
     ):
         outbox.lifespan(more)
+
+
+def test_a_handler_that_asks_for_more_names_the_parameter_of_its_event(outbox: Outbox) -> None:
+    outbox.lifespan(lifespan)
+
+    def wrong(*events: Any, state: State) -> None: ...
+
+    with pytest.raises(
+        RegistrationError, match=r"wrong .* must name each parameter, as it asks for more than its event"
+    ):
+        outbox.on(Placed)(wrong)
