@@ -172,7 +172,8 @@ def test_who_leaves_waits_for_the_handlers_that_run(desk: Desk, waits: Waits, ru
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(1))
-        held = loop.run_in_executor(None, waits.go_on.wait)
+        release = threading.Event()
+        held = loop.run_in_executor(None, release.wait)
         try:
             async with desk.outbox.worker():
                 while not waits.begun.is_set():
@@ -184,6 +185,7 @@ def test_who_leaves_waits_for_the_handlers_that_run(desk: Desk, waits: Waits, ru
             assert error is ValueError
         assert attempts(desk) == [(1, 1)]
         assert (instances(desk), owned(desk)) == (0, 0)
+        release.set()
         await held
 
     run(main())

@@ -183,9 +183,12 @@ def test_all_walkers_together_have_one_slice_of_each_round(monkeypatch: pytest.M
     assert (host.until(clock[0] + 2 * SLICE, 0.0) - 100) / SLICE == pytest.approx(4.5)
 
 
-def test_the_application_has_its_turn_while_handlers_that_never_wait_have_a_backlog(desk: Desk, run: Run) -> None:
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_the_application_has_its_turn_while_handlers_that_never_wait_have_a_backlog(
+    desk: Desk, run: Run, concurrency: int
+) -> None:
     """Between two of its rounds no more is handled than fits into a slice, and one event of each walker."""
-    handled, most, concurrency = [0], [0], 8
+    handled, most = [0], [0]
 
     @desk.outbox.on("Counted")
     async def handle(event: Any) -> None:

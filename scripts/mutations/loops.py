@@ -1,0 +1,107 @@
+"""The event loop of the application: handlers run in it as guests, and it is not blocked, starved or left too early."""
+
+from mutations.mutation import Mutation
+
+HOSTS = "partbox/worker/runners/loop_hosts.py"
+EMBEDDED = "partbox/supervisor/embedded.py"
+HERE = "tests/worker/runners/test_application_loop.py"
+ENDS = "tests/worker/runners/test_application_loop_ends.py"
+SLICES = f"{ENDS}::test_all_walkers_together_have_one_slice_of_each_round"
+
+MUTATIONS = (
+    Mutation(
+        "slice-for-each-walker",
+        "Each of a hundred walkers has a slice of its own, and the application waits for all of them.",
+        HOSTS,
+        "if self._passed and began > self._until:",
+        "if True:",
+        (SLICES,),
+    ),
+    Mutation(
+        "slice-in-each-round-twice",
+        "Walkers begin one slice after the other, and never let the loop make its round.",
+        HOSTS,
+        "            self._passed = False\n",
+        "",
+        (SLICES,),
+    ),
+    Mutation(
+        "bundle-past-its-slice",
+        "A lone walker goes through its 64 lanes, however long ago its slice was over.",
+        "partbox/worker/runners/walkers.py",
+        "                        break\n",
+        "                        pass\n",
+        (f"{ENDS}::test_the_application_has_its_turn_while_handlers_that_never_wait_have_a_backlog[asyncio-1]",),
+    ),
+    Mutation(
+        "end-of-the-program-charged",
+        "A program that ends cancels all tasks, and each event in progress has an attempt less.",
+        "partbox/worker/runners/event_loop.py",
+        "if must_end(task):  # whatever the handler makes of it",
+        "if task in told_to_end:  # whatever the handler makes of it",
+        (f"{ENDS}::test_an_application_that_ends_without_leaving_ends_and_charges_nothing[asyncio]",),
+    ),
+    Mutation(
+        "closed-loop-unnoticed",
+        "The application closes its loop: the worker keeps its lease, and its events wait for ever.",
+        HOSTS,
+        "        except RuntimeError:  # it is closed\n            self._closed = True\n\n    def submit",
+        "        except RuntimeError:  # it is closed\n            pass\n\n    def submit",
+        (f"{ENDS}::test_a_loop_that_is_closed_under_the_worker_ends_it",),
+    ),
+    Mutation(
+        "left-before-its-end",
+        "Who is cancelled while it leaves goes on at once, and closes what handlers use.",
+        "partbox/supervisor/in_thread.py",
+        "            cancelling = error\n",
+        "            raise\n",
+        (f"{HERE}::test_who_is_cancelled_leaves_in_order_and_who_is_cancelled_again_at_once[asyncio]",),
+    ),
+    Mutation(
+        "entered-by-nobody",
+        "Who is cancelled while it enters leaves a worker behind that delivers on.",
+        EMBEDDED,
+        "            await in_thread(self.stop)\n",
+        "            pass\n",
+        (f"{HERE}::test_who_is_cancelled_while_it_enters_leaves_no_worker_behind[asyncio]",),
+    ),
+    Mutation(
+        "stop-in-the-loop",
+        "A stop blocks the loop in which the handlers must end that it waits for.",
+        EMBEDDED,
+        "asyncio._get_running_loop() is self._loop.adopted:",
+        "False:",
+        (f"{HERE}::test_what_would_block_the_loop_is_refused_with_the_remedy",),
+    ),
+    Mutation(
+        "context-of-a-thread",
+        "Handlers in the application's loop do not see its context variables.",
+        HOSTS,
+        "self.loop.call_soon_threadsafe(callback, context=self._context)",
+        "self.loop.call_soon_threadsafe(callback)",
+        (f"{HERE}::test_async_handlers_run_in_the_loop_that_entered_and_sync_ones_in_threads[asyncio]",),
+    ),
+    Mutation(
+        "child-in-the-application",
+        "A process that a handler forked in the application's loop goes on there as a second application.",
+        HOSTS,
+        "if task in _keepers:",
+        "if False:",
+        (
+            "tests/worker/runners/test_forks.py"
+            "::test_whatever_forks_in_a_handler_nothing_is_repeated_or_left_behind[application-asyncio]",
+        ),
+    ),
+    Mutation(
+        "pools-given-to-nobody",
+        "Handlers with a loop of their own take a pool that the application has made and not used yet.",
+        HOSTS,
+        "two_loops.watch(self._beside)",
+        "two_loops.watch()",
+        (
+            "tests/worker/runners/test_two_loops.py"
+            "::test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_application_goes_on"
+            "[sqlalchemy, psycopg-idle]",
+        ),
+    ),
+)
