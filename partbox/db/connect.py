@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from psycopg import Cursor, Error, errors
+from psycopg import AsyncConnection, Cursor, Error, errors
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
@@ -52,7 +52,7 @@ switch it off for themselves.
 
 Dsn = str | Callable[[], str]
 
-_open: WeakSet[Conn] = WeakSet()  # what a forked process would inherit
+_open: WeakSet[Conn | AsyncConnection[Any]] = WeakSet()  # what a forked process would inherit
 
 otherwise: Callable[[], str] | None = None
 """Gives the DSN where nobody names one: that of the framework that this process belongs to."""
@@ -210,6 +210,16 @@ def connect(
     except BaseException:
         conn.close()
         raise
+    return conn
+
+
+async def connect_async(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> AsyncConnection[Any]:
+    """`connect`, for a connection that an application's asynchronous code gets: without a deadline."""
+    conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
+    conn = await AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+    _open.add(conn)
+    if not pooler and conn.info.server_version >= TIMED:
+        await conn.execute(query("untimed", "partbox"))
     return conn
 
 

@@ -57,8 +57,6 @@ def check(call: Call, transactional: Transactional, who: str, *, is_batch: bool)
     """Raise RegistrationError, with the remedy, if this handler cannot run in such a transaction."""
     if is_batch:
         raise RegistrationError(f"{who} takes lists, and a transactional handler takes one event: use on()")
-    if is_async(call):
-        raise RegistrationError(f"{who} is async, and a transactional handler must be sync: it has one connection")
     if transactional == "django" and is_async(call):
         raise RegistrationError(
             f'{who} is async, and transactional="django" runs in transaction.atomic(), which is synchronous: make it '

@@ -77,6 +77,10 @@ class Drainer:
             self._effects = connect(self._dsn, lease=settings.lease, pooler=settings.pooler, name=NAME, lent=True)
         return self._effects
 
+    def dsn_of_effects(self) -> str:
+        """The DSN for transactional handlers that are `async def`: all else has the connections of drains."""
+        return self._dsn
+
     def close(self) -> None:
         """Close the event loop, and the connections that are not to stay."""
         self._disconnect(self._stay)
@@ -120,7 +124,7 @@ class Drain:
             self._slot,
             subscription=subscription,
             concurrency=1,
-            dsn=_none,
+            dsn=drainer.dsn_of_effects,
             isolates=False,
             observers=Observers([*outbox.handlers.observers, notes]),
             drive=Drive(self._queue, OneByOne(await_it), turn=-inf),  # over at once: one event each
@@ -272,7 +276,3 @@ class Drain:
             statements.leave(conn, self._schema, self._subscription, self._me)
         except Exception:  # the error that brought us here is told
             return
-
-
-def _none() -> str:
-    raise AssertionError("a drain has its own connections")

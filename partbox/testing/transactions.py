@@ -28,6 +28,11 @@ def savepoint_of(endpoint: Endpoint, conn: Any) -> Savepoint:
     name = endpoint.handler.name
     if endpoint.transaction is TransactionKind.DJANGO:
         return _of_django()
+    if endpoint.handler.is_async:
+        raise PartboxError(
+            f"{name} is async and transactional, and a connection belongs to the event loop that made it: commit what "
+            "was published, and use drain()"
+        )
     if conn is None:
         raise PartboxError(f"{name} is transactional: pass the connection that it is to use, conn=…")
     if endpoint.transaction is TransactionKind.PSYCOPG:

@@ -116,7 +116,7 @@ class Worker:
         if not kinds:
             return None
         around = Surroundings(self._context, self._runner, self._settlement.reports, Blame())
-        return Transactor(around, [kind for kind in TransactionKind if kind in kinds])
+        return Transactor(around, [kind for kind in TransactionKind if kind in kinds], self._loop)
 
     def _listen(self) -> None:
         signals, poller = self._context.signals, self.poller

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 from sqlmodel import Session as ModelSession
+from sqlmodel.ext.asyncio.session import AsyncSession as AsyncModelSession
 
 from partbox import Outbox, RegistrationError
 from partbox.handlers.transactional import TransactionKind
@@ -19,6 +21,12 @@ def with_session(event: Any, session: Session) -> None: ...
 def with_models(event: Any, session: ModelSession) -> None: ...
 def with_scoped(event: Any, session: scoped_session[Session]) -> None: ...
 async def awaited(event: Any) -> None: ...
+
+
+async def awaited_more(event: Any, given: Any) -> None: ...
+async def with_async_session(event: Any, session: AsyncSession) -> None: ...
+async def with_async_models(event: Any, session: AsyncModelSession) -> None: ...
+async def with_session_async_wrong(event: Any, session: Session) -> None: ...
 
 
 class Handling:
@@ -42,6 +50,10 @@ def registration(handler: Any, transactional: Any, **options: Any) -> Any:
         (with_models, "sqlalchemy", TransactionKind.SQLALCHEMY, ModelSession),
         (with_scoped, "sqlalchemy", TransactionKind.SQLALCHEMY, scoped_session),
         (Handling(), "sqlalchemy", TransactionKind.SQLALCHEMY, ModelSession),
+        (awaited_more, True, TransactionKind.ASYNC_PSYCOPG, None),
+        (awaited_more, "sqlalchemy", TransactionKind.ASYNC_SQLALCHEMY, AsyncSession),
+        (with_async_session, "sqlalchemy", TransactionKind.ASYNC_SQLALCHEMY, AsyncSession),
+        (with_async_models, "sqlalchemy", TransactionKind.ASYNC_SQLALCHEMY, AsyncModelSession),
         (alone, "django", TransactionKind.DJANGO, None),
         (alone, False, None, None),
     ],
@@ -63,7 +75,8 @@ def test_a_handler_has_its_kind_and_its_class_of_sessions(
         (alone, "sqlalchemy", "must take exactly two positional arguments, the event and the connection or session"),
         (with_connection, "sqlalchemy", "asks for Connection as its session: annotate that parameter with Session"),
         (with_more, "django", "must take exactly one positional argument, the event"),
-        (awaited, "django", "is async"),
+        (awaited, "django", 'is async, and transactional="django" .* is synchronous: make it a plain def'),
+        (with_session_async_wrong, "sqlalchemy", "asks for Session as its session: .* with AsyncSession of SQLAlchemy"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_remedy(handler: Any, transactional: Any, said: str) -> None:

@@ -48,6 +48,14 @@ def test_it_needs_what_has_a_transaction_of_sqlalchemy(kit: Kit, conn: Any) -> N
         kit.handle(delivered("Written", 1), conn=conn)
 
 
+def test_an_async_handler_cannot_use_the_transaction_of_the_test(kit: Kit, session: Session) -> None:
+    async def handle(event: Any, session: Any) -> None: ...
+
+    kit.outbox.on("Written", transactional="sqlalchemy")(handle)
+    with pytest.raises(PartboxError, match=r"is async and transactional, .*: commit .*, and use drain\(\)"):
+        kit.handle(delivered("Written", 1), conn=session)
+
+
 def test_a_drain_hands_over_sessions_too_and_its_next_one_after_a_failed_commit(kit: Kit, conn: Any) -> None:
     conn.execute("create table fate (number int unique deferrable initially deferred)")
     conn.execute("insert into fate values (2)")

@@ -89,21 +89,32 @@ def save(  # so many parameters: an object of them would be made for every page
     is in another incarnation than the session: nothing is saved, and the connection is closed. `session`: a connection
     of the session, if `conn` is an application's.
     """
-    sequence, value = server_incarnation.of(session or conn)
-    values = {
+    values = save_values(session or conn, subscription, me, savings, parks, done_ids) | {"durable": durable}
+    ((mine, took, same),) = fetch(conn, "save", schema, values)
+    server_incarnation.check(conn, same)
+    return set(mine or ()), took
+
+
+def save_values(
+    session: Conn,
+    subscription: str,
+    me: UUID,
+    savings: Sequence[Saving],
+    parks: Sequence[Park],
+    done_ids: Sequence[int],
+) -> dict[str, object]:
+    """The values of a save in the session of this connection, but for `durable`."""
+    sequence, value = server_incarnation.of(session)
+    return {
         "subscription": subscription,
         "me": me,
         **_saved(savings),
         "parks": orjson.dumps([park.wire() for park in parks]).decode() if parks else None,
         "done_ids": array(done_ids),
-        "durable": durable,
         "life": sequence,
         "value": value,
-        "tables": proof.of(session or conn).tables,
+        "tables": proof.of(session).tables,
     }
-    ((mine, took, same),) = fetch(conn, "save", schema, values)
-    server_incarnation.check(conn, same)
-    return set(mine or ()), took
 
 
 def _saved(savings: Sequence[Saving]) -> dict[str, str]:
@@ -129,4 +140,9 @@ def begin_effects(conn: Conn, schema: str) -> None:
 
 def end_effects(conn: Conn, schema: str, limit: float) -> None:
     """Limit it again before its save: a client that freezes loses the transaction after `limit` seconds."""
-    OwnCursor(conn).execute(query("end_effects", schema), {"limit": f"{int(limit * 1000)}ms"})
+    OwnCursor(conn).execute(query("end_effects", schema), limits(limit))
+
+
+def limits(limit: float) -> dict[str, str]:
+    """The value of `end_effects` for so many seconds."""
+    return {"limit": f"{int(limit * 1000)}ms"}

@@ -25,6 +25,7 @@ class Incarnation(NamedTuple):
     value: int | None
 
 
+REPLACED = "the server has crashed or was replaced since: what was read of it does not hold any more"
 UNKNOWN = Incarnation(None, None)
 """The incarnation of a server that cannot tell: PostgreSQL 14, or a role that may not set the sequence."""
 
@@ -58,6 +59,4 @@ def check(conn: Conn, same: bool) -> None:
     """Close the connection and raise NewIncarnationError unless the server is still in the `same` one."""
     if not same:
         conn.close()
-        raise NewIncarnationError(
-            "the server has crashed or was replaced since: what was read of it does not hold any more"
-        )
+        raise NewIncarnationError(REPLACED)

@@ -17,20 +17,22 @@ from partbox.worker.runners.blame import GoneError
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.effects.kinds import EffectsKinds
 from partbox.worker.runners.transaction import Surroundings, Transaction
+from partbox.worker.runners.walkers import Loop
 from partbox.worker.session import tell_lost
 
 MOST = 100
 LOOK = 0.01  # seconds between two looks for what may run, or stands in the way
 BUSY_LOOK = 0.25  # ... or stands in the way of some, while others run
 RETRY = 0.1
+INTERRUPTED = 1.0  # seconds for a handler that was cancelled to end
 
 
 class Transactor:
     """One transaction after the other. The poller gives it a connection, and takes it away."""
 
-    def __init__(self, around: Surroundings, kinds: Collection[TransactionKind]) -> None:
+    def __init__(self, around: Surroundings, kinds: Collection[TransactionKind], loop: Loop) -> None:
         self._around = around
-        self.effects = EffectsKinds(around.context, kinds)
+        self.effects = EffectsKinds(around.context, kinds, loop)
         self._context = around.context
         self._reports = around.reports
         self._transactions = around.context.engine.transactions
@@ -49,11 +51,18 @@ class Transactor:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """End after the transaction in hand; False if that takes longer than `timeout` seconds."""
+        """End after the transaction in hand; False if that takes longer than `timeout` seconds.
+
+        A handler that is `async def` is cancelled then, and its transaction rolled back.
+        """
         self._stopped.set()
         self._work.set()
         self._thread.join(timeout)
-        return not self._thread.is_alive()
+        if not self._thread.is_alive():
+            return True
+        self.effects.interrupt()
+        self._thread.join(INTERRUPTED)
+        return False
 
     def connected(self, conn: Connection[Any], me: UUID | None) -> None:
         """Work through `conn`, as `me`. What was read before is forgotten."""

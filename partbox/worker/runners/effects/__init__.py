@@ -2,5 +2,6 @@
 
 The transactor asks `kinds` for the `Effects` of a kind and drives them (`effects`): begin, a savepoint around each
 handler, the save as the last statement, the commit. `psycopg` and `sqlalchemy` are on the connection that the poller
-lends, `django` on Django's own. `sessions` has the sessions of SQLAlchemy that handlers get.
+lends, `django` on Django's own, and the asynchronous ones on one of their own, in the event loop of async handlers:
+the transactor's thread submits each step there and waits for it. `sessions` has what handlers get of SQLAlchemy.
 """

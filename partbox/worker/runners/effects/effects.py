@@ -18,6 +18,7 @@ from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave, sent
 from partbox.worker.fork_safety import leave
 from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.walkers import Loop
 
 
 class Undone(Exception):
@@ -27,8 +28,8 @@ class Undone(Exception):
 class Effects:
     """Transactions of one kind, one after the other. The transactor's thread only.
 
-    `conn` is psycopg's connection below them, `session` one of the worker's session: the lent one, if that is made.
-    Errors of the transaction itself are psycopg's, whatever is between.
+    `conn` is psycopg's connection below them, `session` one of the worker's session: the lent one, if that is made;
+    `loop` runs what is `async def`. Errors of the transaction itself are psycopg's, whatever is between.
     """
 
     lends: ClassVar[bool] = True
@@ -37,9 +38,10 @@ class Effects:
     given: tuple[Any, ...] = ()
     """The arguments of a handler behind its event, inside of its savepoint."""
 
-    def __init__(self, context: Context, session: WatchedConnection) -> None:
+    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
         self.context = context
         self.session = session
+        self.loop = loop
         self._schema = context.schema
 
     @classmethod
@@ -93,6 +95,9 @@ class Effects:
     def hooks(self) -> Iterable[Any]:
         """The calls that the library owes now that the transaction is committed; each may raise."""
         return ()
+
+    def interrupt(self) -> None:
+        """Cancel what a handler awaits, for good. Any thread."""
 
     def rest(self) -> None:
         """Nothing is to do for now."""

@@ -8,10 +8,13 @@ from partbox.db.sql import Conn
 from partbox.handlers.transactional import TransactionKind
 from partbox.worker.context import Context
 from partbox.worker.runners.effects.effects import Effects
+from partbox.worker.runners.walkers import Loop
 
 _PLACES = {
     TransactionKind.PSYCOPG: ("psycopg", "PsycopgEffects"),
+    TransactionKind.ASYNC_PSYCOPG: ("async_psycopg", "AsyncPsycopgEffects"),
     TransactionKind.SQLALCHEMY: ("sqlalchemy", "SqlalchemyEffects"),
+    TransactionKind.ASYNC_SQLALCHEMY: ("async_sqlalchemy", "AsyncSqlalchemyEffects"),
     TransactionKind.DJANGO: ("django", "DjangoEffects"),
 }
 
@@ -19,8 +22,9 @@ _PLACES = {
 class EffectsKinds:
     """The thread of the transactor has the effects; `check` and `lends` are for the poller's."""
 
-    def __init__(self, context: Context, kinds: Collection[TransactionKind]) -> None:
+    def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: Loop) -> None:
         self._context = context
+        self._loop = loop
         self._classes = {kind: _class(kind) for kind in kinds}
         self._session: WatchedConnection | None = None
         self._made: dict[TransactionKind, Effects] = {}
@@ -42,8 +46,13 @@ class EffectsKinds:
             self._session = session
         found = self._made.get(kind)
         if found is None:
-            found = self._made[kind] = self._classes[kind](self._context, session)
+            found = self._made[kind] = self._classes[kind](self._context, session, self._loop)
         return found
+
+    def interrupt(self) -> None:
+        """Cancel what handlers await, for good. Any thread."""
+        for each in list(self._made.values()):
+            each.interrupt()
 
     def rest(self) -> None:
         """There is nothing to do for now."""

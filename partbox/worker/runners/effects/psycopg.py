@@ -6,13 +6,14 @@ from partbox.db.deadline import WatchedConnection
 from partbox.handlers import Handler
 from partbox.worker.context import Context
 from partbox.worker.runners.effects.effects import Effects
+from partbox.worker.runners.walkers import Loop
 
 
 class PsycopgEffects(Effects):
     """`transactional=True` on a plain function."""
 
-    def __init__(self, context: Context, session: WatchedConnection) -> None:
-        super().__init__(context, session)
+    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
+        super().__init__(context, session, loop)
         self.conn = session
         self.given = (self.conn,)
 

@@ -5,10 +5,10 @@ until the COMMIT that counts: so its `after_commit` hooks are called behind that
 would end its transaction is refused. All of this is SQLAlchemy's synchronous side, which an AsyncSession has, too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session, SessionTransaction
@@ -61,26 +61,51 @@ def handler_class(kind: Any) -> Any:
     return type(kind.__name__, (HandlerSession, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
-class Joined(NamedTuple):
-    """A session, and its transaction, which is open until that of the connection ends."""
+class Joined:
+    """A session in a savepoint, and its transaction, which is open until that of the connection ends."""
 
-    session: Session
-    transaction: SessionTransaction
+    def __init__(self, on: Connection, session: Session) -> None:
+        self._on = on
+        self.session = session
+        self._transaction = Session.begin(session)
+        self._savepoint = on.begin_nested()
+
+    def join(self) -> None:
+        """Join the savepoint, before the handler can begin another; what fails here is to be undone, too."""
+        self.session.connection()
+
+    def release(self) -> None:
+        """Flush it, call its hooks and release its savepoint. RuntimeError if the handler has ended its transaction."""
+        if self.session.get_transaction() is not self._transaction:
+            raise RuntimeError("the handler has ended the transaction of its session: only return, or raise")
+        self._transaction._prepare_impl()  # which SQLAlchemy opens to transactions of two phases only
+        if self._on.get_nested_transaction() is not self._savepoint:
+            raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
+        self._savepoint.commit()
+
+    def undo(self) -> None:
+        """Roll back to its savepoint, call its hooks, and forget what it knows."""
+        while (left := self._on.get_nested_transaction()) is not None and left is not self._savepoint:
+            left.rollback()
+        try:
+            self._roll_back()
+        finally:
+            if self._savepoint.is_active:
+                self._savepoint.rollback()
 
     def committed(self) -> None:
         """Call its hooks, now that the connection's transaction is committed."""
         try:
-            self.transaction.commit()
+            self._transaction.commit()
         finally:
             Session.close(self.session)
 
-    def all_rolled_back(self) -> None:
+    def rolled_back(self) -> None:
         """Call its hooks, now that the connection's transaction is rolled back."""
-        self.transaction._connections.clear()  # with the savepoint that it was joined to, which is long released
-        self.roll_back()
+        self._transaction._connections.clear()  # with the savepoint that it was joined to, which is long released
+        self._roll_back()
 
-    def roll_back(self) -> None:
-        """Roll back to its savepoint if that still stands, call its hooks, and forget what it knows."""
+    def _roll_back(self) -> None:
         try:
             if self.session.get_transaction() is not None:
                 Session.rollback(self.session)
@@ -89,29 +114,13 @@ class Joined(NamedTuple):
 
 
 @contextmanager
-def joined(on: Connection, make: Callable[[Connection], Session]) -> Iterator[Joined]:
-    """A session in a savepoint of `on`, which the end of the block flushes and releases, and an error rolls back.
-
-    RuntimeError if its transaction was ended meanwhile.
-    """
-    session = make(on)
-    here = Joined(session, Session.begin(session))
-    savepoint = on.begin_nested()
+def joined(on: Connection, session: Session) -> Iterator[Joined]:
+    """A session in a savepoint of `on`, which the end of the block flushes and releases, and an error undoes."""
+    here = Joined(on, session)
     try:
-        session.connection()  # it joins the savepoint, before the handler can begin another
+        here.join()
         yield here
-        if session.get_transaction() is not here.transaction:
-            raise RuntimeError("the handler has ended the transaction of its session: only return, or raise")
-        here.transaction._prepare_impl()  # to flush, and to call its hooks: SQLAlchemy opens that to two phases only
-        if on.get_nested_transaction() is not savepoint:
-            raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
-        savepoint.commit()
+        here.release()
     except BaseException:
-        while (left := on.get_nested_transaction()) is not None and left is not savepoint:
-            left.rollback()
-        try:
-            here.roll_back()
-        finally:
-            if savepoint.is_active:
-                savepoint.rollback()
+        here.undo()
         raise

@@ -17,13 +17,14 @@ from partbox.handlers import Handler
 from partbox.worker.context import Context
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
+from partbox.worker.runners.walkers import Loop
 
 
 class SqlalchemyEffects(Effects):
     """`transactional="sqlalchemy"` on a plain function."""
 
-    def __init__(self, context: Context, session: WatchedConnection) -> None:
-        super().__init__(context, session)
+    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
+        super().__init__(context, session, loop)
         self.conn = session
         self._ends = False  # the transaction, by us
         with psycopg_errors():
@@ -78,7 +79,7 @@ class SqlalchemyEffects(Effects):
             self._on.rollback()
         for each in self._joined:
             with suppress(Exception):
-                each.all_rolled_back()
+                each.rolled_back()
         with suppress(Error):
             self.conn.rollback()
 
@@ -87,7 +88,7 @@ class SqlalchemyEffects(Effects):
 def session_for(on: Connection, handler: Handler) -> Iterator[tuple[Joined, Any]]:
     """A session in a savepoint, and what the handler gets of it: itself, or as the scoped one that it asks for."""
     kind = handler.session or Session
-    with joined(on, partial(session_on, kind)) as here:
+    with joined(on, session_on(kind, on)) as here:
         factory: Any = partial(_same, here.session)
         yield here, scoped_session(factory) if issubclass(kind, scoped_session) else here.session
 
