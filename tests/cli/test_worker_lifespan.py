@@ -182,3 +182,24 @@ def test_an_end_that_fails_is_one_line_and_all_is_saved(node: Callable[..., Node
     assert code == 0
     assert "when it was left: LookupError: nothing to close" in line
     assert running.statuses() == {"done"}
+
+
+RUNS = """
+if __name__ == "__main__":
+    raise SystemExit(outbox.run(processes=1, until_empty=True))
+"""
+
+
+@pytest.mark.parametrize("lifespan", [PLAIN, ASYNC], ids=["sync", "async"])
+def test_it_travels_with_a_program_that_runs_its_own_worker_processes(
+    tmp_path: Path, dsn: str, forks: Any, lifespan: str
+) -> None:
+    program = tmp_path / "shop.py"
+    program.write_text(SHOP + lifespan.lstrip() + RUNS)
+    running = Node(tmp_path, dsn, None)
+    running.publish(4)
+    running.conn.close()
+    process = forks.start("python", str(program), cwd=tmp_path, env={**os.environ, "PARTBOX_DSN": dsn})
+    _, said = process.communicate()
+    assert process.wait() == 0, said
+    assert [what for _, what in running.told()] == ["entered", *["handled 7"] * 4, "left"]
