@@ -24,6 +24,7 @@ from mutations import (
     sharing,
     sorting,
     sweep,
+    transactions,
     unseen,
     versions,
 )  # fmt: skip
@@ -55,4 +56,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *collecting.MUTATIONS,
     *versions.MUTATIONS,
     *needing.MUTATIONS,
+    *transactions.MUTATIONS,
 )

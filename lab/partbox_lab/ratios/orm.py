@@ -1,0 +1,235 @@
+"""Prints what transactional handlers with an ORM reach beside a loop written by hand with the same ORM.
+
+`python -m partbox_lab.ratios.orm`. The handler reads a row, changes it and inserts another. The loop calls the same
+handler for 100 events a commit, reads the events from a cursor of its own and saves that in the same transaction; it
+has a savepoint for each event, for one that fails must not take the others with it. `bare` is the loop without
+savepoints, which cannot set one aside. CPU is this process's, in microseconds an event.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from partbox import Event, Outbox
+from partbox.db.schema.migrate import migrate
+from partbox_lab.bench.workspace import SCHEMA, bench_workspace
+
+A_COMMIT = 100
+TABLES = """
+drop table if exists lab_tally, lab_trace, lab_cursor;
+create table lab_tally (aggregate text primary key, total int not null default 0);
+create table lab_trace (id bigint generated always as identity primary key, aggregate text, seq int);
+create table lab_cursor (id bigint not null);
+insert into lab_cursor values (0)
+"""
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class CountedKey(Base):
+    __tablename__ = "lab_tally"
+    aggregate: Mapped[str] = mapped_column(primary_key=True)
+    total: Mapped[int]
+
+
+class CountedEvent(Base):
+    __tablename__ = "lab_trace"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    aggregate: Mapped[str]
+    seq: Mapped[int]
+
+
+def count(event: Any, session: Session) -> None:
+    tally = session.get_one(CountedKey, event.aggregate_id)
+    tally.total += 1
+    session.add(CountedEvent(aggregate=event.aggregate_id, seq=event.payload["seq"]))
+
+
+async def count_async(event: Any, session: AsyncSession) -> None:
+    tally = await session.get_one(CountedKey, event.aggregate_id)
+    tally.total += 1
+    session.add(CountedEvent(aggregate=event.aggregate_id, seq=event.payload["seq"]))
+
+
+def count_raw(event: Any, conn: Any) -> None:
+    conn.execute("select total from lab_tally where aggregate = %s", [event.aggregate_id]).fetchone()
+    conn.execute("update lab_tally set total = total + 1 where aggregate = %s", [event.aggregate_id])
+    values = [event.aggregate_id, event.payload["seq"]]
+    conn.execute("insert into lab_trace (aggregate, seq) values (%s, %s)", values)
+
+
+class Read:
+    """An event, as the loop reads it."""
+
+    def __init__(self, row: Any) -> None:
+        self.id, self.aggregate_id, self.payload = row
+
+
+NEXT = "select id, aggregate_id, payload from {}.record where id > (select id from lab_cursor for update) order by id"
+READ = f"{SQL(NEXT).format(Identifier(SCHEMA)).as_string()} limit {A_COMMIT}"
+SAVE = "update lab_cursor set id = :id"
+
+
+class Ratio:
+    """One database with a log, which each way works through from its beginning."""
+
+    def __init__(self, dsn: str, events: int, aggregates: int) -> None:
+        self._dsn, self._events, self._aggregates = dsn, events, aggregates
+        self._conn = psycopg.connect(dsn, autocommit=True)
+
+    def close(self) -> None:
+        self._conn.close()
+
+    def measure(self, work: Callable[[], None]) -> tuple[float, float]:
+        """Events a second, and microseconds of CPU an event."""
+        self._begin()
+        began, cpu = time.monotonic(), time.process_time()
+        work()
+        took, cpu = time.monotonic() - began, time.process_time() - cpu
+        (traced,) = self._conn.execute("select count(*) from lab_trace").fetchone() or (0,)
+        assert traced == self._events, f"{traced} of {self._events}"
+        return self._events / took, cpu / self._events * 1e6
+
+    def worker(self, handler: Any, transactional: Any) -> Callable[[], None]:
+        def work() -> None:
+            outbox = Outbox(self._dsn, schema=SCHEMA)
+            outbox.on("Counted", transactional=transactional)(handler)
+            with outbox.worker(concurrency=1):
+                while self._traced() < self._events:
+                    time.sleep(0.02)
+
+        return work
+
+    def loop(self, *, savepoints: bool) -> Callable[[], None]:
+        def work() -> None:
+            engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(self._dsn))
+            rows = [None]
+            while rows:
+                with Session(engine) as session, session.begin():
+                    rows = session.execute(text(READ)).all()
+                    for row in map(Read, rows):
+                        if savepoints:
+                            with session.begin_nested():
+                                count(row, session)
+                        else:
+                            count(row, session)
+                    if rows:
+                        session.execute(text(SAVE), {"id": rows[-1][0]})
+            engine.dispose()
+
+        return work
+
+    def loop_async(self, *, savepoints: bool) -> Callable[[], None]:
+        async def work() -> None:
+            async def connect() -> Any:
+                return await psycopg.AsyncConnection.connect(self._dsn)
+
+            engine = create_async_engine("postgresql+psycopg://", async_creator=connect)
+            rows: Any = [None]
+            while rows:
+                async with AsyncSession(engine) as session, session.begin():
+                    rows = (await session.execute(text(READ))).all()
+                    for row in map(Read, rows):
+                        if savepoints:
+                            async with session.begin_nested():
+                                await count_async(row, session)
+                        else:
+                            await count_async(row, session)
+                    if rows:
+                        await session.execute(text(SAVE), {"id": rows[-1][0]})
+            await engine.dispose()
+
+        return lambda: asyncio.run(work())
+
+    def loop_raw(self, *, savepoints: bool) -> Callable[[], None]:
+        def work() -> None:
+            with psycopg.connect(self._dsn, autocommit=True) as conn:
+                rows = [None]
+                while rows:
+                    with conn.transaction():
+                        rows = conn.execute(READ).fetchall()  # type: ignore[arg-type]
+                        for row in map(Read, rows):
+                            if savepoints:
+                                with conn.transaction():
+                                    count_raw(row, conn)
+                            else:
+                                count_raw(row, conn)
+                        if rows:
+                            conn.execute("update lab_cursor set id = %s", [rows[-1][0]])
+
+        return work
+
+    def _traced(self) -> int:
+        return int((self._conn.execute("select count(*) from lab_trace").fetchone() or (0,))[0])
+
+    def _begin(self) -> None:
+        self._conn.execute(f"drop schema if exists {SCHEMA} cascade")
+        migrate(self._dsn, SCHEMA)
+        self._conn.execute(TABLES)
+        self._conn.execute(
+            "insert into lab_tally select 'k' || n from generate_series(0, %s) n", [self._aggregates - 1]
+        )
+        outbox = Outbox(self._dsn, schema=SCHEMA)
+        with self._conn.transaction():
+            outbox.publish_many(
+                self._conn,
+                [
+                    Event("Counted", {"seq": n}, aggregate_type="Key", aggregate_id=f"k{n % self._aggregates}")
+                    for n in range(self._events)
+                ],
+            )
+        self._conn.execute("vacuum analyze")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="orm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=5_000)
+    parser.add_argument("--aggregates", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=3, help="each way in turn; medians are printed")
+    parser.add_argument("--dsn", help=f"another server than an embedded one; its schema {SCHEMA} is made, and dropped")
+    given = parser.parse_args()
+    with bench_workspace(given.dsn, 20) as place:
+        ratio = Ratio(place.dsn, given.events, given.aggregates)
+        ways = {
+            "psycopg": (ratio.worker(count_raw, True), ratio.loop_raw),
+            "SQLAlchemy": (ratio.worker(count, "sqlalchemy"), ratio.loop),
+            "async SQLAlchemy": (ratio.worker(count_async, "sqlalchemy"), ratio.loop_async),
+        }
+        try:
+            for name, (worker, loop) in ways.items():
+                _compare(
+                    ratio,
+                    name,
+                    {"worker": worker, "loop": loop(savepoints=True), "bare": loop(savepoints=False)},
+                    given,
+                )
+        finally:
+            ratio.close()
+
+
+def _compare(ratio: Ratio, name: str, ways: dict[str, Callable[[], None]], given: Any) -> None:
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(given.rounds):
+        for way, work in ways.items():
+            found[way].append(ratio.measure(work))
+    rates = {way: statistics.median(rate for rate, _ in each) for way, each in found.items()}
+    cpu = {way: statistics.median(us for _, us in each) for way, each in found.items()}
+    said = "  ".join(f"{way} {rates[way]:,.0f}/s {cpu[way]:,.0f} us" for way in ways)
+    print(f"{name:<18}{rates['worker'] / rates['loop']:.2f} of the loop  {said}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

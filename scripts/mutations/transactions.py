@@ -1,0 +1,117 @@
+"""Transactional handlers: what commits with the cursor, what is called behind that, what leaks from event to event."""
+
+from mutations.mutation import Mutation
+
+ROOM = "partbox/worker/runners/effects"
+SESSIONS = "tests/worker/runners/test_sqlalchemy_sessions.py"
+EFFECTS = "tests/worker/runners/test_sqlalchemy_effects.py"
+AWAITED = "tests/worker/runners/test_async_effects.py"
+LAST = "tests/worker/runners/test_last_statements.py::test_the_save_is_the_last_statement_before_the_commit"
+DJANGO = "tests/django/test_transactional_models.py"
+REFUSED = "test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alone"
+
+MUTATIONS = (
+    Mutation(
+        "statement-behind-the-save",
+        "A statement comes behind the save, while partition rows are locked: a bury waits for it.",
+        f"{ROOM}/effects.py",
+        "return cursors.save(self.conn, *told, durable=True, session=self.session)",
+        "saved = cursors.save(self.conn, *told, durable=True, session=self.session)\n"
+        '        self.conn.execute("select 1")\n        return saved',
+        (f"{LAST}[SQLAlchemy]",),
+    ),
+    Mutation(
+        "hooks-at-the-savepoint",
+        "after_commit is called when the event's savepoint is released: of what is rolled back with the others, too.",
+        f"{ROOM}/sessions.py",
+        "self._transaction._prepare_impl()",
+        "self._transaction.commit()",
+        (f"{SESSIONS}::test_hooks_are_called_behind_the_commit_that_counts_and_not_at_the_savepoint",),
+    ),
+    Mutation(
+        "hooks-of-what-is-rolled-back",
+        "Hooks of a transaction whose COMMIT has failed are called all the same.",
+        f"{ROOM}/sqlalchemy.py",
+        "                each.rolled_back()",
+        "                each.committed()",
+        (f"{SESSIONS}::test_hooks_of_a_transaction_that_is_rolled_back_are_not_called",),
+    ),
+    Mutation(
+        "one-session-for-all",
+        "What an event had in its session is there for the next one.",
+        f"{ROOM}/sqlalchemy.py",
+        "with joined(on, session_on(kind, on)) as here:",
+        'with joined(on, on.info.setdefault("session", session_on(kind, on))) as here:',
+        (f"{EFFECTS}::test_a_failed_event_leaves_nothing_behind_and_is_parked_with_the_others_effects",),
+    ),
+    Mutation(
+        "committed-by-the-handler",
+        "A handler commits by the connection of its session: what it did stays when its event fails.",
+        f"{ROOM}/sqlalchemy.py",
+        "refuse_ends(self._on, lambda: self._ends)",
+        "refuse_ends(self._on, lambda: True)",
+        (f"{EFFECTS}::{REFUSED}[the connection's commit]",),
+    ),
+    Mutation(
+        "closed-by-the-handler",
+        "A handler closes its session, which forgets what was to be flushed: the event is done, its effect is not.",
+        f"{ROOM}/sessions.py",
+        '        _refuse("close()")',
+        "        super().close()  # type: ignore[misc]",
+        (f"{AWAITED}::{REFUSED}[leave_the_block]",),
+    ),
+    Mutation(
+        "bound-elsewhere",
+        "A session with engines of its own writes into other transactions.",
+        f"{ROOM}/sessions.py",
+        "    def get_bind(self",
+        "    def get_no_bind(self",
+        (f"{SESSIONS}::test_a_session_that_has_engines_of_its_own_writes_into_the_transaction_all_the_same",),
+    ),
+    Mutation(
+        "kinds-mixed",
+        "A transaction of one connection has an event that is for another: it has its effect in none that commits.",
+        "partbox/worker/engine/transactions.py",
+        "fits = None if transaction.kind is None else partial(self._fits, transaction)",
+        "fits = None",
+        (
+            "tests/worker/engine/test_transaction_stages.py"
+            "::test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_other",
+        ),
+    ),
+    Mutation(
+        "swallowed-by-a-model",
+        "Django rolls the event's savepoint back, for an error that the handler has caught, and the event is done.",
+        f"{ROOM}/django.py",
+        "if django.needs_rollback:",
+        "if False:",
+        (
+            f"{DJANGO}::test_a_failed_event_leaves_nothing_behind_and_the_others_are_committed"
+            "[swallow-the handler has caught an error of the database]",
+        ),
+    ),
+    Mutation(
+        "hooks-left-to-django",
+        "A hook that raises keeps Django from calling the others.",
+        f"{ROOM}/django.py",
+        "self._hooks, django.run_on_commit = django.run_on_commit, []",
+        "self._hooks = []",
+        (f"{DJANGO}::test_a_hook_that_fails_keeps_no_other_from_being_called",),
+    ),
+    Mutation(
+        "models-of-another-database",
+        "Models write in another database than the cursor's: saves are refused, and nobody is told why.",
+        f"{ROOM}/django.py",
+        "if theirs != ours:",
+        "if False:",
+        (f"{DJANGO}::test_the_database_of_the_alias_must_be_that_of_the_outbox",),
+    ),
+    Mutation(
+        "cancelled-by-a-stop-and-charged",
+        "A stop cancels an async handler, and the event has failed.",
+        f"{ROOM}/async_psycopg.py",
+        "            told_to_end.add(self._task)\n",
+        "",
+        (f"{AWAITED}::test_a_stop_cancels_what_runs_and_charges_nobody",),
+    ),
+)

@@ -1,0 +1,87 @@
+"""The save is the last statement of a transaction of handlers: partition rows are locked from then to the COMMIT."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orm import TABLES, write
+from psycopg import AsyncConnection, Connection
+from psycopg.pq import Trace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from partbox.worker.runners import transactor
+
+
+def raw(event: Any, conn: Connection[Any]) -> None:
+    TRACE.follow(conn)
+    conn.execute("insert into effect (number) values (1)")
+
+
+def of_sqlalchemy(event: Any, session: Session) -> None:
+    TRACE.follow(session.connection().connection.driver_connection)
+    write(event, session)
+
+
+async def awaited(event: Any, conn: AsyncConnection[Any]) -> None:
+    TRACE.follow(conn)
+    await conn.execute("insert into effect (number) values (1)")
+
+
+async def of_async_sqlalchemy(event: Any, session: AsyncSession) -> None:
+    TRACE.follow((await (await session.connection()).get_raw_connection()).driver_connection)
+    await session.execute(text("insert into effect (number) values (1)"))
+
+
+class Traces:
+    """The messages of libpq on one connection, from the first handler on."""
+
+    def __init__(self) -> None:
+        self.file: Any = None
+        self._seen: list[Any] = []
+
+    def follow(self, conn: Any) -> None:
+        if not self._seen:
+            self._seen.append(conn)
+            conn.pgconn.trace(self.file.fileno())
+            conn.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+
+    def begin(self, path: Path) -> None:
+        self.file = path.open("wb")
+        self._seen.clear()
+
+    def sent(self) -> list[str]:
+        """The statements that were sent."""
+        for conn in self._seen:
+            if conn.pgconn.status == 0:
+                conn.pgconn.untrace()
+        self.file.close()
+        lines = Path(self.file.name).read_text(encoding="utf-8").splitlines()
+        return [line for line in lines if line.startswith(("F\t",)) and ("\tQuery" in line or "\tParse" in line)]
+
+
+TRACE = Traces()
+
+
+@pytest.mark.parametrize(
+    ("handle", "transactional"),
+    [(raw, True), (of_sqlalchemy, "sqlalchemy"), (awaited, True), (of_async_sqlalchemy, "sqlalchemy")],
+    ids=["psycopg", "SQLAlchemy", "async psycopg", "async SQLAlchemy"],
+)
+def test_the_save_is_the_last_statement_before_the_commit(
+    desk: Any, tmp_path: Path, monkeypatch: Any, handle: Any, transactional: Any
+) -> None:
+    monkeypatch.setattr(transactor, "MOST", 2)
+    desk.conn.execute(TABLES)
+    TRACE.begin(tmp_path / "trace")
+    desk.outbox.register(handle, "Counted", transactional=transactional)
+    desk.publish("k", 1, 2, 3, 4)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+        sent = TRACE.sent()
+    commits = [at for at, statement in enumerate(sent) if "COMMIT" in statement]
+    assert len(commits) >= 2
+    for at in commits:
+        assert "The fenced write" in sent[at - 1], sent[at - 1]
+        assert "The save that ends it" in sent[at - 2], sent[at - 2]
