@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from partbox.django.conf import named
 from partbox.outbox import Outbox
@@ -28,23 +28,30 @@ class FreshConnections:
     def __init__(self, event: Any) -> None: ...
 
     def __enter__(self) -> None:
-        close_old_connections()
+        _close_old()
 
     def __exit__(self, *_: object) -> None:
-        close_old_connections()
+        _close_old()
 
     async def __aenter__(self) -> None:
         alone = not self._running
         self._running.add(self)  # before it waits: who comes meanwhile may be reading when this goes on
         try:
-            await sync_to_async(close_old_connections if alone else _close_broken)()
+            await sync_to_async(_close_old if alone else _close_broken)()
         except BaseException:
             self._running.discard(self)
             raise
 
     async def __aexit__(self, *_: object) -> None:
         self._running.discard(self)
-        await sync_to_async(_close_broken if self._running else close_old_connections)()
+        await sync_to_async(_close_broken if self._running else _close_old)()
+
+
+def _close_old() -> None:
+    """As `close_old_connections`, but for those of a transaction around the handler: of a test, or of a worker."""
+    for conn in connections.all(initialized_only=True):
+        if not conn.in_atomic_block:
+            conn.close_if_unusable_or_obsolete()
 
 
 def _close_broken() -> None:

@@ -1,9 +1,7 @@
 """The application of the page on frameworks in its three places: in its server, as `partbox worker`, and in pytest."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,35 +12,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from one_program import AT_ONCE, CACHE, FILES, MANY, PAGE, PARTBOX, Place, lines, said
 from waiting import eventually
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
-PROGRAMS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-PROGRAM, TEST = PROGRAMS["fastapi_worker"], PROGRAMS["test_fastapi_worker"]
+PROGRAM, TEST = FILES["fastapi_worker.py"], FILES["test_fastapi_worker.py"]
 (TABLE,) = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-CACHE = Path(__file__).resolve().parents[2] / ".mypy_cache" / "user"
-MANY = 1_000
-AT_ONCE = 16
 
-# Asked from another process, so that the server has its loop to itself.
-ASKING = """
-import asyncio, sys
-import httpx
-
-async def ask():
-    async with httpx.AsyncClient(base_url=sys.argv[1], timeout=120) as client:
-        numbers = iter(range(int(sys.argv[2])))
-
-        async def some():
-            for number in numbers:
-                answer = await client.post(f"/orders?reference=A-{number}")
-                assert answer.status_code == 201, answer.text
-
-        await asyncio.gather(*(some() for _ in range(int(sys.argv[3]))))
-
-asyncio.run(ask())
-"""
 SERVING = f"""
 import asyncio, gc, socket, sys
 import psycopg, uvicorn
@@ -139,38 +114,14 @@ def mails() -> Iterator[Mails]:
         server.shutdown()
 
 
-@pytest.fixture
-def run(tmp_path: Path, dsn: str, mails: Mails) -> Callable[..., str]:
-    """Runs a command in a folder with the program; what it prints. It complains of nothing."""
-    parts = conninfo_to_dict(dsn)
-    place = {"PGHOST": parts["host"], "PGUSER": parts["user"], "PGDATABASE": parts["dbname"], "PARTBOX_DSN": dsn}
-    for name, text in {"conftest.py": CONFTEST, "pytest.ini": INI, "asking.py": ASKING, "serving.py": SERVING}.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    environment = {**os.environ, **place, "MAILS_URL": mails.url, "TABLE": TABLE, "PARTBOX_TEST_DSN": dsn}
-
-    def run(*command: str, **more: str) -> str:
-        ended = subprocess.run(
-            [sys.executable, "-W", "always::ResourceWarning", *command],
-            cwd=tmp_path,
-            env=environment | more,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        said = ended.stdout + ended.stderr
-        assert ended.returncode == 0, said
-        assert "Traceback" not in said
-        assert "Warning" not in said
-        return ended.stdout
-
-    return run
-
-
 @pytest.fixture(params=["asyncpg", "psycopg"])
-def program(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """The program over this driver, in the folder."""
-    over = PROGRAM.replace("postgresql+psycopg://", f"postgresql+{request.param}://")
-    (tmp_path / "fastapi_worker.py").write_text(over, encoding="utf-8")
+def place(tmp_path: Path, dsn: str, mails: Mails, request: pytest.FixtureRequest) -> Place:
+    """A folder with the program over this driver."""
+    place = Place(tmp_path, dsn, MAILS_URL=mails.url, TABLE=TABLE, PARTBOX_TEST_DSN=dsn)
+    place.write("fastapi_worker.py", PROGRAM.replace("postgresql+psycopg://", f"postgresql+{request.param}://"))
+    for name, text in {"conftest.py": CONFTEST, "pytest.ini": INI, "serving.py": SERVING}.items():
+        place.write(name, text)
+    return place
 
 
 @pytest.fixture
@@ -188,60 +139,42 @@ def once_each(mails: Mails) -> bool:
 
 
 def test_the_program_has_under_60_lines() -> None:
-    assert len([line for line in PROGRAM.splitlines() if line.strip()]) < 60
+    assert lines(PROGRAM) < 60
 
 
-def test_the_program_is_well_typed(tmp_path):
+def test_the_program_is_well_typed(tmp_path: Path) -> None:
     """By mypy in strict mode, and by pyright."""
     (tmp_path / "fastapi_worker.py").write_text(PROGRAM, encoding="utf-8")
     venv = Path(sys.prefix)
     config = {"typeCheckingMode": "standard", "venvPath": str(venv.parent), "venv": venv.name}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     strict = ["mypy", "--strict", "--config-file=", f"--cache-dir={CACHE}", "fastapi_worker.py"]
-    assert module(tmp_path, *strict) == "Success: no issues found in 1 source file\n"
-    assert module(tmp_path, "pyright") == "0 errors, 0 warnings, 0 informations\n"
+    assert said(tmp_path, *strict) == "Success: no issues found in 1 source file\n"
+    assert said(tmp_path, "pyright") == "0 errors, 0 warnings, 0 informations\n"
 
 
-def module(folder: Path, *command: str) -> str:
-    """What a module prints that is run in this folder."""
-    ended = subprocess.run([sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False)
-    return ended.stdout + ended.stderr
-
-
-@pytest.mark.usefixtures("program")
 @pytest.mark.thorough
-def test_in_its_server_handlers_run_in_the_loop_of_the_requests(run, mails, orders):
-    assert run("serving.py") == "still connected: []\n"
+def test_in_its_server_handlers_run_in_the_loop_of_the_requests(place, mails, orders):
+    assert place.run("serving.py") == "still connected: []\n"
     assert orders() == [(84, MANY)]
     assert once_each(mails)
 
 
-@pytest.mark.usefixtures("program")
 @pytest.mark.thorough
-def test_beside_its_server_handlers_run_in_partbox_worker(run, mails, orders):
-    assert run("serving.py", PARTBOX_ENABLED="false") == "still connected: []\n"
+def test_beside_its_server_handlers_run_in_partbox_worker(place, mails, orders):
+    assert place.run("serving.py", PARTBOX_ENABLED="false") == "still connected: []\n"
     assert orders() == [(42, MANY)]
-    run(
-        str(Path(sys.executable).with_name("partbox")),
-        "worker",
-        "fastapi_worker:outbox",
-        "--until-empty",
-        "--processes",
-        "2",
-    )
+    place.run(PARTBOX, "worker", "fastapi_worker:outbox", "--until-empty", "--processes", "2")
     assert orders() == [(84, MANY)]
     assert once_each(mails)
 
 
-@pytest.mark.usefixtures("program")
 @pytest.mark.thorough
-def test_in_pytest_its_handlers_run_in_the_loop_of_the_test(run, mails, tmp_path):
+def test_in_pytest_its_handlers_run_in_the_loop_of_the_test(place, mails):
     """The test of the page, with as many orders."""
     one = 'assert (await client.post("/orders?reference=A-1")).status_code == 201'
-    many = f"for number in range({MANY}):\n            " + one.replace(
-        '"/orders?reference=A-1"', 'f"/orders?reference=A-{number}"'
-    )
+    each = one.replace('"/orders?reference=A-1"', 'f"/orders?reference=A-{number}"')
     assert one in TEST
-    (tmp_path / "test_fastapi_worker.py").write_text(TEST.replace(one, many), encoding="utf-8")
-    assert "1 passed" in run("-m", "pytest", "-p", "no:cacheprovider", PARTBOX_ENABLED="false")
+    place.write("test_fastapi_worker.py", TEST.replace(one, f"for number in range({MANY}):\n            {each}"))
+    assert "1 passed" in place.run("-m", "pytest", "-p", "no:cacheprovider", PARTBOX_ENABLED="false")
     assert once_each(mails)

@@ -7,9 +7,11 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
 from partbox import Outbox, PartboxError
+from partbox.django.loading import FreshConnections
 from partbox.testing.django import PartboxMixin
 
 outbox = Outbox("postgresql:///production")
+outbox.intercept(FreshConnections)  # as the app does, whose tests these may be
 handled = []
 
 @outbox.on("OrderPlaced")
