@@ -48,6 +48,7 @@ with start_worker(tasks, perform_ping_check=False, loglevel="ERROR"):
     assert done.wait(120)
 """
 FASTSTREAM = """
+import asyncio
 from uuid import uuid4
 import pika
 
