@@ -17,20 +17,28 @@ from partbox.classes import UnreadableError
 from partbox.classes.bridge import bridged
 from partbox.errors import PayloadError, PublishError, RegistrationError
 from partbox.events import DeliveredEvent
+from partbox.handlers.annotations import Annotations
+from partbox.handlers.dependencies import found
 from partbox.text.printing import printable_line
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Arguments:
-    """The parameters of the function of a task. RegistrationError if they cannot be sent as JSON."""
+    """The parameters of the function of a task. RegistrationError if they cannot be sent as JSON.
+
+    `dependencies` are those that providers fill where it runs: they are not sent.
+    """
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task
         hints = _hints(function, task)
+        self.dependencies = found(Annotations(function, None, f"task {task!r}"))
         self._event: str | None = None
         fields: dict[str, Any] = {}
         for name, parameter in inspect.signature(function).parameters.items():
+            if name in self.dependencies:
+                continue
             _check(parameter, hints, task)
             hint = hints[name]
             if any((get_origin(each) or each) is DeliveredEvent for each in (hint, *get_args(hint))):
@@ -65,11 +73,11 @@ class Arguments:
     def of(self, event: DeliveredEvent) -> dict[str, Any]:
         """The arguments that were published with the event, and the event if it is asked for. Raises PayloadError."""
         try:
-            found = self._adapter.validate_json(orjson.dumps(event.payload))
+            given = self._adapter.validate_json(orjson.dumps(event.payload))
         except ValidationError as error:
             problem = self._problem(error)
         else:
-            return found if self._event is None else found | {self._event: event}
+            return given if self._event is None else given | {self._event: event}
         raise PayloadError(f"{event!r} does not fit task {self._task!r}, which {problem}")
 
     def _problem(self, error: ValidationError) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
+from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 from uuid import UUID
 
 from partbox.db.statements import AnyAsync, AnySync
@@ -47,8 +47,8 @@ class TaskRunner:
         self.task = task
         self.arguments = Arguments(function, task)
 
-    def __call__(self, event: DeliveredEvent) -> Any:
-        return _outcome(self.function(**self.arguments.of(event)))
+    def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
+        return _outcome(self.function(**self.arguments.of(event), **dependencies))
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -57,8 +57,12 @@ class TaskRunner:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """A handler's, not the function's."""
-        return inspect.Signature([inspect.Parameter("event", inspect.Parameter.POSITIONAL_ONLY)])
+        """A handler's, not the function's: the event, and what providers give."""
+        dependencies = (
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, each])
+            for name, each in self.arguments.dependencies.items()
+        )
+        return inspect.Signature([inspect.Parameter("event", inspect.Parameter.POSITIONAL_ONLY), *dependencies])
 
     def __reduce__(self) -> tuple[Any, ...]:
         module, name = self.function.__module__, self.function.__qualname__
@@ -70,8 +74,8 @@ class TaskRunner:
 class AsyncTaskRunner(TaskRunner):
     """Runs a task that is an `async def`."""
 
-    async def __call__(self, event: DeliveredEvent) -> Any:
-        return _outcome(await self.function(**self.arguments.of(event)))
+    async def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
+        return _outcome(await self.function(**self.arguments.of(event), **dependencies))
 
 
 def runner(function: Any, task: str) -> TaskRunner:

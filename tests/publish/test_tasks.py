@@ -2,12 +2,14 @@
 
 import asyncio
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from fast_depends import Depends
 from reading import deliver, delivered
 
 from partbox import Dead, Event, Outbox
@@ -259,3 +261,47 @@ def test_hooks_see_the_events_of_tasks(outbox: Outbox, conn: psycopg.Connection[
     with conn.transaction():
         send.publish(conn, n="1")
     assert [(event.event_type, event.payload) for event in seen] == [("send", {"n": 1})]
+
+
+def test_dependencies_of_a_task_are_filled_where_it_runs_and_are_no_arguments(
+    outbox: Outbox, conn: psycopg.Connection[Any]
+) -> None:
+    told: list[str] = []
+
+    @outbox.lifespan
+    def lifespan() -> Iterator[str]:
+        yield "mail.example.org"
+
+    def mailer(state: str, event: DeliveredEvent) -> Iterator[str]:
+        yield f"{state} for {event.event_type}"
+        told.append("closed")
+
+    @outbox.task(name="plain")
+    def plain(to: str, by: Annotated[str, Depends(mailer)], urgent: bool = False) -> None:
+        told.append(f"{to} by {by}, {urgent}")
+
+    @outbox.task(name="async")
+    async def later(event: DeliveredEvent, *, to: str, by: str = Depends(lambda state: state)) -> None:
+        told.append(f"{to} by {by} at attempt {event.attempt}")
+
+    with pytest.raises(PublishError, match="has no argument 'by'"):
+        plain.publish(conn, to="ada", by="hand")
+
+    async def mailer_async() -> str:
+        return "never"
+
+    def wrong(by: Annotated[str, Depends(mailer_async)]) -> None: ...
+
+    with pytest.raises(RegistrationError, match=r"mailer_async .*, which is async: make the handler an async def"):
+        outbox.task(wrong)
+    with conn.transaction():
+        plain.publish(conn, to="ada", urgent=True)
+        later.publish(conn, to="bob")
+    assert outbox.drain()
+    assert sorted(told) == [
+        "ada by mail.example.org for plain, True",
+        "bob by mail.example.org at attempt 1",
+        "closed",
+    ]
+    plain("ada", "hand")
+    assert told[-1] == "ada by hand, False"
