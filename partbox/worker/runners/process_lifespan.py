@@ -123,8 +123,12 @@ class _ThreadLife(_Life):
 
     def enter(self) -> Any:
         self._leaving = threading.Event()
-        threading.Thread(target=self._live, name="partbox-lifespan", daemon=True).start()
-        return self._entered.result()
+        try:
+            threading.Thread(target=self._live, name="partbox-lifespan", daemon=True).start()
+            return self._entered.result()
+        except BaseException:  # Ctrl-C too: what it makes by and by is closed at once
+            self._leaving.set()
+            raise
 
     def leave(self, timeout: float) -> bool:
         self._leaving.set()

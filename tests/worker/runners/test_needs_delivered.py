@@ -1,6 +1,8 @@
 """State and dependencies of handlers in a worker: in its transactions, at timeouts, and when a provider fails."""
 
 import asyncio
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
@@ -180,3 +182,26 @@ def test_the_dead_letter_hook_sees_the_state(desk: Desk) -> None:
     desk.publish("k", 1)
     with desk.outbox.worker():
         desk.eventually(lambda: states == [Scale])
+
+
+def test_ctrl_c_while_a_sync_lifespan_is_entered_leaves_it_as_soon_as_that_is_done(
+    desk_with: Callable[..., Desk],
+) -> None:
+    desk, pressed, left = desk_with(), threading.Event(), threading.Event()
+
+    @desk.outbox.lifespan
+    def lifespan() -> Iterator[None]:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert pressed.wait(60)
+        yield
+        left.set()
+
+    desk.outbox.register(desk.note, "Counted")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have its jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            desk.outbox.drain()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    pressed.set()
+    assert left.wait(60)
