@@ -51,8 +51,8 @@ class OneByOne:
     def prepare(self) -> None:
         """Nothing to do: there is no loop of its own."""
 
-    def until(self, began: float, turn: float) -> float:
-        return began + turn
+    def turn_of(self, began: float, seconds: float) -> tuple[float, float]:
+        return began + seconds, 0.0
 
     async def give_way(self) -> None:
         """Nobody else waits."""

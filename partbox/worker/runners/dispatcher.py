@@ -107,7 +107,9 @@ class Dispatcher:
 
     def _take_turn(self, lanes: list[Lane], tally: Tally | None) -> list[Lane]:
         began = lanes[0].started
-        ended = self._walk_all(lanes, self._new_walk(began, began + self._turn, tally))
+        if tally is not None:
+            tally.begin(began)
+        ended = self._walk_all(lanes, self._runner.begin(began + self._turn, tally))
         if self._engine.forked:
             leave(None)
         if tally is not None and tally.end():
@@ -174,11 +176,6 @@ class Dispatcher:
                 return self._runs.look_away(called=True)
         return False
 
-    def _new_walk(self, began: float, ends: float, tally: Tally | None, kind: Kind = Kind.SYNC) -> Walk:
-        if tally is not None:
-            tally.begin(began)
-        return self._runner.begin(ends, tally, kind)
-
     def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
         """Its next event is not for a runner alone; False if the event loop will end the lane."""
         if tally is not None:
@@ -205,8 +202,10 @@ class Dispatcher:
             else:
                 tally = self._settlement.reports.tally()
                 began = time.monotonic()
-                ends = self._loop.until(began, self._turn)
-                await self._runner.walk_async(lane, self._new_walk(began, ends, tally, Kind.ASYNC))
+                if tally is not None:
+                    tally.begin(began)
+                ends, latest = self._loop.turn_of(began, self._turn)
+                await self._runner.walk_async(lane, self._runner.begin(ends, tally, Kind.ASYNC, latest=latest))
                 if tally is not None:
                     self._settlement.reports.delivered(tally)
         except Exception as error:

@@ -152,9 +152,11 @@ class EventLoop:
         """Call it in the loop; from any thread."""
         self._host.call(callback)
 
-    def until(self, began: float, turn: float) -> float:
-        """When a walk of `turn` seconds ends that began then (monotonic seconds)."""
-        return self._host.until(began, turn)
+    def turn_of(self, began: float, seconds: float) -> tuple[float, float]:
+        """When a walk of so many seconds ends that began then (monotonic seconds), and when if its handlers wait: 0.0
+        if that is the same."""
+        ends = self._host.until(began, seconds)
+        return ends, began + seconds if self._host.is_shared else 0.0
 
     async def give_way(self) -> None:
         """Let others have their turn, after a walk in which no handler waited."""

@@ -18,6 +18,7 @@ from partbox.worker.runners.settlement import Settlement
 from partbox.worker.slot import Slot
 
 LANE_TURN = 0.02  # seconds after which a lane's finished events are recorded and other lanes get their turn
+RESUMED = 0.0001  # seconds of a walk in the application's loop that a handler has once it has waited
 TRUST_SPAN = 0.001  # the lease is looked at again when the wall clock has moved by this much; no longer than QUICK
 
 Step = tuple[Endpoint, DeliveredEvent]
@@ -28,13 +29,15 @@ Met = tuple[Endpoint, Suspended | None]
 class Walk:
     """A runner's turn over the lanes that it took. `ends`: monotonic seconds; `looked_at`: the last look at the lease
     (Unix seconds); `tally` counts what is delivered, None where nobody wants to know. `kind`: of the handlers that
-    it may run. `waited`: one of them has, so others have had their turn."""
+    it may run. `waited`: one of them has, so others have had their turn; the walk may last longer then in the
+    application's loop, until `latest` (0.0 in others, where a turn is no shorter than that)."""
 
     ends: float
     looked_at: float
     tally: Tally | None
     kind: Kind = Kind.SYNC
     waited: bool = False
+    latest: float = 0.0
 
 
 class LaneRunner:
@@ -48,9 +51,9 @@ class LaneRunner:
         self._settlement = settlement
         self._trusted_at = 0.0
 
-    def begin(self, ends: float, tally: Tally | None = None, kind: Kind = Kind.SYNC) -> Walk:
-        """A walk that begins now, and ends then (monotonic seconds)."""
-        return Walk(ends, self._trusted_at, tally, kind)
+    def begin(self, ends: float, tally: Tally | None = None, kind: Kind = Kind.SYNC, *, latest: float = 0.0) -> Walk:
+        """A walk that begins now, and ends then (monotonic seconds), or up to `latest` if its handlers wait."""
+        return Walk(ends, self._trusted_at, tally, kind, latest=latest)
 
     def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | Rest:
         """End these lanes; the next to run, or why there are none. Observers hear first what `tally` owes them."""
@@ -143,6 +146,8 @@ class LaneRunner:
                 self._engine.runs.give_way(lane, started)
             walk.waited = True
             result = await EventLoop.rest(suspended, endpoint.handler.timeout, task)
+            if walk.latest:  # its slice may be over, but the loop has made a round meanwhile
+                walk.ends = max(walk.ends, min(walk.latest, monotonic() + RESUMED))
             if result is None and event.parked is None and endpoint.plain:
                 lane.note_done(event)
                 if tally is not None:

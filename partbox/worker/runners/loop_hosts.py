@@ -56,6 +56,9 @@ def loops_of(library: Literal["asyncio", "uvloop"]) -> NewLoop:
 class LoopHost(Protocol):
     """Has an event loop, and runs it or not. Any thread, if nothing else is said."""
 
+    is_shared: bool
+    """Others than handlers run in the loop, too."""
+
     @property
     def lives(self) -> bool:
         """True if the loop runs."""
@@ -102,6 +105,7 @@ class LoopHost(Protocol):
 class OwnThread:
     """A loop of its own in a thread of its own; it begins when something is to run in it."""
 
+    is_shared = False
     ended = False  # but by `end`
 
     def __init__(self, new_loop: NewLoop) -> None:
@@ -173,6 +177,8 @@ class OwnThread:
 
 class ApplicationLoop:
     """The application's loop, which runs now, in this thread. Handlers have the context variables that are set here."""
+
+    is_shared = True
 
     def __init__(self, loop: asyncio.AbstractEventLoop, all_cancelled: Callable[[], object]) -> None:
         self.loop = loop

@@ -37,7 +37,7 @@ class Loop(Protocol):
 
     def prepare(self) -> None: ...
 
-    def until(self, began: float, turn: float) -> float: ...
+    def turn_of(self, began: float, seconds: float) -> tuple[float, float]: ...
 
     async def give_way(self) -> None: ...
 
@@ -95,7 +95,8 @@ class Walkers:
                 began = lanes[0].started
                 if tally is not None:
                     tally.begin(began)
-                walk = self._runner.begin(self._loop.until(began, self._turn), tally, Kind.ASYNC)
+                ends, latest = self._loop.turn_of(began, self._turn)
+                walk = self._runner.begin(ends, tally, Kind.ASYNC, latest=latest)
                 for lane in lanes:
                     await self._runner.walk_async(lane, walk)
                     if lane.started > walk.ends:  # the others wait for another turn
