@@ -38,7 +38,7 @@ class Annotations:
     def __init__(self, call: Callable[..., Any], cls: type | None, who: str) -> None:
         self._call = call
         self._fallback = KNOWN if cls is None else {**KNOWN, cls.__name__: cls}
-        self._who = who
+        self.who = who
         self.signature = signature_of(call)
 
     def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
@@ -73,7 +73,7 @@ class Annotations:
             except Exception as error:  # whatever an expression may raise
                 problem = f"{type(error).__name__}: {error}"
         raise RegistrationError(
-            f"the annotation of {what} of {self._who} cannot be resolved ({problem}): import its type outside of `if "
+            f"the annotation of {what} of {self.who} cannot be resolved ({problem}): import its type outside of `if "
             "TYPE_CHECKING:`, before the function"
         )
 

@@ -139,10 +139,10 @@ class _Asked:
         return None
 
     def _hopes(self) -> Iterator[type]:
-        """Classes that may be that of the state: no event, and none of Python's own."""
+        """Classes that may be that of the state."""
         for parameter in reversed(self._without(self.dependencies)):
             found = self.annotations.tried(parameter)
-            if isinstance(found, type) and found.__module__ != "builtins" and event_type_of(found) is None:
+            if isinstance(found, type) and _may_be_a_state(found):
                 yield found
 
     def demand(self, state: Any) -> Demand | None:
@@ -196,6 +196,13 @@ class _Asked:
 
     def _is_state(self, parameter: inspect.Parameter, state: Any) -> bool:
         return state is not NO_STATE and bool(self.annotations.tried(parameter) == state)
+
+
+def _may_be_a_state(cls: type) -> bool:
+    """False for events, Python's own classes, and what a handler gets that is transactional."""
+    room = cls.__module__.partition(".")[0]
+    is_lent = room in ("psycopg", "sqlalchemy", "sqlmodel") and cls.__name__.endswith(("Connection", "Session"))
+    return room != "builtins" and not is_lent and event_type_of(cls) is None
 
 
 def _check_readable(models: list[Any], offer: Offer) -> None:

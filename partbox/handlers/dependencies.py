@@ -13,19 +13,27 @@ LIBRARY = "fast_depends"
 
 
 def found(annotations: Annotations) -> dict[str, Any]:
-    """The `Depends(…)` of each parameter that has one, in its annotation or as its default."""
-    if LIBRARY not in sys.modules:  # whoever has written one has imported it
+    """The `Depends(…)` of each parameter that has one, in its annotation or as its default. RegistrationError for that
+    of FastAPI."""
+    if not sys.modules.keys() & {LIBRARY, "fastapi"}:  # whoever has written one has imported it
         return {}
-    kind = sys.modules[LIBRARY].dependencies.Dependant
     parameters = annotations.signature.parameters.values()
-    each = ((parameter.name, _dependant(annotations, parameter, kind)) for parameter in parameters)
+    each = ((parameter.name, _dependant(annotations, parameter)) for parameter in parameters)
     return {name: dependant for name, dependant in each if dependant is not None}
 
 
-def _dependant(annotations: Annotations, parameter: inspect.Parameter, kind: type) -> Any:
+def _dependant(annotations: Annotations, parameter: inspect.Parameter) -> Any:
     annotation = annotations.tried(parameter, extras=True)
-    said = (parameter.default, *getattr(annotation, "__metadata__", ()))
-    return next((one for one in said if isinstance(one, kind)), None)
+    for one in (parameter.default, *getattr(annotation, "__metadata__", ())):
+        kind = type(one)
+        if kind.__name__ == "Dependant" and kind.__module__.startswith(LIBRARY):
+            return one
+        if kind.__name__ == "Depends" and kind.__module__.startswith("fastapi."):
+            raise RegistrationError(
+                f"{annotations.who} asks for {parameter.name!r} by the Depends of FastAPI, which is for requests: "
+                "import that of fast_depends (pip install 'partbox[depends]')"
+            )
+    return None
 
 
 def check(dependencies: Mapping[str, Any], given: Collection[str], who: str, *, is_async: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 from needing import Placed, State, event_in, handler_of, lifespan
+from psycopg import Connection
 
 from partbox import DeliveredEvent, Outbox, RegistrationError
 
@@ -197,3 +198,14 @@ def test_a_handler_that_asks_for_more_names_the_parameter_of_its_event(outbox: O
         RegistrationError, match=r"wrong .* must name each parameter, as it asks for more than its event"
     ):
         outbox.on(Placed)(wrong)
+
+
+def test_a_connection_is_no_state_so_who_forgets_transactional_hears_of_it_at_registration(outbox: Outbox) -> None:
+    def wrong(event: DeliveredEvent, conn: Connection[Any]) -> None: ...
+    def wrong_too(event: DeliveredEvent, conn: Connection) -> None: ...  # type: ignore[type-arg]
+
+    for handler in (wrong, wrong_too):
+        with pytest.raises(
+            RegistrationError, match=r"asks for .*Connection.*, which no event is: ask for a DeliveredEvent"
+        ):
+            outbox.on("Placed")(handler)

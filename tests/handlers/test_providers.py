@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dill
+import fastapi
 import pytest
 from fast_depends import Depends, dependency_provider
 from needing import Placed, State, event_in, handler_of, lifespan
@@ -241,3 +242,14 @@ def test_a_list_gets_the_state_once(outbox: Outbox) -> None:
     state = State("here")
     handler_of(outbox).call([event_in(state), event_in(state)])
     assert got == [(state, [Placed(7), Placed(7)], 2)]
+
+
+def test_the_depends_of_fastapi_is_refused_with_that_to_take(outbox: Outbox) -> None:
+    def wrong(event: DeliveredEvent, value: Annotated[int, fastapi.Depends(number)]) -> None: ...
+    def by_default(event: DeliveredEvent, value: int = fastapi.Depends(number)) -> None: ...
+
+    for handler in (wrong, by_default):
+        with pytest.raises(
+            RegistrationError, match="by the Depends of FastAPI, which is for requests: import that of fast_d"
+        ):
+            outbox.on("Placed")(handler)
