@@ -44,6 +44,9 @@ class Desk:
         """Deliver what is due, event by event: the parts of a worker that ship, without its threads and waits."""
         return self._drainer.drain(subscription)
 
+    async def drain_async(self, subscription: str = "default") -> Drained:
+        return await self._drainer.drain_async(subscription)
+
     def drain_again(self) -> Drained:
         """Deliver what waits too."""
         self.make_due()

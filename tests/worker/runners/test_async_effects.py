@@ -145,13 +145,18 @@ def test_a_drain_of_the_kit_hands_over_what_a_worker_does(desk: Any, handle: Any
     assert effects(desk) == [1, 2, 3]
 
 
-def test_a_handler_over_its_timeout_is_cancelled_and_leaves_nothing(desk: Any) -> None:
-    async def slow(event: Any, conn: Any) -> None:
-        await write_raw(event, conn)
-        if event.payload["number"] == 2:
-            await conn.execute("select pg_sleep(60)")
+@KINDS
+def test_a_handler_over_its_timeout_is_cancelled_and_leaves_nothing(desk: Any, handle: Any, transactional: Any) -> None:
+    """In the middle of a statement."""
 
-    desk.outbox.register(slow, "Counted", transactional=True, timeout=0.3)
+    async def slow(event: Any, given: Any) -> None:
+        await handle(event, given)
+        if event.payload["number"] == 2:
+            slowly = "select pg_sleep(60)"
+            await (given.execute(slowly) if transactional is True else given.scalar(text(slowly)))
+
+    slow.__annotations__["given"] = list(handle.__annotations__.values())[1]
+    desk.outbox.register(slow, "Counted", transactional=transactional, timeout=0.3)
     desk.publish("k", 1)
     desk.publish("l", 2)
     desk.publish("m", 3)
@@ -174,6 +179,20 @@ def test_an_event_that_is_not_done_leaves_no_effect(desk: Any) -> None:
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
     assert effects(desk) == [1]
+
+
+async def test_a_drain_in_the_loop_of_a_test_runs_them_there(desk: Any) -> None:
+    loops = []
+
+    async def handle(event: Any, session: AsyncSession) -> None:
+        loops.append(asyncio.get_running_loop())
+        await write_orm(event, session)
+
+    desk.outbox.register(handle, "Counted", transactional="sqlalchemy")
+    desk.publish("k", 1, 2)
+    assert (await desk.drain_async()).states == ["done", "done"]
+    assert loops == [asyncio.get_running_loop()] * 2
+    assert effects(desk) == [1, 2]
 
 
 async def commit(session: AsyncSession) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from orm import TABLES, Effect, ModelEffect, OwnSession, effects, write
 from sqlalchemy import event, insert, select
-from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlmodel import Session as ModelSession
 
 import partbox
@@ -115,6 +115,24 @@ def test_a_scoped_session_is_that_of_the_event(desk: Any) -> None:
         sessions.add(Effect(key=event.aggregate_id, number=event.payload["number"]))
         assert sessions.scalars(select(Effect.number)).all()[-1] == event.payload["number"]
         sessions().get_bind()
+
+    desk.outbox.register(handle, "Counted", transactional="sqlalchemy")
+    desk.publish("k", 1, 2)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert effects(desk) == [1, 2]
+
+
+def test_a_global_scoped_session_can_be_that_of_the_event(desk: Any) -> None:
+    sessions = scoped_session(sessionmaker())
+
+    def handle(event: Any, session: Session) -> None:
+        sessions.registry.set(session)
+        try:
+            sessions.add(Effect(key="k", number=event.payload["number"]))
+        finally:
+            sessions.registry.clear()
+        assert not sessions.registry.has()
 
     desk.outbox.register(handle, "Counted", transactional="sqlalchemy")
     desk.publish("k", 1, 2)

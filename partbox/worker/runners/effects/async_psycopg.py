@@ -17,6 +17,7 @@ from psycopg.pq import TransactionStatus
 from partbox.db.connect import connect_async
 from partbox.db.deadline import WatchedConnection, allowed, watched
 from partbox.db.delivery import async_effects
+from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.outcomes import Done
@@ -107,6 +108,8 @@ class AsyncPsycopgEffects(Effects):
                     future.cancel()
             except CancelledError as error:
                 raise OperationalError("the event loop of handlers has ended, or the worker is ending") from error
+            except PartboxError as error:  # the loop is closed; what handlers raise comes back as a value
+                raise OperationalError(str(error)) from error
 
     async def _call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""

@@ -7,14 +7,13 @@ from typing import Any, TypeVar
 
 from psycopg import Error
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, create_async_engine
-from sqlalchemy.pool import StaticPool
 
 from partbox.db.deadline import WatchedConnection
 from partbox.handlers import Handler
 from partbox.worker.context import Context
 from partbox.worker.runners.effects.async_psycopg import AsyncPsycopgEffects
 from partbox.worker.runners.effects.sessions import Joined, handler_class
-from partbox.worker.runners.effects.sqlalchemy import psycopg_errors, refuse_ends
+from partbox.worker.runners.effects.sqlalchemy import OF_ONE, psycopg_errors, quicken, refuse_ends
 from partbox.worker.runners.walkers import Loop
 
 T = TypeVar("T")
@@ -72,8 +71,9 @@ class AsyncSqlalchemyEffects(AsyncPsycopgEffects):
         async def own() -> Any:
             return self.conn
 
-        made = {"poolclass": StaticPool, "pool_reset_on_return": None}
-        return await create_async_engine("postgresql+psycopg://", async_creator=own, **made).connect()
+        engine = create_async_engine("postgresql+psycopg://", async_creator=own, **OF_ONE)
+        quicken(engine.sync_engine)
+        return await engine.connect()
 
     async def _begin(self) -> None:
         await self.conn.set_autocommit(False)

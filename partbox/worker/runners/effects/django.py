@@ -136,9 +136,13 @@ def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
     """Raise the error of psycopg below one of Django's; that of the deadline where the connection was cut."""
     try:
         yield
-    except (DjangoError, Error) as error:
-        below = error if isinstance(error, Error) else error.__cause__
+    except psycopg.OperationalError as error:
+        if effects is None or (hung := effects.hung()) is None:
+            raise
+        raise hung from error
+    except DjangoError as error:
         hung = effects.hung() if effects is not None else None
+        below = error.__cause__
         raise hung or (below if isinstance(below, Error) else psycopg.InternalError(str(error))) from error
 
 

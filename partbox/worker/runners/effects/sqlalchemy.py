@@ -1,9 +1,9 @@
 """Transactions of SQLAlchemy on the lent connection, which an engine of its own hands out and nobody else uses."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from psycopg import Error, errors
 from sqlalchemy import create_engine, event, exc
@@ -18,6 +18,9 @@ from partbox.worker.context import Context
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
 from partbox.worker.runners.walkers import Loop
+
+OF_ONE: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_reset_on_return": None}
+"""The arguments of an engine that has one connection, which is not its own."""
 
 
 class SqlalchemyEffects(Effects):
@@ -105,7 +108,21 @@ def session_on(kind: type, on: Connection) -> Session:
 
 def engine_on(conn: Any) -> Engine:
     """An engine whose only connection is this one."""
-    return create_engine("postgresql+psycopg://", creator=lambda: conn, poolclass=StaticPool, pool_reset_on_return=None)
+    engine = create_engine("postgresql+psycopg://", creator=lambda: conn, **OF_ONE)
+    quicken(engine)
+    return engine
+
+
+def quicken(engine: Engine) -> None:
+    """Have the savepoints of this engine sent as they are: SQLAlchemy would compile each, for no two are alike."""
+    commands = ("savepoint", "SAVEPOINT"), ("release_savepoint", "RELEASE"), ("rollback_to_savepoint", "ROLLBACK TO")
+    for name, command in commands:
+        setattr(engine.dialect, f"do_{name}", partial(_send, command))
+
+
+def _send(command: str, on: Connection, savepoint: str) -> None:
+    with closing(on.connection.cursor()) as cursor:
+        cursor.execute(f"{command} {savepoint}")
 
 
 def refuse_ends(on: Connection, allowed: Callable[[], bool]) -> None:
