@@ -29,7 +29,7 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 T = TypeVar("T")
 
 PATIENCE = 5.0  # seconds for the loop to answer
-SLICE = 0.002  # seconds of each round of the application's loop, at most, for handlers that begin
+SLICE = 0.001  # seconds of each round of the application's loop, at most, for handlers that do not wait
 AWAITS = RuntimeError("a process that an async handler forked cannot await anything")
 
 told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
@@ -209,6 +209,7 @@ class ApplicationLoop:
             self._closed = True
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
+        self.call(self._watch)  # what handlers get from it ends with all tasks
         coroutine = function()
         try:
             return self._context.copy().run(asyncio.run_coroutine_threadsafe, coroutine, self.loop)
@@ -220,10 +221,9 @@ class ApplicationLoop:
             return failed
 
     def walk(self, walk: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        if self._keeper is None:
-            self._keeper = self.loop.create_task(self._keep(), name="partbox-keeper")
+        keeper = self._watch()
         task = self.loop.create_task(walk, name="partbox-handlers")
-        _keepers[task] = self._keeper
+        _keepers[task] = keeper
         return task
 
     def until(self, began: float, turn: float) -> float:
@@ -249,6 +249,11 @@ class ApplicationLoop:
 
     def _pass(self) -> None:
         self._passed = True
+
+    def _watch(self) -> asyncio.Task[None]:
+        if self._keeper is None:
+            self._keeper = self.loop.create_task(self._keep(), name="partbox-keeper")
+        return self._keeper
 
     async def _keep(self) -> None:
         with suppress(asyncio.CancelledError):

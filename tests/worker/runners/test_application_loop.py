@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import anyio
 import pytest
 from application_loop import Run, Waits, attempts, delivered, happens, instances, owned, run, waits
 from desk import Desk
@@ -254,6 +255,25 @@ def test_who_is_cancelled_leaves_in_order_and_who_is_cancelled_again_at_once(
     run(main())
     assert attempts(desk) == [(1, 1)]
     assert desk.all_done()
+
+
+def test_a_scope_of_anyio_that_is_cancelled_waits_for_its_end(desk: Desk, waits: Waits, run: Run) -> None:
+    """It cancels whoever waits inside again and again: the handlers are cancelled, and have ended when it is left."""
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+            async with desk.outbox.worker():
+                await happens(waits.begun.is_set)
+                scope.cancel()
+                await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        assert waits.cancelled.is_set()
+        assert instances(desk) == 0
+
+    run(main())
+    waits.go_on.set()
+    run(delivered(desk))
+    assert attempts(desk) == [(1, 1)]
 
 
 def test_who_is_cancelled_while_it_enters_leaves_no_worker_behind(

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -43,6 +44,35 @@ def test_an_application_that_ends_without_leaving_ends_and_charges_nothing(
     waits.go_on.set()
     run(delivered(desk))
     assert attempts(desk) == [(1, 1), (2, 1)]
+
+
+def test_no_handler_begins_when_the_loop_has_ended_that_had_the_lifespan(
+    desk_with: Callable[..., Desk], run: Run
+) -> None:
+    """Sync handlers do not run in it, but what they get is closed there."""
+    desk = desk_with(heartbeat=0.2, lease=2)
+    closed = threading.Event()
+
+    @desk.outbox.lifespan
+    async def lifespan() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            closed.set()
+
+    desk.outbox.register(desk.note, "Counted")
+
+    async def main() -> EmbeddedWorker:
+        return await desk.outbox.worker().__aenter__()
+
+    worker = run(main())
+    assert closed.is_set()
+    desk.publish("k", 1)
+    eventually(lambda: worker._worker.failure)
+    assert desk.seen == []
+    worker.stop()
+    run(delivered(desk))
+    assert attempts(desk) == [(1, 1)]
 
 
 def test_a_task_of_the_application_that_holds_the_worker_leaves_in_time_when_the_loop_ends(
