@@ -48,6 +48,7 @@ class Batches:
         slices, others = self._gather(lane, endpoint)
         if slices and not self._refused(slices, endpoint):
             result = await EventLoop.call(endpoint.call, _events(slices), endpoint.handler.timeout)
+            self._settlement.pass_on(result)
             self._settle(slices, endpoint, result)
         return others
 

@@ -245,7 +245,9 @@ class EventLoop:
 
     def _done(self, task: asyncio.Task[None], walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() and not must_end(task):  # by a handler that cancels all, before it had begun
+        if not task.cancelled():
+            task.exception()  # a Ctrl-C, which the loop has raised already
+        elif not must_end(task):  # by a handler that cancels all, before it had begun
             self._begin(walk)
 
     async def _cancel(self, patience: float) -> bool:

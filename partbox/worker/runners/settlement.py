@@ -5,7 +5,10 @@ refuse; after it the endpoint judges the result, the engine notes the verdict (`
 is told. What is plainly done skips all that: its lane notes it.
 """
 
+import asyncio
+import threading
 from time import monotonic
+from typing import cast
 
 from partbox.events import DeliveredEvent
 from partbox.protocol.verdict import Verdict
@@ -15,6 +18,7 @@ from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.two_loops import shared
 
 
 class Settlement:
@@ -36,11 +40,22 @@ class Settlement:
         """The handler has ended, not as it mostly does: judge, and settle."""
         if self._engine.forked:
             leave(result)
+        self.pass_on(result)
         seconds = monotonic() - lane.started
         verdict = endpoint.judge(event, result, lane.started)
         if tally is not None:
             tally.ran(endpoint, event, seconds, done=verdict is None)
         self.settle(lane, event, verdict, result, seconds)
+
+    @staticmethod
+    def pass_on(result: object) -> None:
+        """Raise a Ctrl-C that has met a handler in the application's loop: it is for the application, which it ends."""
+        if (
+            issubclass(type(result), KeyboardInterrupt)
+            and threading.current_thread() is threading.main_thread()
+            and asyncio._get_running_loop() in shared
+        ):
+            raise cast(KeyboardInterrupt, result)
 
     def settle(
         self,

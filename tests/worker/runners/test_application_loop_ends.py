@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -44,6 +45,40 @@ def test_an_application_that_ends_without_leaving_ends_and_charges_nothing(
     waits.go_on.set()
     run(delivered(desk))
     assert attempts(desk) == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("lists", [False, True])
+def test_ctrl_c_in_a_handler_is_for_the_application(desk: Desk, lists: bool, waits: bool) -> None:
+    """The main thread is in a handler when it comes, and no attempt of that is charged."""
+    interrupted = list[int]()
+
+    async def handle(given: Any) -> None:
+        if waits:
+            await asyncio.sleep(0)
+        if not interrupted:
+            interrupted.append(1)
+            signal.raise_signal(signal.SIGINT)  # of the second Ctrl-C: the first only cancels the main task
+        for event in given if lists else [given]:
+            desk.note(event)
+
+    (desk.outbox.on_batch if lists else desk.outbox.on)("Counted")(handle)
+    desk.publish("k", 1)
+
+    async def main() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        async with desk.outbox.worker():
+            await asyncio.sleep(60)
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert instances(desk) == 0
+    asyncio.run(delivered(desk))
+    assert attempts(desk) == [(1, 1)]
 
 
 def test_no_handler_begins_when_the_loop_has_ended_that_had_the_lifespan(
