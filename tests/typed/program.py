@@ -113,6 +113,15 @@ def count(event: DeliveredEvent, conn: Connection[Any]) -> None:
     conn.execute("select 1")
 
 
+@outbox.on("OrderSummed", transactional="sqlalchemy")
+async def sum_up(event: DeliveredEvent, session: sqlalchemy_asyncio.AsyncSession) -> None:
+    await session.flush()
+
+
+@outbox.on("OrderNoted", transactional="django")
+def take_note(event: DeliveredEvent) -> None: ...
+
+
 def judge(event: DeliveredEvent, error: BaseException, attempt: int) -> Done | Ignore | RetryAfter | Dead | None:
     return Ignore() if isinstance(error, KeyError) else None
 

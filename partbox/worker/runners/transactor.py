@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -128,7 +129,7 @@ class Transactor:
         effects: Effects | None = None
         try:
             effects = self.effects.of(transaction.kind, transaction.opened.conn)
-            transaction.run(effects, self._around.blame.most(self._most))
+            effects.drive(partial(transaction.run, effects, self._around.blame.most(self._most)))
         except (Error, CalledOffError) as error:
             self._failed(transaction, effects, error)
             return

@@ -1,6 +1,6 @@
 """The contract of a kind of transaction, and the call of one handler in its savepoint."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 from uuid import UUID
@@ -61,6 +61,10 @@ class Effects:
         """True if the transaction is there, behind a handler and its savepoint."""
         return self.conn.info.transaction_status == TransactionStatus.INTRANS
 
+    def drive(self, run: Callable[[], None]) -> None:
+        """Run a whole transaction, where it is to run."""
+        run()
+
     def begin(self) -> None:
         """Lift the limits of time: a handler may take its own; what must be quick is what comes after the save."""
         cursors.begin_effects(self.conn, self._schema)
@@ -72,7 +76,7 @@ class Effects:
             with self.savepoint(endpoint.handler):
                 try:
                     with allowing(self.conn):
-                        result = endpoint.call(event, *self.given)
+                        result = self.handle(endpoint, event)
                 except BaseException as error:  # also SystemExit: a handler does not end the process
                     result = error
                 if self.context.engine.forked:
@@ -84,6 +88,10 @@ class Effects:
         except BaseException as error:
             return result if isinstance(result, BaseException) else error
         return result
+
+    def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+        """Call the handler, inside of its savepoint; return what it returns, or raises."""
+        return endpoint.call(event, *self.given)
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         """Save, as the last statement before the commit; see `cursors.save`."""

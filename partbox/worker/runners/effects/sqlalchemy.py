@@ -1,7 +1,7 @@
 """Transactions of SQLAlchemy on the lent connection, which an engine of its own hands out and nobody else uses."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
 
@@ -28,24 +28,23 @@ class SqlalchemyEffects(Effects):
 
     def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
         super().__init__(context, session, loop)
-        self.conn = session
         self._ends = False  # the transaction, by us
         with psycopg_errors():
-            self._on = engine_on(session).connect()
+            self._on = self._connection()
         refuse_ends(self._on, lambda: self._ends)
         self._joined: list[Joined] = []
         self._committed: list[Joined] = []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self.conn.autocommit = False  # so that SQLAlchemy, and all that ask it, see a transaction that it ends
+        self._set_autocommit(False)  # so that SQLAlchemy, and all that ask it, see a transaction that it ends
         self._joined, self._committed = [], []
         try:
             with psycopg_errors():
-                root = self._on.begin()
+                self._on.begin()
                 yield
                 self._ends = True
-                root.commit()
+                self._commit()
             self._committed = self._joined
         except BaseException:
             self._ends = True
@@ -54,11 +53,11 @@ class SqlalchemyEffects(Effects):
         finally:
             self._ends = False
             with suppress(Error):  # it is lost
-                self.conn.autocommit = True
+                self._set_autocommit(True)
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
-        with session_for(self._on, handler) as (here, given):
+        with self._session_for(handler) as (here, given):
             self.given = (given,)
             yield
         self._joined.append(here)
@@ -73,6 +72,7 @@ class SqlalchemyEffects(Effects):
         return [each.committed for each in committed]
 
     def close(self) -> None:
+        self._ends = True
         with suppress(Exception):
             self._on.close()
 
@@ -84,7 +84,23 @@ class SqlalchemyEffects(Effects):
             with suppress(Exception):
                 each.rolled_back()
         with suppress(Error):
-            self.conn.rollback()
+            self._roll_back_driver()
+
+    def _connection(self) -> Connection:
+        self.conn = self.session
+        return engine_on(self.conn).connect()
+
+    def _session_for(self, handler: Handler) -> AbstractContextManager[tuple[Joined, Any]]:
+        return session_for(self._on, handler)
+
+    def _set_autocommit(self, value: bool) -> None:
+        self.conn.autocommit = value
+
+    def _commit(self) -> None:
+        self._on.commit()
+
+    def _roll_back_driver(self) -> None:
+        self.conn.rollback()
 
 
 @contextmanager
