@@ -180,6 +180,55 @@ def test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alon
         assert "\n" not in error
 
 
+def leave_a_stream_open(session: Any) -> None:
+    session.streams = session.execute(text("select generate_series(1, 10000)").execution_options(yield_per=10))
+    next(session.streams)
+
+
+def expire_and_expunge(session: Any) -> None:
+    session.flush()
+    session.expire_all()
+    session.expunge_all()
+
+
+MISUSES = {
+    "the engine disposed": lambda session: session.get_bind().engine.dispose(),
+    "the connection invalidated": lambda session: session.connection().invalidate(),
+    "the connection detached": lambda session: session.connection().detach(),
+    "another isolation level": lambda session: session.connection().execution_options(isolation_level="AUTOCOMMIT"),
+    "autocommit of the driver": lambda session: setattr(
+        session.connection().connection.driver_connection, "autocommit", True
+    ),
+    "no bind": lambda session: setattr(session, "bind", None),
+    "a stream left open": leave_a_stream_open,
+    "all expunged": expire_and_expunge,
+    "a savepoint by SQL": lambda session: session.execute(text("savepoint mine")),
+    "settings of the session": lambda session: session.execute(text("set statement_timeout = 1")),
+    "a read-only transaction": lambda session: session.execute(text("set transaction read only")),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the stream that nobody closes
+@pytest.mark.parametrize("way", MISUSES)
+def test_what_a_handler_does_to_its_session_harms_its_own_event_at_most(desk: Any, way: str) -> None:
+    def handle(event: Any, session: Session) -> None:
+        write(event, session)
+        if event.payload["number"] == 3 and event.attempt == 1:
+            MISUSES[way](session)
+
+    desk.outbox.register(handle, "Counted", transactional="sqlalchemy", max_attempts=1)
+    for key, number in ("k", 1), ("l", 2), ("m", 3), ("n", 4), ("o", 5):
+        desk.publish(key, number)
+    with desk.outbox.worker():
+        desk.eventually(lambda: {1, 2, 4, 5} <= {*effects(desk)})
+        desk.publish("k", 6, 7)
+        desk.eventually(lambda: {6, 7} <= {*effects(desk)})
+        desk.eventually(lambda: 3 in effects(desk) or desk.states() == {3: "dead"})
+    assert len(effects(desk)) == len({*effects(desk)})
+    assert (3 in effects(desk)) is (desk.states() == {})
+
+
 def test_a_lost_connection_repeats_no_effect(desk: Any) -> None:
     desk.outbox.register(count, "Counted", transactional="sqlalchemy")
     for key in range(5):
