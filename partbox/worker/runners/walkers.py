@@ -68,7 +68,7 @@ class Walkers:
 
     async def _walk(self) -> None:
         lanes: list[Lane] = []
-        tally = self._settlement.reports.tally()
+        tally, task = self._settlement.reports.tally(), asyncio.current_task()
         try:
             while lanes := await self._next(lanes, tally):
                 began = lanes[0].started
@@ -76,7 +76,7 @@ class Walkers:
                     tally.begin(began)
                 walk = self._runner.begin(began + self._turn, tally, Kind.ASYNC)
                 for lane in lanes:
-                    await self._runner.walk_async(lane, walk)
+                    await self._runner.walk_async(lane, walk, task)
                 if tally is not None and tally.end():
                     self._settlement.reports.delivered(tally)
                 if not walk.waited and time.monotonic() > walk.ends:
