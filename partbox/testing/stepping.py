@@ -93,8 +93,8 @@ class ById:
         self._lanes = ReadyQueue(1)
         self.before: float = inf
 
-    def __bool__(self) -> bool:
-        return self._first() is not None
+    def __len__(self) -> int:
+        return int(self._first() is not None)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
         self._lanes.add(lanes, due=due)

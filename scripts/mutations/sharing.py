@@ -224,4 +224,12 @@ MUTATIONS = (
         "pass",
         ("tests/django/test_orm_in_handlers.py::test_a_worker_without_the_app_refuses_it_too",),
     ),
+    Mutation(
+        "the-event-loop-waits-for-the-interpreter",
+        "After each wait of its handlers the event loop waits for up to 5 ms until threads let it go on.",
+        "partbox/supervisor/child.py",
+        "    if is_async:",
+        "    if not is_async:",
+        ("tests/supervisor/test_switch_interval.py",),
+    ),
 )

@@ -5,7 +5,8 @@ from model_handlers import Shape
 from process import Process
 from world import World
 
-from partbox.worker.engine.credits import Credit
+from partbox.worker.engine.credits import BRIEFLY, LONG, Credit
+from partbox.worker.engine.read_budget import ReadBounds, ReadBudget
 from partbox.worker.engine.runs import STUCK
 
 WINDOW = 8
@@ -27,24 +28,48 @@ def read(world: World, process: Process, count: int) -> None:
 
 
 def credit(backlog: int, *, is_enough: bool) -> Credit:
-    return Credit([], [], 1, 1, backlog, is_enough, set())
+    return Credit([], [], 1, 1, backlog, is_enough, 0.05, set())
 
 
-@pytest.mark.parametrize(("backlog", "is_enough", "late", "worth"), [
-    (0, False, True, False),
-    (1, False, False, False),
-    (1, False, True, True),
-    (1, True, False, True),
+@pytest.mark.parametrize(("backlog", "is_enough", "waited", "worth"), [
+    (0, False, 0.06, False),
+    (1, False, 0.05, False),
+    (1, False, 0.06, True),
+    (1, True, 0.0, True),
 ])  # fmt: skip
 def test_a_poll_is_worth_its_cost_for_enough_room_or_for_any_if_the_last_was_long_ago(
-    backlog: int, is_enough: bool, late: bool, worth: bool
+    backlog: int, is_enough: bool, waited: float, worth: bool
 ) -> None:
-    assert credit(backlog, is_enough=is_enough).is_worth(late=late) is worth
+    assert credit(backlog, is_enough=is_enough).is_worth(waited) is worth
 
 
 def test_what_was_read_and_is_not_saved_takes_room(world: World, process: Process) -> None:
     read(world, process, 3)
     assert process.engine.credits.ask([process.engine.partitions[0]]).rooms == [WINDOW - 3]
+
+
+def test_little_room_is_left_alone_for_longer_while_every_runner_could_take_a_lane(
+    world: World, process: Process
+) -> None:
+    read(world, process, 3)
+    credits, partition = process.engine.credits, process.engine.partitions[0]
+    assert credits.ask([partition]).patience == LONG
+    world.go_on(process, process.actors[-1])
+    assert credits.ask([partition]).patience == BRIEFLY, "the runner has it all"
+
+
+@pytest.mark.parametrize(("window", "room"), [(100, 1), (WINDOW, 0)])
+def test_one_that_is_caught_up_has_room_for_one_more_though_its_part_of_the_window_is_full(
+    world: World, window: int, room: int
+) -> None:
+    process = world.join(Shape(1, window=100, max_parked=100))
+    world.assign([0], process)
+    for _ in range(2):  # the first poll is of it alone
+        world.go_on(process, "poller")
+    read(world, process, WINDOW)
+    partition, budget = process.engine.partitions[0], ReadBudget(ReadBounds(2, window, 100, 1 << 26))
+    budget._windows = (WINDOW, WINDOW)
+    assert (partition.cursor.caught_up, budget.of_one(partition)) == (True, room)
 
 
 def test_to_ask_parks_nothing_and_names_what_runs_in_a_full_window(world: World, process: Process) -> None:

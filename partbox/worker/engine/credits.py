@@ -19,13 +19,17 @@ from partbox.worker.engine.read_budget import ReadBudget
 from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.state import EngineState
 
+# Seconds for which little room is left alone: runners may soon have nothing to do, or have more than they can take.
+BRIEFLY, LONG = 0.05, 0.15
+
 
 class Credit(NamedTuple):
     """The bounds of one poll of these partitions: new records of each, bytes of all, late records of any.
 
     `backlog` is the part of the rooms that belongs to partitions with a backlog. `is_enough`: it is half a page, or
-    less than that is left to run. `stuck` are the partitions whose handlers stand in the way of reading on: whoever
-    asked lets these be parked that have run too long (`Credits.unstick`).
+    less than that is left to run. `patience`: the seconds after the last poll for which less than enough is left alone.
+    `stuck` are the partitions whose handlers stand in the way of reading on: whoever asked lets these be parked that
+    have run too long (`Credits.unstick`).
     """
 
     partitions: list[Partition]
@@ -34,15 +38,16 @@ class Credit(NamedTuple):
     cap: int
     backlog: int
     is_enough: bool
+    patience: float
     stuck: set[Partition]
 
-    def is_worth(self, *, late: bool) -> bool:
+    def is_worth(self, waited: float) -> bool:
         """True if a poll is worth its cost for the backlog alone: it may bring half a page, or less is left to run.
 
         Saves make room piece by piece, and each poll looks into all partitions: polled for at once, most would bring
-        next to nothing. `late`: the last poll was long ago, so a single record is worth it.
+        next to nothing. If the last poll was long ago, `waited` seconds, a single record is worth it.
         """
-        return self.backlog > 0 and (late or self.is_enough)
+        return self.backlog > 0 and (self.is_enough or waited > self.patience)
 
 
 class InMemory(NamedTuple):
@@ -99,7 +104,8 @@ class Credits:
         backlog = sum(room for each, room in pairs if each.cursor.full)
         is_enough = backlog > 0 and budget.is_enough(partitions, backlog)
         stuck = self._stuck(each for each, room in pairs if room == 0 and budget.full(each))
-        return Credit(partitions, rooms, left, budget.cap(len(partitions), left), backlog, is_enough, stuck)
+        patience = LONG if self._runs.is_supplied else BRIEFLY
+        return Credit(partitions, rooms, left, budget.cap(len(partitions), left), backlog, is_enough, patience, stuck)
 
     @verb  # as in `ask`
     def recount(self) -> set[Partition]:

@@ -157,7 +157,10 @@ class ReadBudget:
         ahead_ids = parked.ahead
         if brake < len(ahead_ids):  # parked before, and open: they only run once they are met (EVIDENCE B6)
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
-        ahead = window - progress.unsaved()
+        unsaved = progress.unsaved()
+        ahead = window - unsaved
+        if ahead <= 0 and not partition.cursor.full and unsaved < self._window:
+            ahead = 1  # polled for none it would have a backlog, that might not be there, and a wider window
         if partition.narrow is not None:
             share = 0 if self.awaits_bytes(partition) else min(share, partition.narrow)
         return max(0, min(share, ahead, brake))

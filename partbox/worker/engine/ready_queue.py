@@ -13,8 +13,8 @@ SEARCHED = 4  # how many waiting lanes are looked at for each that a list still 
 class Queue(Protocol):
     """Keeps lanes that have something to do. Lock held."""
 
-    def __bool__(self) -> bool:
-        """True if `take` has a lane."""
+    def __len__(self) -> int:
+        """The number of lanes that wait."""
         ...
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
@@ -44,8 +44,8 @@ class ReadyQueue:
         self.fresh: deque[Lane] = deque()
         self.due: deque[Lane] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self.fresh or self.due)
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.due)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
         (self.due if due else self.fresh).extend(lanes)

@@ -106,6 +106,11 @@ class Runs:
         """True if new events may stand in line. Lock held."""
         return self._lines and not self._lane_period.active
 
+    @property
+    def is_supplied(self) -> bool:
+        """True if every runner could take a lane that waits. Lock held."""
+        return len(self._ready) >= self._concurrency
+
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | Rest:
         """End these lanes; the next to run, or why there are none: then the runner is to wait for a call, if it `waits`
         and the rest is IDLE or FULL. `trusted`: a handler may start now."""

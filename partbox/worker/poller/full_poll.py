@@ -145,7 +145,7 @@ class FullReader:
         if request.swept is None or not self._dense:
             return None
         credit = self.ask(request.credit.partitions)
-        if not credit.is_worth(late=False):
+        if not credit.is_worth(0.0):
             return None
         following = self.request(horizon, credit, alone=False)
         return None if following.swept is None else following

@@ -2,7 +2,7 @@
 own for those just claimed (⛨ DESIGN 4; the rules are `protocol`'s).
 
 While a few are behind, with a backlog that waits for handlers, the others go on quickly: in full all are read every
-`IN_FULL` seconds if that brings much, and else every `LOOK_AGAIN`.
+`IN_FULL` seconds if that brings much, and else when their credit says that it is time (`Credit.is_worth`).
 """
 
 import time
@@ -24,7 +24,7 @@ from partbox.worker.engine.poll_groups import PollGroups
 from partbox.worker.poller.full_poll import FullReader
 from partbox.worker.poller.payload_fetch import Payloads
 
-LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds, and little room is left alone as long
+LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds
 IN_FULL = 0.01
 FOLLOW = 1.0  # seconds after which partitions of which nothing comes are moved to the page where the others are
 
@@ -152,7 +152,8 @@ class LogReader:
             return False
         self._weighed_at = now
         credit = self._full.ask(groups.together)
-        return now - self._read_at > LOOK_AGAIN or credit.is_worth(late=False)
+        waited = now - self._read_at
+        return waited > credit.patience or credit.is_worth(waited)
 
     def _let_follow(self, groups: PollGroups) -> None:
         """Move the cursors of quiet partitions now and then, so that they are saved: what is saved holds purge back."""
@@ -167,12 +168,12 @@ class LogReader:
         # Idle, this runs 25 times a second: the credit of 256 partitions is only computed where it may matter.
         backlogs = groups.backlogs()
         credit = self._full.ask(groups.together) if backlogs else None
-        recent = time.monotonic() - self._looked_at < LOOK_AGAIN
-        more = credit is not None and credit.is_worth(late=not recent)
-        self.waits_for_saves = recent and not more and backlogs == len(groups.together)
-        if self.waits_for_saves:
+        waited = time.monotonic() - self._looked_at
+        more = credit is not None and credit.is_worth(waited)
+        if credit is not None and not more and backlogs == len(groups.together) and waited <= credit.patience:
+            self.waits_for_saves = True
             return False
-        if not (more and recent):
+        if not more or waited > LOOK_AGAIN:
             look = look or self._look(conn)
             if not more and groups.in_lockstep() and self._horizon.still(look.fence.drawn, look.ended):
                 return False

@@ -5,6 +5,7 @@ in the thread of those, and its runner turns to the next. Threads are made when 
 waits for a call, of which the engine makes one for each runner that is to look again (`engine.runs`).
 """
 
+import asyncio
 import threading
 import time
 from functools import partial
@@ -63,12 +64,17 @@ class Dispatcher:
         self._loop, self._turn = drive.loop, drive.turn
         engine.wakes.busy = self._note_busy
 
+    @property
+    def is_async(self) -> bool:
+        """True if all that runs here runs in the event loop, and no runner thread is needed."""
+        return {endpoint.kind for endpoint in self._runner.routes.all()} == {Kind.ASYNC} and self._dead_letter is None
+
     def start(self) -> None:
         """Let there be runners: before this lanes that are ready wait."""
         wakes = self._engine.wakes
         if any(endpoint.handler.is_async for endpoint in self._runner.routes.all()):
             self._loop.prepare()
-        if {endpoint.kind for endpoint in self._runner.routes.all()} == {Kind.ASYNC} and self._dead_letter is None:
+        if self.is_async:
             self._walkers = Walkers(self._runs, self._runner, self._settlement, self._loop, self._turn, self._signals)
             wakes.run, wakes.hire = self._walkers.call, self._walkers.hire
         else:
@@ -205,7 +211,8 @@ class Dispatcher:
                 if tally is not None:
                     tally.begin(began)
                 ends, latest = self._loop.turn_of(began, self._turn)
-                await self._runner.walk_async(lane, self._runner.begin(ends, tally, Kind.ASYNC, latest=latest))
+                walk = self._runner.begin(ends, tally, Kind.ASYNC, latest=latest)
+                await self._runner.walk_async(lane, walk, asyncio.current_task())
                 if tally is not None:
                     self._settlement.reports.delivered(tally)
         except Exception as error:

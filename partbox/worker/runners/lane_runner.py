@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from time import monotonic, time
+from typing import Any
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import ROUTE
@@ -132,10 +133,10 @@ class LaneRunner:
             tally.walked(quick, (by, got), lane.started)
         return met
 
-    async def walk_async(self, lane: Lane, walk: Walk) -> Endpoint | None:
-        """Run the lane's async handlers; the endpoint of its next event if that is of another kind."""
+    async def walk_async(self, lane: Lane, walk: Walk, task: asyncio.Task[Any] | None) -> Endpoint | None:
+        """Run the lane's async handlers in this `task`; the endpoint of its next event if that is of another kind."""
         tally = walk.tally
-        walking.task = task = asyncio.current_task()
+        walking.task = task
         while (met := self.walk(lane, walk)) is not None:
             endpoint, suspended = met
             if suspended is None:
@@ -155,6 +156,9 @@ class LaneRunner:
             else:
                 self._settlement.end(lane, endpoint, event, result, tally)
             walking.task = task
+            if not lane.queue:  # `walk` would find no more than that
+                lane.rest()
+                break
             if tally is None:
                 walk.looked_at = self._trusted_at  # by whoever has looked meanwhile
         if self._engine.forked:  # nothing is walked on there, whatever waits

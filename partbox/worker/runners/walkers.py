@@ -89,7 +89,7 @@ class Walkers:
 
     async def _walk(self) -> None:
         lanes: list[Lane] = []
-        tally = self._settlement.reports.tally()
+        tally, task = self._settlement.reports.tally(), asyncio.current_task()
         try:
             while lanes := await self._next(lanes, tally):
                 began = lanes[0].started
@@ -98,7 +98,7 @@ class Walkers:
                 ends, latest = self._loop.turn_of(began, self._turn)
                 walk = self._runner.begin(ends, tally, Kind.ASYNC, latest=latest)
                 for lane in lanes:
-                    await self._runner.walk_async(lane, walk)
+                    await self._runner.walk_async(lane, walk, task)
                     if lane.started > walk.ends:  # the others wait for another turn
                         break
                 if tally is not None and tally.end():
