@@ -57,8 +57,8 @@ class OneByOne:
     async def give_way(self) -> None:
         """Nobody else waits."""
 
-    async def turn(self) -> None:
-        """It is."""
+    async def turn(self) -> bool:
+        return False
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         done = Future[T]()

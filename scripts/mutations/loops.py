@@ -26,6 +26,22 @@ MUTATIONS = (
         (SLICES,),
     ),
     Mutation(
+        "walkers-called-once",
+        "A walker that has its turn does not have the next one called: it waits though the loop is free.",
+        HOSTS,
+        "        self.loop.call_soon(self._call_next)\n",
+        "        pass\n",
+        (f"{ENDS}::test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_lasts",),
+    ),
+    Mutation(
+        "ctrl-c-of-a-handler",
+        "A Ctrl-C that meets a handler in the main thread is its error, charged, and gone.",
+        "partbox/worker/runners/settlement.py",
+        "        self.pass_on(result)\n",
+        "",
+        (f"{ENDS}::test_ctrl_c_in_a_handler_is_for_the_application[False-True]",),
+    ),
+    Mutation(
         "bundle-past-its-slice",
         "A lone walker goes through its 64 lanes, however long ago its slice was over.",
         "partbox/worker/runners/walkers.py",

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from statistics import quantiles
 from typing import Any, Literal
 
@@ -65,24 +65,36 @@ def line(name: str, waited: list[float], more: str = "") -> str:
     return f"{name:<36}{len(waited):>6}{said}{1_000 * max(waited):>9.2f} most  {more}"
 
 
-async def answer_requests(seconds: float) -> list[float]:
-    """How long requests took, from the time at which they were due."""
+async def answer_requests(given: argparse.Namespace) -> list[float]:
+    """How long requests took since they arrived."""
     took: list[float] = []
-    loop = asyncio.get_running_loop()
-    first = loop.time()
+    clock: Callable[[], float] = time.process_time if given.cpu else time.monotonic
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
-    async def request(due: float) -> None:
+    async def request(arrived: float) -> None:
         compute(COMPUTES)
         for _ in range(ROUNDS):
             await asyncio.sleep(0)
-        took.append(loop.time() - due)
+        took.append(clock() - arrived)
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(round(REQUESTS * seconds)):
-            due = first + number / REQUESTS
-            loop.call_at(due, lambda due=due: group.create_task(request(due)))
-        await asyncio.sleep(seconds + 0.1)
+    def arrive() -> None:
+        """As from the network."""
+        for _ in paced(REQUESTS, given.seconds):
+            arrived = clock()
+            loop.call_soon_threadsafe(lambda: tasks.add(loop.create_task(request(arrived))))  # noqa: B023  it is called soon
+
+    await asyncio.to_thread(arrive)
+    await asyncio.gather(*tasks)
     return took
+
+
+def paced(much: int, seconds: float) -> Iterator[int]:
+    """So many numbers a second."""
+    due = time.monotonic()
+    for number in range(round(much * seconds)):
+        yield number
+        due += 1 / much
+        time.sleep(max(0.0, due - time.monotonic()))
 
 
 class Backlog:
@@ -98,7 +110,7 @@ class Backlog:
             )
 
     async def beside(
-        self, handler: Callable[[Any], Awaitable[None]], own: Own, seconds: float
+        self, handler: Callable[[Any], Awaitable[None]], own: Own, given: argparse.Namespace
     ) -> tuple[float, list[float]]:
         """Events a second, and how long requests took beside them."""
         self._cases += 1
@@ -114,21 +126,22 @@ class Backlog:
         outbox.register(handle, "Met", subscription=name)
         async with outbox.worker(subscription=name, concurrency=100, loop=own):
             await asyncio.to_thread(begun.wait)
-            before = handled[0]
-            took = await answer_requests(seconds)
-            rate = (handled[0] - before) / (seconds + 0.1)
+            before, began = handled[0], time.process_time()
+            took = await answer_requests(given)
+            cpu = time.process_time() - began if given.cpu else given.seconds
+            rate = (handled[0] - before) / cpu
         return rate, took
 
 
 async def handlers_beside_requests(backlog: Backlog, given: argparse.Namespace) -> None:
     print(f"{REQUESTS} requests a second, ms:", flush=True)
-    print(line("no worker", await answer_requests(given.seconds)), flush=True)
+    print(line("no worker", await answer_requests(given)), flush=True)
     for kind, handler in HANDLERS.items():
-        rate, took = await backlog.beside(handler, "own", given.seconds)
+        rate, took = await backlog.beside(handler, "own", given)
         print(line(f"{kind}: a loop of their own", took, f"{rate:>8.0f} events/s"), flush=True)
         for ms in given.slices:
             loop_hosts.SLICE = ms / 1_000
-            rate, took = await backlog.beside(handler, None, given.seconds)
+            rate, took = await backlog.beside(handler, None, given)
             print(line(f"{kind}: slices of {ms:g} ms", took, f"{rate:>8.0f} events/s"), flush=True)
 
 
@@ -167,13 +180,10 @@ async def beside_computing(dsn: str, own: Own, part: float, piece: float, second
 
 
 def publish(dsn: str, outbox: Outbox, seconds: float) -> None:
-    ended, due = threading.Event(), time.monotonic()
     with psycopg.connect(dsn, autocommit=True) as conn:
-        for number in range(round(EVENTS * seconds)):
+        for number in paced(EVENTS, seconds):
             with conn.transaction():
                 outbox.publish(conn, "Timed", time.monotonic(), aggregate_type="Key", aggregate_id=str(number % KEYS))
-            due += 1 / EVENTS
-            ended.wait(max(0.0, due - time.monotonic()))
 
 
 async def measure(dsn: str, given: argparse.Namespace) -> None:
@@ -188,6 +198,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--backlog", type=int, default=500_000)
     parser.add_argument("--slices", type=float, nargs="+", default=[1_000 * loop_hosts.SLICE])
+    parser.add_argument(
+        "--cpu", action="store_true", help="requests by the CPU time of this process: on a machine that others use"
+    )
     parser.add_argument("--dsn", help=f"another server than an embedded one; its schema {SCHEMA} is made, and dropped")
     given = parser.parse_args()
     with bench_workspace(given.dsn, CONNECTIONS) as place:

@@ -160,13 +160,19 @@ class EventLoop:
 
     async def give_way(self) -> None:
         """Let others have their turn, after a walk in which no handler waited."""
-        await undisturbed(asyncio.sleep(0))
-        await self.turn()
-
-    async def turn(self) -> None:
-        """Wait until a walk may begin."""
-        while self._host.spent():
+        if not await self.turn():
             await undisturbed(asyncio.sleep(0))
+
+    async def turn(self) -> bool:
+        """Wait until a walk may begin; True if that was not at once."""
+        waited = False
+        while (waiting := self._host.waits()) is not None:
+            waited = True
+            try:
+                await undisturbed(waiting)
+            finally:
+                self._host.go_on()
+        return waited
 
     @staticmethod
     async def call(begun: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler

@@ -12,6 +12,7 @@ import asyncio
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -89,8 +90,12 @@ class LoopHost(Protocol):
         """When a walk of `turn` seconds that begins now ends (monotonic seconds). In the loop."""
         ...
 
-    def spent(self) -> bool:
-        """True if others have their turn before another walk begins. In the loop."""
+    def waits(self) -> "asyncio.Future[None] | None":
+        """What a walker has to wait for before it walks on, if others have their turn first. In the loop."""
+        ...
+
+    def go_on(self) -> None:
+        """Let the walker behind have its turn, too. In the loop, by one that has waited."""
         ...
 
     def end(self, *, blocked: bool) -> None:
@@ -135,8 +140,11 @@ class OwnThread:
     def until(self, began: float, turn: float) -> float:
         return began + turn
 
-    def spent(self) -> bool:
-        return False
+    def waits(self) -> "asyncio.Future[None] | None":
+        return None
+
+    def go_on(self) -> None:
+        """Nobody waits."""
 
     def end(self, *, blocked: bool) -> None:
         loop, thread = self._loop, self._thread
@@ -188,6 +196,7 @@ class ApplicationLoop:
         self._closed = False
         self._until = 0.0  # the end of the last slice, monotonic seconds
         self._passed = True  # the loop has made a round since that began
+        self._waiting: deque[asyncio.Future[None]] = deque()
         two_loops.shared.add(loop)
 
     @property
@@ -234,8 +243,16 @@ class ApplicationLoop:
             self.loop.call_soon(self._pass)
         return self._until
 
-    def spent(self) -> bool:
-        return not self._passed and time.monotonic() > self._until
+    def waits(self) -> "asyncio.Future[None] | None":
+        """Walkers wait in a queue, of which the first is called when a slice may begin. It has the next one called,
+        which walks if the first waits in a handler before the slice is over."""
+        if not self._is_spent():
+            return None
+        self._waiting.append(waiting := self.loop.create_future())
+        return waiting
+
+    def go_on(self) -> None:
+        self.loop.call_soon(self._call_next)
 
     def end(self, *, blocked: bool) -> None:
         if self._keeper is not None:
@@ -247,8 +264,20 @@ class ApplicationLoop:
         if task in _keepers:
             _leave_with(self.loop, lambda: task.get_coro().cr_frame)  # type: ignore[union-attr]
 
+    def _is_spent(self) -> bool:
+        return not self._passed and time.monotonic() > self._until
+
     def _pass(self) -> None:
         self._passed = True
+        if time.monotonic() > self._until:  # else whoever was called last goes on to call
+            self._call_next()
+
+    def _call_next(self) -> None:
+        while self._waiting and not self._is_spent():
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # by a handler that cancels all tasks
+                waiting.set_result(None)
+                return
 
     def _watch(self) -> asyncio.Task[None]:
         if self._keeper is None:

@@ -5,6 +5,7 @@ import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -213,6 +214,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.next: list[Callable[[], object]] = []
+        self.create_future = Future
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         self.next.append(callback)
@@ -223,29 +225,65 @@ class Loop:
             callback()
 
 
-def test_all_walkers_together_have_one_slice_of_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop: Any = Loop()
-    clock = [100.0]
-    monkeypatch.setattr("partbox.worker.runners.loop_hosts.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("partbox.worker.runners.two_loops.shared", set())
-    host = ApplicationLoop(loop, lambda: None)
+class Slices:
+    """The walkers of a loop, and a clock that counts slices."""
 
-    def ends(after: float) -> float:
-        clock[0] = 100 + after * SLICE
-        return (host.until(clock[0], 1.0) - 100) / SLICE
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.loop: Any = Loop()
+        monkeypatch.setattr("partbox.worker.runners.loop_hosts.time.monotonic", lambda: self.now * SLICE)
+        monkeypatch.setattr("partbox.worker.runners.two_loops.shared", set())
+        self.host = ApplicationLoop(self.loop, lambda: None)
 
-    assert ends(0) == pytest.approx(1)
-    assert ends(0.5) == pytest.approx(1)  # another walker, in the same slice
-    assert not host.spent()
-    assert ends(1.5) == pytest.approx(1)  # over: one event at most, then it waits
-    assert host.spent()
-    loop.round()
-    assert not host.spent()
-    assert ends(2) == pytest.approx(3)
-    loop.round()
-    assert ends(2.5) == pytest.approx(3)  # a new round does not end a slice
-    assert ends(3.5) == pytest.approx(4.5)  # nobody waits for a slice that was over a round ago
-    assert (host.until(clock[0] + 2 * SLICE, 0.0) - 100) / SLICE == pytest.approx(4.5)
+    def ends(self, now: float) -> float:
+        """When a walk ends that begins now."""
+        self.now = now
+        return self.host.until(now * SLICE, 1.0) / SLICE
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> Slices:
+    return Slices(monkeypatch)
+
+
+def test_all_walkers_together_have_one_slice_of_each_round(slices: Slices) -> None:
+    assert slices.ends(1) == pytest.approx(2)
+    assert slices.ends(1.5) == pytest.approx(2)  # another walker, in the same slice
+    assert slices.host.waits() is None
+    assert slices.ends(2.5) == pytest.approx(2)  # over: one event at most, then it waits
+    assert slices.host.waits() is not None
+    slices.loop.round()
+    assert slices.host.waits() is None
+    assert slices.ends(3) == pytest.approx(4)
+    slices.loop.round()
+    assert slices.ends(3.5) == pytest.approx(4)  # a new round does not end a slice
+    assert slices.ends(4.5) == pytest.approx(5.5)  # nobody waits for a slice that was over a round ago
+    assert slices.host.until(7 * SLICE, 0.0) / SLICE == pytest.approx(5.5)
+
+
+def test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_lasts(slices: Slices) -> None:
+    def waiting() -> Any:
+        future = slices.host.waits()
+        assert future is not None
+        return future
+
+    slices.ends(1)
+    slices.now = 2.5
+    first, cancelled, second, third = waiting(), waiting(), waiting(), waiting()
+    cancelled.cancel()  # by a handler that cancels all tasks
+    slices.loop.round()
+    assert [each.done() for each in (first, second, third)] == [True, False, False]
+    slices.host.go_on()  # the first; its handler waits
+    slices.ends(2.6)
+    slices.loop.round()
+    assert [each.done() for each in (second, third)] == [True, False]
+    slices.host.go_on()  # the second; its handlers take what is left
+    slices.now = 3.7
+    slices.ends(3.7)
+    slices.now = 4.8
+    assert slices.host.waits() is not None
+    slices.loop.round()
+    assert third.done()  # in the next round
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
