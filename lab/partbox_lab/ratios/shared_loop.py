@@ -124,7 +124,7 @@ class Backlog:
 
         outbox.subscriptions.create(name, "beginning")
         outbox.register(handle, "Met", subscription=name)
-        async with outbox.worker(subscription=name, concurrency=100, loop=own):
+        async with outbox.worker(subscription=name, concurrency=given.concurrency, loop=own):
             await asyncio.to_thread(begun.wait)
             before, began = handled[0], time.process_time()
             took = await answer_requests(given)
@@ -197,6 +197,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--backlog", type=int, default=500_000)
+    parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--slices", type=float, nargs="+", default=[1_000 * loop_hosts.SLICE])
     parser.add_argument(
         "--cpu", action="store_true", help="requests by the CPU time of this process: on a machine that others use"
