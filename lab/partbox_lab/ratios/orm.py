@@ -119,7 +119,7 @@ class Ratio:
                     time.sleep(0.005)
                 self._first(before)
                 while self._traced() < self._events:
-                    time.sleep(0.02)
+                    time.sleep(0.1)
                 self._ended = time.monotonic(), time.process_time()
 
         return work
