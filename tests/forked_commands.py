@@ -130,7 +130,7 @@ class Forks:
         spare: int | None = None,
     ) -> int:
         if spare is None:
-            spare = spare_processes.SPARE if SPAWNING & {*command} else 0
+            spare = spare_processes.needed(command) if SPAWNING & {*command} else 0
         asked = {"argv": command, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ), "spare": spare}
         return int(self._ask(asked, files))
 

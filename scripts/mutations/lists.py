@@ -92,6 +92,14 @@ MUTATIONS = (
         (scenario("list_of_its_own"),),
     ),
     Mutation(
+        "running-though-done",
+        "The list of a line is done, and before its runner has ended the line it looks as if its handler waited.",
+        "partbox/worker/engine/outcomes.py",
+        "                lane.rest()\n                self._followers.pop(lane, None)\n",
+        "                lane.settled = lane.current\n                self._followers.pop(lane, None)\n",
+        ("tests/worker/engine/test_lanes.py::test_a_list_that_is_done_runs_no_more_though_its_line_has_not_ended_yet",),
+    ),
+    Mutation(
         "followers-forgotten",
         "Of a list that runs for long only the first event of a lane is parked, and the others hold up the cursor.",
         "partbox/worker/engine/outcomes.py",

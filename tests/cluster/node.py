@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from forked_commands import Command, Forks, shared
-from spare_processes import SPARE
 from waiting import eventually
 
 from partbox_lab.chaos import node
@@ -32,7 +31,7 @@ class Node(node.Node):
         application: str = "app:outbox",
         *,
         fresh: bool = False,
-        spare: int = SPARE,
+        spare: int | None = None,
         forks: Forks | None = None,
     ) -> None:
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
@@ -69,7 +68,12 @@ class Node(node.Node):
 
 
 def _forked(
-    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, spare: int, forks: Forks | None
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    log: Path,
+    spare: int | None,
+    forks: Forks | None,
 ) -> Command:
     made = forks or shared()
     return made.start_into(log, "partbox", *arguments, cwd=folder, env=dict(environment), spare=spare)

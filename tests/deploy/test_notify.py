@@ -7,7 +7,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import spare_processes
 from waiting import eventually
 
 from partbox import Outbox
@@ -39,7 +38,7 @@ def service(tmp_path, forks, manager, dsn):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
     started = []
 
-    def start(*command: str, spare: int = spare_processes.SPARE, **more: str):
+    def start(*command: str, spare: int | None = None, **more: str):
         env = kept | {"PARTBOX_DSN": dsn, "NOTIFY_SOCKET": manager.address} | more
         started.append(forks.start_into(tmp_path / "log", "partbox", *command, cwd=tmp_path, env=env, spare=spare))
         return started[-1]

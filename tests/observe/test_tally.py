@@ -11,7 +11,7 @@ from partbox.handlers import Handlers
 from partbox.observe import QUICK, Observers
 from partbox.settings import load
 from partbox.worker.reports import delivery_counts as tallying
-from partbox.worker.reports.delivery_counts import TELL_EVERY, Tally
+from partbox.worker.reports.delivery_counts import TELL_EVERY, Tally, turn_together
 from partbox.worker.runners.endpoint import Endpoint
 
 Y2000 = 946_684_800
@@ -91,14 +91,12 @@ def test_it_is_time_to_tell_once_in_a_while(clock, endpoint):
     assert not tally.end()
 
 
-@pytest.mark.parametrize("undone", [(), (0,), (2,), (0, 1, 2)])
-def test_a_list_is_told_as_its_events_would_be_by_themselves(clock, endpoint, undone):
-    together, alone = begun(clock), begun(clock)
-    events = [event(each) for each in range(3)]
-    together.ran_together(endpoint, events, 0.2, ["parked" if at in undone else None for at in range(3)])
-    for at, each in enumerate(events):
-        alone.ran(endpoint, each, 0.2, done=at not in undone)
-    assert together.turns() == alone.turns()
+@pytest.mark.parametrize("seconds", [0.25, QUICK / 2])
+def test_a_list_is_told_as_its_events_would_be_by_themselves(clock, endpoint, seconds):
+    alone, events = begun(clock), [event(each) for each in range(4)]
+    for each in events:
+        alone.ran(endpoint, each, seconds, done=True)
+    assert [turn_together(endpoint, (events[0], events[-1]), 4, seconds)] == alone.turns()
 
 
 def test_each_endpoint_has_a_turn_of_its_own(clock, endpoint):

@@ -200,7 +200,8 @@ class Intake:
         for id, bytes in there:
             partition.payload_bytes.add(id, bytes)
         self._queue_new(partition, rows, late, brought, large=bool(there))
-        partition.payload_bytes.drop(id for id, _ in there if partition.progress.has_finished(id))
+        if there:
+            partition.payload_bytes.drop(id for id, _ in there if partition.progress.has_finished(id))
 
     def _queue_new(self, partition: Partition, rows: list[Row], late: int, brought: Brought, *, large: bool) -> None:
         parked = partition.parked

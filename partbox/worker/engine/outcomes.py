@@ -10,7 +10,7 @@ may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row g
 """
 
 from collections.abc import Collection, Iterable, Sequence, Set
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
 
@@ -204,8 +204,10 @@ class Outcomes:
             if partition.incarnation != incarnation or any(map(_parked, events)):
                 odd.append(each)
             else:
-                lane.settled = lane.current
+                lane.rest()
                 self._followers.pop(lane, None)
+                if isinstance(lane, SharedLane):
+                    lane.hold(())  # their memory is freed by whoever has the slices, without the lock
                 done.setdefault(partition, []).extend(map(_record, events))
         for partition, rows in done.items():
             partition.finish(rows)
@@ -282,7 +284,7 @@ class Outcomes:
         if isinstance(lane, SharedLane):
             lane.hold(events)
         if len(events) > 1:
-            self._followers[lane] = [*events[1:]]
+            self._followers[lane] = [*islice(events, 1, None)]
 
     def _ended(self, lane: Lane, event: DeliveredEvent) -> None:
         """The event, the current one of its lane or one that runs behind it, does not run any more."""
@@ -357,5 +359,7 @@ def _rows(line: SharedLane, to: Destination, most: int) -> list[Row]:
         rows = [queue.popleft() for _ in range(most)]
     types = line.types.known
     at = len(rows) if types is not None and to.takes(types) else to.leads(rows)
+    if at == len(rows):
+        return rows
     queue.extendleft(reversed(rows[at:]))
     return rows[:at]

@@ -29,6 +29,8 @@ from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.reconnect import Pair, Resumption
 from partbox.worker.engine.suspects import Suspects
 
+NO_KEYS = frozenset[Key]()
+
 _id, _event_id = itemgetter(ID), itemgetter(EVENT_ID)
 
 
@@ -149,7 +151,7 @@ class SharedLane(Lane):
 
     def hold(self, events: Sequence[DeliveredEvent]) -> None:
         """Its runner has these in hand, as a list. Lock held."""
-        self.hands, self._keys = events, frozenset[Key]()
+        self.hands, self._keys = events, NO_KEYS
 
     def runs(self, key: Key) -> bool:
         """True if its runner may have an event of this key in hand. Lock held."""
@@ -335,6 +337,8 @@ class Partition:
     def sorted_out(self) -> list[Lane]:
         """The lanes that were sorted out of the line and may run now; those with nothing go."""
         self.line.owes_lanes = False
+        if not self._lanes:
+            return []
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane.queue or lane.active}
         return [lane for lane in self._lanes.values() if not lane.active and not self.line.runs(lane.key)]
 

@@ -7,11 +7,8 @@ seconds, and before its thread waits for something to do: telling costs as much 
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, repeat
-from operator import not_
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import CREATED_AT, microseconds
@@ -90,19 +87,6 @@ class Tally:
         if self.oldest is None:
             self.oldest = event
 
-    def ran_together(
-        self, endpoint: Endpoint, events: Sequence[DeliveredEvent], seconds: float, undone: Sequence[object]
-    ) -> None:
-        """A handler ran with a list of these, each of which has taken so long; what is true of those `undone`."""
-        delivered = [*compress(events, map(not_, undone))] if any(undone) else events
-        self.timed = events[-1]
-        self._other += seconds * (len(events) - len(delivered))
-        if delivered:
-            self._timed[endpoint].extend(repeat(seconds, len(delivered)))
-            self._newest = delivered[-1]
-            if self.oldest is None:
-                self.oldest = delivered[0]
-
     def turns(self) -> list[Turn]:
         """The deliveries since this was asked last, one turn for each endpoint. The quick ones share the time that no
         handler is known for."""
@@ -125,6 +109,13 @@ class Tally:
             count, seconds = quick + len(timed), sum(timed) + quick * share
             turns.append(Turn(endpoint.handler.name, count, seconds, slow, oldest, newest, ended))
         return turns
+
+
+def turn_together(endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float) -> Turn:
+    """The turn of `count` events of a list, from the first to the last, each of which took `seconds`."""
+    slow = [seconds] * count if seconds >= QUICK else []
+    first, last = map(published_at, ends)
+    return Turn(endpoint.handler.name, count, seconds * count, slow, first, last, time.time())
 
 
 def published_at(event: DeliveredEvent) -> float:

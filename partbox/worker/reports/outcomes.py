@@ -14,7 +14,7 @@ from partbox.protocol.parking import AT_ONCE
 from partbox.protocol.verdict import Verdict
 from partbox.text.wording import counted
 from partbox.worker.engine.saves import PartitionSave
-from partbox.worker.reports.delivery_counts import Tally
+from partbox.worker.reports.delivery_counts import Tally, turn_together
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.traceback import application_frames
 
@@ -38,6 +38,13 @@ class Reports:
         """Tell of what it has counted."""
         for turn in tally.turns():
             self._observers.delivered(turn)
+
+    def ran_together(
+        self, endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
+    ) -> None:
+        """Tell of `count` events of a list that are done, from the first to the last, each of which took `seconds`."""
+        if self._counts:
+            self._observers.delivered(turn_together(endpoint, ends, count, seconds))
 
     def settled(
         self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None

@@ -108,19 +108,20 @@ class Batches:
         count = sum(len(each.events) for each in slices)
         share = (time.monotonic() - slices[0].lane.started) / count
         if endpoint.calm and _all_done(result, count):
-            verdicts: list[Verdict | None] = self._finish(slices, endpoint, share, count)
+            self._finish(slices, endpoint, share)
+            first, last = slices[0].events[0], slices[-1].events[-1]
         else:
             verdicts = self._verdicts(slices, endpoint, result, share)
-        tally = self._settlement.reports.tally()
-        if tally is not None:
-            tally.ran_together(endpoint, _events(slices), share, verdicts)
-            self._settlement.reports.delivered(tally)
+            done = [event for event, verdict in zip(_events(slices), verdicts, strict=True) if verdict is None]
+            if not done:
+                return
+            first, last, count = done[0], done[-1], len(done)
+        self._settlement.reports.ran_together(endpoint, (first, last), count, share)
 
-    def _finish(self, slices: list[Slice], endpoint: Endpoint, share: float, count: int) -> list[Verdict | None]:
+    def _finish(self, slices: list[Slice], endpoint: Endpoint, share: float) -> None:
         """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
         for lane, event, incarnation in _members(self._outcomes.finish(slices)):
             self._judge(lane, event, incarnation, None, endpoint, share)
-        return [None] * count
 
     def _verdicts(self, slices: list[Slice], endpoint: Endpoint, result: object, share: float) -> list[Verdict | None]:
         if issubclass(type(result), list | tuple):

@@ -129,8 +129,10 @@ class Dispatcher:
             if isinstance(lane, DeadLetterLane):
                 dead_letters.walk(lane, self._engine, self._dead_letter)
                 ended.append(lane)
-            elif (met := self._runner.walk(lane, walk)) is None or self._go_on(lane, met[0], walk.tally):
+            elif (met := self._runner.walk(lane, walk)) is None:
                 ended.append(lane)
+            else:
+                ended += self._go_on(lane, met[0], walk.tally)
             if lane.started > walk.ends:
                 return ended + lanes[at:]  # these wait for another turn
         return ended
@@ -182,20 +184,21 @@ class Dispatcher:
                 return self._runs.look_away(called=True)
         return False
 
-    def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> bool:
-        """Its next event is not for a runner alone; False if the event loop will end the lane."""
+    def _go_on(self, lane: Lane, endpoint: Endpoint, tally: Tally | None) -> list[Lane]:
+        """Its next event is not for a runner alone; the lanes to be ended, but for what the event loop will end."""
         if tally is not None:
             self._settlement.reports.delivered(tally)  # what follows takes its own time
         if endpoint.kind is Kind.TRANSACTIONAL:
             self._runs.leave_to_transactor(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
-            self._runs.end(self._batches.run(lane, endpoint))
+            others = self._batches.run(lane, endpoint)
             if tally is not None:
                 tally.begin(time.monotonic())
+            return [lane, *others]
         else:
             self._loop.start(lambda: self._walk_async(lane, endpoint))
-            return False
-        return True
+            return []
+        return [lane]
 
     async def _walk_async(self, lane: Lane, endpoint: Endpoint) -> None:
         """Walk it in the event loop, and end it; not when the loop is told to end: what was cancelled is not done, and

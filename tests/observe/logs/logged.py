@@ -43,10 +43,6 @@ def publish(outbox: Outbox, *numbers: int, event_type: str = "Counted", key: str
         outbox.publish_many(conn, events)
 
 
-def deliver(outbox: Outbox) -> None:
-    assert outbox.drain(timeout=30)
-
-
 @contextmanager
 def root_logger() -> Iterator[logging.Logger]:
     """A root logger without handlers in the place of the test's own."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logged import deliver, publish
+from logged import publish
 from run_size import examples
 from waiting import eventually
 
@@ -85,7 +85,7 @@ def test_what_is_too_long_keeps_its_beginning_and_its_end():
     assert line["message"] == "short"
 
 
-def test_what_an_event_says_cannot_pass_for_a_line_of_its_own(outbox, lines):
+def test_what_an_event_says_cannot_pass_for_a_line_of_its_own(outbox, deliver, lines):
     outbox.on("Counted", max_attempts=1)(lambda event: 1 / 0)
     publish(outbox, 1, key="Ann\n2026-01-31 09:00:00 ERROR partbox: all is lost\x1b[31m\u202e" + "x" * 5_000)
     deliver(outbox)

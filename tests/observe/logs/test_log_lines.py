@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 from contexts import context
-from logged import CANARY, deliver, publish
+from logged import CANARY, publish
 from waiting import eventually
 
 from partbox import DownstreamUnavailable, Outbox
@@ -22,14 +22,13 @@ from partbox.worker.runners import timeouts
 log = logging.getLogger("partbox.worker")
 
 
-def test_a_failure_is_information_and_a_death_an_error_with_the_fields_to_find_it(outbox, lines):
+def test_a_failure_is_information_and_a_death_an_error_with_the_fields_to_find_it(outbox, deliver, lines):
     @outbox.on("Counted", max_attempts=2, retry="fixed:10ms")
     def fail(event):
         raise ValueError("no such customer")
 
     publish(outbox, 1, key="Ann")
-    with outbox.worker():
-        lines.one("dead")
+    deliver(outbox)
 
     retrying, dead = lines.one("retrying"), lines.one("dead")
     assert (retrying.levelname, retrying.attempts, retrying.delay) == ("INFO", 1, 0.01)
@@ -43,17 +42,17 @@ def test_a_failure_is_information_and_a_death_an_error_with_the_fields_to_find_i
     assert (dead.record_id, dead.partition, dead.event_id) == row
 
 
-def test_one_attempt_is_one(outbox, lines):
+def test_one_attempt_is_one(outbox, deliver, lines):
     @outbox.on("Counted", max_attempts=1)
     def fail(event):
         raise ValueError("no such customer")
 
     publish(outbox, 1, key="Ann")
-    with outbox.worker():
-        assert "is dead after 1 attempt: ValueError" in lines.one("dead").getMessage()
+    deliver(outbox)
+    assert "is dead after 1 attempt: ValueError" in lines.one("dead").getMessage()
 
 
-def test_a_payload_that_cannot_be_decoded_is_an_error_of_its_own(outbox, lines, conn):
+def test_a_payload_that_cannot_be_decoded_is_an_error_of_its_own(outbox, deliver, lines, conn):
     outbox.on("Odd")(lambda event: event.payload)
     conn.execute(
         "insert into partbox.record (partition, event_id, event_type, payload_bytes, content_type)"
@@ -69,7 +68,7 @@ def test_a_payload_that_cannot_be_decoded_is_an_error_of_its_own(outbox, lines, 
     assert CANARY not in lines.all()
 
 
-def test_no_payload_header_or_tenant_is_in_any_line(outbox, lines):
+def test_no_payload_header_or_tenant_is_in_any_line(outbox, deliver, lines):
     def fail(event, *_):
         raise ValueError("no")
 
@@ -84,8 +83,7 @@ def test_no_payload_header_or_tenant_is_in_any_line(outbox, lines):
     kinds = ("Sync", "Async", "Batch", "Transactional")
     for kind in kinds:
         publish(outbox, 1, 2, event_type=kind, headers={"tone": CANARY}, tenant_id=CANARY)
-    with outbox.worker():
-        eventually(lambda: len(lines.of("dead")) == 2 * len(kinds))
+    deliver(outbox)
 
     assert sorted(line.event_type for line in lines.of("dead")) == sorted(2 * kinds)
     assert CANARY not in lines.all()
@@ -240,7 +238,7 @@ def test_a_worker_says_that_it_starts_and_how_it_has_ended(outbox, lines):
     assert (stopped.levelname, stopped.released) == ("INFO", True)
 
 
-def test_an_observer_that_fails_is_an_error_and_no_flood(outbox, lines):
+def test_an_observer_that_fails_is_an_error_and_no_flood(outbox, deliver, lines):
     class Broken(Observer):
         def settled(self, event, handler, verdict):
             raise ValueError("I cannot count")

@@ -152,6 +152,22 @@ def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
     assert [*line.queue] == rows[len(taken) :]
 
 
+def test_a_list_that_is_done_runs_no_more_though_its_line_has_not_ended_yet(
+    engine: Engine, partition: Partition
+) -> None:
+    with engine.lock:
+        line = partition.line
+        line.claim = Claim(1, "default", Codecs())
+        line.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in (1, 2, 3))
+        engine.runs.begin(line, 1.0)
+    joined = engine.outcomes.join([line], Destination(EVERYTHING, "the handler"), 2, 2)
+    assert engine.runs.running() == [line]
+    assert engine.outcomes.finish(joined) == []
+    assert (engine.runs.running(), line.hands) == ([], ())
+    engine.runs.relieve(Glance(8.0, in_time=True, lines={line: Headway(1.0, 1)}), 9.0, in_time=True)
+    assert [row[1] for row in line.queue] == [3]
+
+
 @pytest.mark.parametrize("took", [0.9, 1.1])
 def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
     engine: Engine, partition: Partition, took: float
