@@ -282,3 +282,27 @@ def test_autocommit_must_be_on(shop: Any) -> None:
     shop.databases["default"]["AUTOCOMMIT"] = False
     told = shop.manage("partbox_worker", "--until-empty", "--processes", "1", code=1)
     assert "needs AUTOCOMMIT, which 'default' has off" in told
+
+
+def test_the_connection_must_be_one_of_psycopg_3(shop: Any) -> None:
+    shop.run(
+        """
+import psycopg2
+from django.db import connection
+from partbox import SettingsError
+from partbox.worker.runners.effects import django
+
+class Old:
+    alias, connection = "default", psycopg2.connect(connection.settings_dict["OTHER"])
+
+try:
+    django._check(Old, None)
+except SettingsError as error:
+    assert "needs psycopg 3 below Django, and 'default' is on psycopg2: use the engine" in str(error)
+    assert "\\n" not in str(error)
+else:
+    raise AssertionError("it is taken")
+finally:
+    Old.connection.close()
+"""
+    )
