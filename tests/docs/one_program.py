@@ -11,7 +11,6 @@ from psycopg.conninfo import conninfo_to_dict
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```python\n# ([\w/]+\.py)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 CACHE = Path(__file__).resolve().parents[2] / ".mypy_cache" / "user"
-MANY = 1_000
 AT_ONCE = 16
 PARTBOX = str(Path(sys.executable).with_name("partbox"))
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from one_program import AT_ONCE, CACHE, FILES, MANY, Place, lines, said
+from one_program import AT_ONCE, CACHE, FILES, Place, lines, said
+from run_size import examples
 
+MANY = examples(1_000)
 PROGRAM = {name: text for name, text in FILES.items() if name == "site_settings.py" or name.startswith("shop/")}
 DJANGO_ADMIN = str(Path(sys.executable).with_name("django-admin"))
 ASKED = f"""

@@ -12,9 +12,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from one_program import AT_ONCE, CACHE, FILES, MANY, PAGE, PARTBOX, Place, lines, said
+from one_program import AT_ONCE, CACHE, FILES, PAGE, PARTBOX, Place, lines, said
+from run_size import examples
 from waiting import eventually
 
+MANY = examples(1_000)
 PROGRAM, TEST = FILES["fastapi_worker.py"], FILES["test_fastapi_worker.py"]
 (TABLE,) = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
