@@ -52,7 +52,7 @@ def test_an_application_that_ends_without_leaving_ends_and_charges_nothing(
 @pytest.mark.parametrize("lists", [False, True])
 def test_ctrl_c_in_a_handler_is_for_the_application(desk: Desk, lists: bool, waits: bool) -> None:
     """The main thread is in a handler when it comes, and no attempt of that is charged."""
-    interrupted = list[int]()
+    interrupted, handled = list[int](), asyncio.Event()
 
     async def handle(given: Any) -> None:
         if waits:
@@ -62,6 +62,7 @@ def test_ctrl_c_in_a_handler_is_for_the_application(desk: Desk, lists: bool, wai
             signal.raise_signal(signal.SIGINT)  # of the second Ctrl-C: the first only cancels the main task
         for event in given if lists else [given]:
             desk.note(event)
+        handled.set()
 
     (desk.outbox.on_batch if lists else desk.outbox.on)("Counted")(handle)
     desk.publish("k", 1)
@@ -69,7 +70,7 @@ def test_ctrl_c_in_a_handler_is_for_the_application(desk: Desk, lists: bool, wai
     async def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         async with desk.outbox.worker():
-            await asyncio.sleep(60)
+            await handled.wait()
 
     before = signal.getsignal(signal.SIGINT)
     try:
