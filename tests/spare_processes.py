@@ -26,7 +26,7 @@ HIGH = 500
 
 def needed(command: Sequence[str]) -> int:
     """Enough for the worker processes of a command, their resource tracker, and those that replace others: each that
-    is left over costs 7 ms of CPU."""
+    is left over costs 5 ms of CPU."""
     named = [int(count) for option, count in pairwise(command) if option == "--processes" and count.isdigit()]
     processes = (named[-1] if named else UNNAMED) * max(1, command.count("--dsn"))
     return processes + 1 + min(processes, REPLACED)
