@@ -48,7 +48,7 @@ class FreshConnections:
 
 
 def _close_old() -> None:
-    """As `close_old_connections`, but for those of a transaction around the handler: of a test, or of a worker."""
+    """Close old connections as Django does, except one with a transaction around the handler (a test's, a worker's)."""
     for conn in connections.all(initialized_only=True):
         if not conn.in_atomic_block:
             conn.close_if_unusable_or_obsolete()

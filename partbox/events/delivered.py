@@ -59,7 +59,7 @@ class Decoder(Protocol):
 
 
 class ProcessState:
-    """What the lifespan of a process yields: the `state` of all its events."""
+    """Holds the object that the lifespan of a process yields: the `state` of all its events."""
 
     __slots__ = ("value",)
 
@@ -107,7 +107,7 @@ class DeliveredEvent(Generic[Payload_co]):
 
     @property
     def state(self) -> Any:
-        """What the lifespan of this process yields; None without one."""
+        """The object that the lifespan of this process yields; None without a lifespan."""
         return self._claim.process.value
 
     @property
@@ -189,7 +189,7 @@ class DeliveredEvent(Generic[Payload_co]):
         return event
 
     def within(self, process: ProcessState) -> "DeliveredEvent[Payload_co]":
-        """The same event in a process of this state."""
+        """Return a copy of the event in a process of this state."""
         event: DeliveredEvent[Payload_co]
         event = DeliveredEvent(self.record, self._claim._replace(process=process), self.attempt, self.parked)
         event._payload = self._payload

@@ -51,7 +51,7 @@ class Annotations:
         return self._resolved("the result", self.signature.return_annotation)
 
     def tried(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
-        """As `of`, and empty where it cannot be resolved."""
+        """Return the annotation of a parameter like `of`, and `inspect.Parameter.empty` where it cannot be resolved."""
         try:
             return self.of(parameter, extras=extras)
         except RegistrationError:
@@ -79,9 +79,9 @@ class Annotations:
 
 
 def annotations_of(call: Callable[..., Any], first: int, cls: type | None, who: str) -> list[Any]:
-    """Those of the first parameters, `inspect.Parameter.empty` where there is none. RegistrationError.
+    """Return the annotations of the first parameters, `inspect.Parameter.empty` where one has none.
 
-    `cls` is the class that the handler is registered for, if it is.
+    `cls` is the class that the handler is registered for, if it is. RegistrationError if one cannot be resolved.
     """
     try:
         annotations = Annotations(call, cls, who)

@@ -98,9 +98,10 @@ class Offer:
 
 
 def demand_of(call: Call, offer: Offer, state: Any = NO_STATE) -> Demand | None:
-    """What the handler asks for; None = the event and nothing else. RegistrationError if that cannot be met.
+    """Return the demand of a handler; None if it asks for the event alone. RegistrationError if it cannot be met.
 
-    `state`: the class that the lifespan yields. While none tells, what else could only be that is taken for it.
+    `state` is the class that the lifespan yields. While no lifespan tells, an annotation that can be nothing else is
+    taken for the state.
     """
     try:
         annotations = Annotations(call, offer.cls, offer.who)

@@ -1,4 +1,4 @@
-"""Where async handlers run: in a loop with a thread of its own, or in the application's.
+"""The event loops in which async handlers run: a loop with a thread of its own, or the application's.
 
 In the application's loop a worker is a guest. It ends no task but its own, and never the loop. It takes the time of the
 loop in slices: in each round all walkers together have one, and then whatever else is ready there has its turn.
@@ -35,7 +35,7 @@ AWAITS = RuntimeError("a process that an async handler forked cannot await anyth
 
 told_to_end: WeakSet[asyncio.Task[Any]] = WeakSet()
 _keepers: WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[None]] = WeakKeyDictionary()
-"""By the walkers in an application's loop: cancelled when all tasks of that loop were."""
+"""The keeper of each walker in an application's loop, which is cancelled when all tasks of that loop are."""
 
 
 def must_end(task: asyncio.Task[Any] | None) -> bool:
@@ -91,7 +91,7 @@ class LoopHost(Protocol):
         ...
 
     def waits(self) -> "asyncio.Future[None] | None":
-        """What a walker has to wait for before it walks on, if others have their turn first. In the loop."""
+        """Return the future that a walker awaits before it walks on, if others have their turn first. In the loop."""
         ...
 
     def go_on(self) -> None:

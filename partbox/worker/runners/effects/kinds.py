@@ -40,7 +40,7 @@ class EffectsKinds:
             each.check(reading)
 
     def of(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
-        """Those of this kind in this session."""
+        """Return the effects of this kind in this session; they are made at the first call."""
         if session is not self._session:
             self.close()
             self._session = session
