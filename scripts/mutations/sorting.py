@@ -225,4 +225,12 @@ MUTATIONS = (
         "if line.queue]",
         (scenario("line_sorted_by_the_poller"),),
     ),
+    Mutation(
+        "what-a-line-has-done-forgotten",
+        "After a lost connection, what a line has done and nobody has recorded gets a lane, and begins a second time.",
+        "partbox/worker/engine/partition.py",
+        "self.resumption.remembered.update(map(_identity, done))",
+        "pass",
+        (scenario("line_that_has_done_some"),),
+    ),
 )

@@ -267,7 +267,7 @@ class Outcomes:
         """Do so where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
         partition, done = lane.partition, lane.done
         if partition.incarnation != lane.incarnation:  # read anew since the lane began: what is done will come again
-            partition.resumption.remembered.update(map(_identity, done))
+            partition.resumption.remembered.update(map(_identity, done[lane.recalled :]))
             lane.incarnation, lane.settled = partition.incarnation, lane.current
         elif done and not partition.lost:
             if lane.unstuck is not None and lane.unstuck.record in done:  # parked while it ran, done all the same
@@ -277,7 +277,7 @@ class Outcomes:
                 partition.finish(done)
             self._state.touch(partition)
         lane.unstuck = None
-        lane.done = []
+        lane.done, lane.recalled = [], 0
 
     def _start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         lane.current, lane.settled = events[0] if events else None, None

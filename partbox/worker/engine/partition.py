@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
-from partbox.events.record import EVENT_ID, ID, Row
+from partbox.events.record import EVENT_ID, ID, IDENTITY, Row
 from partbox.protocol.cursor import Cursor
 from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
@@ -31,7 +31,7 @@ from partbox.worker.engine.suspects import Suspects
 
 NO_KEYS = frozenset[Key]()
 
-_id, _event_id = itemgetter(ID), itemgetter(EVENT_ID)
+_id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDENTITY)
 
 
 class Lane:
@@ -44,7 +44,7 @@ class Lane:
 
     __slots__ = (
         "active", "claim", "current", "done", "head", "incarnation", "key", "partition", "queue",
-        "running", "settled", "started", "unstuck"
+        "recalled", "running", "settled", "started", "unstuck"
     )  # fmt: skip
 
     # Set when the lane begins to run:
@@ -60,6 +60,7 @@ class Lane:
         self.queue: deque[Any] = deque()
         self.claim: Claim | None = None
         self.done: list[Row] = []  # of what is done and not recorded yet
+        self.recalled = 0  # how many of `done`, the first ones, are remembered already
         self.active = False
         self.running = False
         self.current: DeliveredEvent | None = None
@@ -234,6 +235,9 @@ class Partition:
         at the incarnation: so the incarnation changes first, and whoever sees the new queue sees the new incarnation.
         """
         self.incarnation += 1
+        done = self.line.done[self.line.recalled :]  # its runner may add to it meanwhile
+        self.line.recalled += len(done)
+        self.resumption.remembered.update(map(_identity, done))  # it comes again before the line's turn ends, perhaps
         self.resumption.reset(self.progress, self.parked, self.cursor.last_id, now)
         self.suspects.read_again()
         for lane in (self.line, *self._lanes.values()):
