@@ -1,4 +1,4 @@
-"""What a handler asks for by its annotations: the event, its payload as a class, or both, and what else it needs.
+"""The demand of a handler, by its annotations: the event, its payload as a class, or both, and what else it needs.
 Decided at registration.
 
     def f(event)                                   the event, as it is published: most handlers, and nothing is done

@@ -1,4 +1,4 @@
-"""What a handler needs beside its event: the state that the lifespan yields, and what providers give for each event."""
+"""The needs of a handler beside its event: the state that the lifespan yields, and what providers give."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -64,7 +64,7 @@ SLOW = """
 def lifespan() -> Iterator[State]:
     yield State(7)
     tell("leaving")
-    time.sleep(3600)
+    time.sleep(3600)  # longer than any drain_timeout: it has to be given up
 """
 WRONG_END = """
 async def lifespan() -> AsyncIterator[State]:
@@ -89,7 +89,7 @@ class Node:
             self.outbox.publish_many(self.conn, events)
 
     def told(self) -> list[tuple[str, str]]:
-        """What each process did: its id, and what."""
+        """Read what processes have told: pairs of a process id and a word."""
         path = self.folder / "told"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(pid, what) for pid, _, what in (line.partition(" ") for line in lines)]

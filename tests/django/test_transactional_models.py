@@ -99,7 +99,7 @@ def work(until):
     with outbox.worker():
         end = time.monotonic() + 60
         while not until() and time.monotonic() < end:
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks: a program has no signal of what the worker does
         assert until(), (SAID, groups(), dead())
 
 def dead():
@@ -232,12 +232,12 @@ with outbox.worker():
     for number in range(3):
         publish("k", number)
         while len(SAID) <= number:
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks
         if {age!r} is None:
             asked(f"select pg_terminate_backend({{mine[-1]}})")
         else:
             while asked(f"select from pg_stat_activity where pid = {{mine[-1]}}"):
-                time.sleep(0.01)
+                time.sleep(0.01)  # between two looks at the server: it tells nobody when a session ends
 assert groups() == ["k-0", "k-1", "k-2"]
 assert len({{*mine}}) == 3, mine
 """

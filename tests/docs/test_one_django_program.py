@@ -16,7 +16,7 @@ ASKED = f"""
     asked = subprocess.run([sys.executable, "asking.py", address, "{MANY}", "{AT_ONCE}"])
     assert asked.returncode == 0
     while outbox().settings.enabled and outbox().stats.cluster("default").pending:
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks at the table
 """
 SERVERS = {
     "asgi": f"""

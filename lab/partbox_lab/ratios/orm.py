@@ -107,7 +107,7 @@ class Ratio:
         return events / (ended - self._at), (cpu - self._cpu) / events * 1e6
 
     def _first(self, before: int = 0) -> None:
-        """It begins now: a worker has to start, and to claim its partitions, before it has its first effects."""
+        """Begin the measurement: a worker has started by now, has claimed its partitions, and has its first effects."""
         self._before, self._at, self._cpu = before, time.monotonic(), time.process_time()
 
     def worker(self, handler: Any, transactional: Any) -> Callable[[], None]:

@@ -66,7 +66,7 @@ def line(name: str, waited: list[float], more: str = "") -> str:
 
 
 async def answer_requests(given: argparse.Namespace) -> list[float]:
-    """How long requests took since they arrived."""
+    """Return the seconds that each request took, from its arrival to its answer."""
     took: list[float] = []
     clock: Callable[[], float] = time.process_time if given.cpu else time.monotonic
     loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
@@ -78,7 +78,7 @@ async def answer_requests(given: argparse.Namespace) -> list[float]:
         took.append(clock() - arrived)
 
     def arrive() -> None:
-        """As from the network."""
+        """Let requests arrive at a steady rate, from another thread as if from the network."""
         for _ in paced(REQUESTS, given.seconds):
             arrived = clock()
             loop.call_soon_threadsafe(lambda: tasks.add(loop.create_task(request(arrived))))  # noqa: B023  it is called soon
@@ -89,7 +89,7 @@ async def answer_requests(given: argparse.Namespace) -> list[float]:
 
 
 def paced(much: int, seconds: float) -> Iterator[int]:
-    """So many numbers a second."""
+    """Yield `much` numbers a second, for so many seconds."""
     due = time.monotonic()
     for number in range(round(much * seconds)):
         yield number
@@ -146,7 +146,7 @@ async def handlers_beside_requests(backlog: Backlog, given: argparse.Namespace) 
 
 
 async def requests_beside_handlers(dsn: str, given: argparse.Namespace) -> None:
-    """How long events wait that are published while the application computes part of the time, in pieces."""
+    """Measure how long events wait while the application computes part of the time, in pieces."""
     print(f"{EVENTS} events a second, ms from the publishing to the handler:", flush=True)
     for part, piece in ((0.0, 0.0), (0.5, 0.005), (0.5, 0.05), (0.9, 0.005), (0.9, 0.05)):
         owns: Iterable[Own] = ("own", None)

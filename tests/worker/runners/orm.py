@@ -45,11 +45,6 @@ create table effect (
 """
 
 
-def effects(desk: Any, key: str | None = None) -> list[int]:
-    rows = desk.conn.execute("select key, number from effect order by id").fetchall()
-    return [number for found, number in rows if key in (None, found)]
-
-
 def write(event: Any, session: Session) -> None:
     session.add(Effect(key=event.aggregate_id, number=event.payload["number"]))
 

@@ -241,7 +241,7 @@ def test_who_is_cancelled_leaves_in_order_and_who_is_cancelled_again_at_once(
             entered = asyncio.create_task(application())
             await happens(waits.begun.is_set)
             entered.cancel()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # time enough to leave, which it must not while the handler runs
             assert not left.is_set()
             if times == 2:
                 entered.cancel()

@@ -5,7 +5,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from orm import TABLES, Effect, ModelEffect, Tally, effects
+from effect_table import effects, is_of_fives, lose_connections, publish_fives
+from orm import TABLES, Effect, ModelEffect, Tally
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
@@ -62,12 +63,10 @@ KINDS = pytest.mark.parametrize(
 @KINDS
 def test_effects_happen_once_and_in_order(desk: Any, handle: Any, transactional: Any) -> None:
     desk.outbox.register(handle, "Counted", transactional=transactional)
-    for key in range(5):
-        desk.publish(f"k{key}", *range(key, 150, 5))
+    publish_fives(desk, 150)
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
-    for key in range(5):
-        assert effects(desk, f"k{key}") == list(range(key, 150, 5))
+    assert is_of_fives(desk, 150)
     assert dict(desk.conn.execute("select * from tally").fetchall()) == {f"k{key}": 30 for key in range(5)}
 
 
@@ -121,17 +120,10 @@ def test_a_failed_event_leaves_nothing_behind_and_is_parked_with_the_others_effe
 @KINDS
 def test_a_lost_connection_repeats_no_effect(desk: Any, handle: Any, transactional: Any) -> None:
     desk.outbox.register(handle, "Counted", transactional=transactional)
-    for key in range(5):
-        desk.publish(f"k{key}", *range(key, 150, 5))
+    publish_fives(desk, 150)
     with desk.outbox.worker():
-        for _ in range(4):
-            desk.conn.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox effects'"
-            )
-            before = len(effects(desk))
-            desk.eventually(lambda before=before: len(effects(desk)) > before or desk.all_done())
-        desk.eventually(desk.all_done)
-    assert sorted(effects(desk)) == list(range(150))
+        lose_connections(desk, 4)
+    assert is_of_fives(desk, 150)
     assert dict(desk.conn.execute("select * from tally").fetchall()) == {f"k{key}": 30 for key in range(5)}
 
 

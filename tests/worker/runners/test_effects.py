@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from effect_table import effects, is_of_fives, lose_connections, publish_fives
 
 from partbox import RetryAfter
 
@@ -15,11 +16,6 @@ def desk(desk_with):
     desk = desk_with(retry=f"fixed:{LATER:g}", max_attempts=5)
     desk.conn.execute("create table effect (number int, key text, id bigint generated always as identity)")
     return desk
-
-
-def effects(desk, key=None):
-    rows = desk.conn.execute("select key, number from effect order by id").fetchall()
-    return [number for found, number in rows if key in (None, found)]
 
 
 def write(event, conn):
@@ -126,19 +122,10 @@ def test_an_error_at_the_commit_is_the_error_of_the_event_that_causes_it(desk):
 
 def test_a_lost_connection_repeats_no_effect(desk):
     desk.outbox.register(write, "Counted", transactional=True)
-    for key in range(5):
-        desk.publish(f"k{key}", *range(key, 200, 5))
+    publish_fives(desk, 200)
     with desk.outbox.worker():
-        for _ in range(5):
-            desk.conn.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox effects'"
-            )
-            before = len(effects(desk))
-            desk.eventually(lambda before=before: len(effects(desk)) > before or desk.all_done())
-        desk.eventually(desk.all_done)
-    assert sorted(effects(desk)) == list(range(200))
-    for key in range(5):
-        assert effects(desk, f"k{key}") == list(range(key, 200, 5))
+        lose_connections(desk, 5)
+    assert is_of_fives(desk, 200)
 
 
 def test_what_a_handler_publishes_is_published_once(desk):

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import psycopg
 import pytest
 from desk import Desk
+from effect_table import effects
 from fast_depends import Depends
-from orm import TABLES, effects
+from orm import TABLES
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session

@@ -5,7 +5,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from orm import TABLES, Effect, Tally, count, effects, write
+from effect_table import effects, is_of_fives, lose_connections, publish_fives
+from orm import TABLES, Effect, Tally, count, write
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -22,12 +23,10 @@ def desk(desk_with: Any) -> Any:
 
 def test_effects_happen_once_and_in_order(desk: Any) -> None:
     desk.outbox.register(count, "Counted", transactional="sqlalchemy")
-    for key in range(5):
-        desk.publish(f"k{key}", *range(key, 150, 5))
+    publish_fives(desk, 150)
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
-    for key in range(5):
-        assert effects(desk, f"k{key}") == list(range(key, 150, 5))
+    assert is_of_fives(desk, 150)
     assert dict(desk.conn.execute("select * from tally").fetchall()) == {f"k{key}": 30 for key in range(5)}
 
 
@@ -231,17 +230,10 @@ def test_what_a_handler_does_to_its_session_harms_its_own_event_at_most(desk: An
 
 def test_a_lost_connection_repeats_no_effect(desk: Any) -> None:
     desk.outbox.register(count, "Counted", transactional="sqlalchemy")
-    for key in range(5):
-        desk.publish(f"k{key}", *range(key, 150, 5))
+    publish_fives(desk, 150)
     with desk.outbox.worker():
-        for _ in range(4):
-            desk.conn.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'partbox effects'"
-            )
-            before = len(effects(desk))
-            desk.eventually(lambda before=before: len(effects(desk)) > before or desk.all_done())
-        desk.eventually(desk.all_done)
-    assert sorted(effects(desk)) == list(range(150))
+        lose_connections(desk, 4)
+    assert is_of_fives(desk, 150)
     assert dict(desk.conn.execute("select * from tally").fetchall()) == {f"k{key}": 30 for key in range(5)}
 
 

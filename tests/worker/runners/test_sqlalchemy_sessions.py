@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from orm import TABLES, Effect, ModelEffect, OwnSession, effects, write
+from effect_table import effects
+from orm import TABLES, Effect, ModelEffect, OwnSession, write
 from sqlalchemy import event, insert, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlmodel import Session as ModelSession
