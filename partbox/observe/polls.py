@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, SpanKind, Tracer
 
-LONGEST = 60.0  # seconds after which a poll's span ends, whatever is still open
+from partbox.observe.conventions import COUNT, SUBSCRIPTION, Operation, operation
 
-SYSTEM = {"messaging.system": "partbox"}
+LONGEST = 60.0  # seconds after which a poll's span ends, whatever is still open
 
 Record = tuple[int, int]
 """Partition and id."""
@@ -51,12 +51,13 @@ class Polls:
     def start_span(self, records: Iterable[Record], seconds: float) -> None:
         """Open the span of a poll that returned these records; it took `seconds` and ended now."""
         pairs = list(records)
-        known = {} if self._subscription is None else {"partbox.subscription": self._subscription}
+        known = {} if self._subscription is None else {SUBSCRIPTION: self._subscription}
+        size = {COUNT: len(pairs), "batch.size": len(pairs)}
         span = self._tracer.start_span(
-            "partbox.poll",
+            "poll",
             context=Context(),  # a trace of its own
             kind=SpanKind.CLIENT,
-            attributes={**SYSTEM, "messaging.operation.name": "poll", **known, "batch.size": len(pairs)},
+            attributes={**operation("poll", Operation.RECEIVE), **known, **size},
             start_time=time.time_ns() - int(seconds * 1e9),
         )
         poll = Poll(span, len(pairs))

@@ -1,11 +1,13 @@
-"""OpenTelemetry: a span for each publish, each poll that brings something, each call of a handler.
+"""OpenTelemetry spans: of each publish, each poll that brings something, each call of a handler.
 
     from partbox.observe.tracing import Tracing
 
     outbox.observe(Tracing())
 
-A publish's context travels in the event's headers (W3C trace context), and the spans of its handlers link to it. A
-span holds no payload, aggregate id or tenant; it holds the text of a handler's exception as it is.
+A publish's context travels in the event's headers (W3C trace context), and the spans of its handlers link to it. Names
+and attributes are those of the semantic conventions for messaging, the type of an event being its destination, and
+`partbox.*` for what they have no name for. A span holds no payload, aggregate id or tenant; it holds the text of a
+handler's exception as it is.
 """
 
 import threading
@@ -14,27 +16,37 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib.metadata import version
 from typing import Any
 
-try:
-    from opentelemetry import trace
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError("tracing needs OpenTelemetry: pip install 'partbox[otel]'", name=missing.name) from None
+from partbox.observe.conventions import (
+    COUNT,
+    DESTINATION,
+    ERROR,
+    MESSAGE,
+    PARTITION,
+    SUBSCRIPTION,
+    VERSION,
+    Operation,
+    error_name,
+    operation,
+    travelling,
+)
+
+# The one above says what to install.
+# isort: split
+from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from partbox.db import connect
-from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
-from partbox.observe.polls import SYSTEM, Polls
+from partbox.observe.polls import Polls
 from partbox.protocol.verdict import Verdict
 
 FAILED = ("retrying", "dead")
 UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever
-VERSION = version("partbox")  # by the path of now, which an application may change
 LINKS = 128  # at most; the default limit of the SDK
 TYPES = 20  # named at most
 PARENT, STATE = "traceparent", "tracestate"
@@ -57,6 +69,7 @@ class _Handled:
         """Record the outcome of one of its events; the last ends the span."""
         if verdict is not None and verdict.state in FAILED and not self.raised:
             self.span.set_status(StatusCode.ERROR, verdict.error or verdict.state)
+            self.span.set_attribute(ERROR, verdict.state)
         if verdict is not None and self.outcome in (None, "done"):
             self.outcome = verdict.state
         self.outcome = self.outcome or "done"
@@ -79,14 +92,20 @@ class Tracing(Observer):
 
     A provider cannot be sent to worker processes that get their handlers from here: give a function that makes one
     there, or set the global one in the module that they import. `statements`: if the process instruments psycopg, trace
-    partbox's own statements too, ten a second for an idle worker; those of handlers always are.
+    partbox's own statements too, ten a second for an idle worker; those of handlers always are. `join`: the call for a
+    single event belongs to the trace of its publish, instead of beginning one of its own.
     """
 
     def __init__(
-        self, tracer_provider: TracerProvider | Callable[[], TracerProvider] | None = None, *, statements: bool = False
+        self,
+        tracer_provider: TracerProvider | Callable[[], TracerProvider] | None = None,
+        *,
+        statements: bool = False,
+        join: bool = False,
     ) -> None:
         self._given = tracer_provider
         self._statements = statements
+        self._joins = join
         if statements:
             connect.instrumented = True
         self._lock = threading.RLock()
@@ -99,10 +118,11 @@ class Tracing(Observer):
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
+        about = _of_all(events)
         with self._tracer.start_as_current_span(
-            "partbox.publish",
+            _named("publish", about),
             kind=SpanKind.PRODUCER,
-            attributes={**SYSTEM, "messaging.operation.name": "publish", **_of_all(events)},
+            attributes={**operation("publish", Operation.SEND), **about},
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -111,8 +131,10 @@ class Tracing(Observer):
             except Exception as error:
                 # Not the whole text: PostgreSQL's may quote the row.
                 said = (str(error).splitlines() or [""])[0]
-                span.add_event("exception", {"exception.type": _name(error), "exception.message": said})
-                span.set_status(StatusCode.ERROR, f"{_name(error)}: {said}")
+                kind = error_name(error)
+                span.add_event("exception", {"exception.type": kind, "exception.message": said})
+                span.set_attribute(ERROR, kind)
+                span.set_status(StatusCode.ERROR, f"{kind}: {said}")
                 raise
 
     # Polling.
@@ -141,12 +163,13 @@ class Tracing(Observer):
 
     @contextmanager
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
+        about = _of_handle(events, handler)
         span = self._tracer.start_span(
-            "partbox.handle",
-            context=Context(),  # a trace of its own, linked to that of the publish
+            _named("handle", about),
+            context=self._parent(events),
             kind=SpanKind.CONSUMER,
             links=self._links(events),
-            attributes=_of_handle(events, handler),
+            attributes=about,
         )
         handled = _Handled(span, len(events))
         keys = [(event.subscription, event.id) for event in events]
@@ -161,7 +184,8 @@ class Tracing(Observer):
                 yield
         except BaseException as error:  # a cancellation too, and SystemExit
             handled.raised = True
-            span.set_status(StatusCode.ERROR, _name(error))
+            span.set_status(StatusCode.ERROR, error_name(error))
+            span.set_attribute(ERROR, error_name(error))
             span.record_exception(error)
             raise
         finally:
@@ -182,6 +206,11 @@ class Tracing(Observer):
             unsettled = {id(each): each for each in map(self._handled.pop, keys)}
         for handled in unsettled.values():
             handled.close()
+
+    def _parent(self, events: Sequence[DeliveredEvent]) -> Context:
+        """An empty one for a trace of its own, which links to that of the publish, unless it is to join that."""
+        published = published_in(events[0]) if self._joins and len(events) == 1 else None
+        return Context() if published is None else trace.set_span_in_context(NonRecordingSpan(published), Context())
 
     def _links(self, events: Sequence[DeliveredEvent]) -> list[Link]:
         """To the polls and the publishes that the events came from, each once."""
@@ -213,12 +242,8 @@ class Tracing(Observer):
         return self._polls
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._given is not None and not callable(self._given):
-            raise PartboxError(
-                "a tracer provider does not travel to worker processes: give Tracing a function that makes one, or set "
-                "the global one in the module that they import"
-            )
-        return partial(Tracing, statements=self._statements), (self._given,)
+        given = travelling(self._given, "tracer provider", "Tracing")
+        return partial(Tracing, statements=self._statements, join=self._joins), (given,)
 
 
 def _record(event: DeliveredEvent) -> tuple[int, int]:
@@ -230,11 +255,6 @@ def _success(verdict: Verdict | None) -> bool | None:
     if verdict is None:
         return True
     return False if verdict.state in FAILED else None
-
-
-def _name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 # Trace context in the headers of events.
@@ -272,22 +292,28 @@ def _context(parent: str, state: str | None) -> SpanContext | None:
 # Attributes: never a payload, an aggregate id or a tenant.
 
 
+def _named(operation: str, about: dict[str, Any]) -> str:
+    """The name of a span: the operation, and the type of its events if they have one in common."""
+    return f"{operation} {about[DESTINATION]}" if DESTINATION in about else operation
+
+
 def _of_handle(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
     """The attributes of a handler's call; those of a single event only if there is one."""
     first, *more = events
-    found = {**SYSTEM, "messaging.operation.name": "handle", **_of_all(events)}
-    found |= {"partbox.subscription": first.subscription, "partbox.handler": handler}
+    found = {**operation("handle", Operation.PROCESS), **_of_all(events)}
+    found |= {SUBSCRIPTION: first.subscription, "partbox.handler": handler}
     if not more:
-        found |= {"partbox.partition": first.partition, "partbox.attempt": first.attempt, "partbox.epoch": first.epoch}
+        found |= {PARTITION: str(first.partition), "partbox.attempt": first.attempt, "partbox.epoch": first.epoch}
     return found
 
 
 def _of_all(events: Sequence[Event] | Sequence[DeliveredEvent]) -> dict[str, Any]:
-    one = {"messaging.message.id": str(events[0].event_id)}
+    types = {each.event_type for each in events}
     return {
-        "partbox.event_type": _one_or_all({each.event_type for each in events}),
+        **({DESTINATION: events[0].event_type} if len(types) == 1 else {}),
+        "partbox.event_type": _one_or_all(types),
         "partbox.aggregate_type": _one_or_all({each.aggregate_type for each in events}),
-        **(one if len(events) == 1 else {"messaging.batch.message_count": len(events)}),
+        **({MESSAGE: str(events[0].event_id)} if len(events) == 1 else {COUNT: len(events)}),
     }
 
 

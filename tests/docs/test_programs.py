@@ -236,7 +236,7 @@ def test_the_program_of_the_page_on_tracing_prints_spans_with_what_the_page_says
     reader("partbox", "init")
     printed = reader("python", "app.py")
 
-    assert {"partbox.publish", "partbox.handle", "partbox.poll"} <= set(re.findall(r'"name": "(.*)"', printed))
+    assert {"publish OrderPlaced", "handle OrderPlaced", "poll"} <= set(re.findall(r'"name": "(.*)"', printed))
     (install,) = re.findall(r"^pip install (.*)$", (ROOT / "docs/tracing.md").read_text(encoding="utf-8"), re.MULTILINE)
     beside_the_api = {
         f"opentelemetry-{part}" for part in re.findall(r"^from opentelemetry\.(\w+)", program, re.MULTILINE)

@@ -21,12 +21,12 @@ CANARY = "canary-7731"
 class Traced:
     """An outbox that is traced, and the spans that ended, in their order."""
 
-    def __init__(self, dsn: str, sessions: Sessions | None = None, **settings: Any) -> None:
+    def __init__(self, dsn: str, sessions: Sessions | None = None, tracing: Any = (), **settings: Any) -> None:
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.outbox = Outbox(dsn, **settings)
-        self.outbox.observe(Tracing(self.provider))
+        self.outbox.observe(Tracing(self.provider, **dict(tracing)))
         self.conn = psycopg.connect(dsn, autocommit=True)
         self._kit = Drainer(self.outbox, dsn, sessions)
 
@@ -35,7 +35,7 @@ class Traced:
         return list(self.exporter.get_finished_spans())
 
     def named(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.spans if span.name == f"partbox.{name}"]
+        return [span for span in self.spans if told(span).get("messaging.operation.name") == name]
 
     def one(self, name: str) -> ReadableSpan:
         (span,) = self.named(name)

@@ -21,6 +21,7 @@ def test_a_handler_runs_in_a_span_that_links_to_its_publish_and_its_poll(traced)
 
     span, poll = traced.one("handle"), traced.one("poll")
     assert current == [span.context.span_id]
+    assert (span.name, poll.name) == ("handle Counted", "poll")
     assert span.parent is None
     assert span.kind is SpanKind.CONSUMER
     assert linked(span, "publish") == [traced.one("publish").context.span_id]
@@ -32,12 +33,14 @@ def test_a_handler_runs_in_a_span_that_links_to_its_publish_and_its_poll(traced)
     assert told(span) == {
         "messaging.system": "partbox",
         "messaging.operation.name": "handle",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "Counted",
+        "messaging.destination.subscription.name": "default",
+        "messaging.destination.partition.id": str(row[1]),
         "messaging.message.id": str(row[0]),
         "partbox.event_type": "Counted",
         "partbox.aggregate_type": "Key",
-        "partbox.subscription": "default",
         "partbox.handler": handler,
-        "partbox.partition": row[1],
         "partbox.attempt": 1,
         "partbox.epoch": row[2],
         "partbox.outcome": "done",
@@ -45,7 +48,9 @@ def test_a_handler_runs_in_a_span_that_links_to_its_publish_and_its_poll(traced)
     assert told(poll) == {
         "messaging.system": "partbox",
         "messaging.operation.name": "poll",
-        "partbox.subscription": "default",
+        "messaging.operation.type": "receive",
+        "messaging.destination.subscription.name": "default",
+        "messaging.batch.message_count": 1,
         "batch.size": 1,
         "success.count": 1,
         "failure.count": 0,
@@ -135,6 +140,7 @@ def test_a_failure_shows_its_exception_and_each_attempt_is_a_span(traced, kind):
     assert [told(span)["partbox.attempt"] for span in (first, second)] == [1, 2]
     assert [told(span)["partbox.outcome"] for span in (first, second)] == ["retrying", "dead"]
     assert [errors(span) for span in (first, second)] == [["ValueError"], ["ValueError"]]
+    assert [told(span)["error.type"] for span in (first, second)] == ["ValueError", "ValueError"]
     assert {span.status.status_code for span in (first, second)} == {StatusCode.ERROR}
     poll = traced.one("poll")  # a retry is not read from the log again
     assert (told(poll)["success.count"], told(poll)["failure.count"]) == (0, 1)
@@ -161,6 +167,8 @@ def test_a_returned_death_is_an_error_and_a_returned_delay_is_none(traced):
     assert set(spans) == {("Hopeless", "dead"), ("Early", "deferred"), ("Early", "done")}
     dead = spans["Hopeless", "dead"]
     assert (dead.status.status_code, dead.status.description) == (StatusCode.ERROR, "nobody wants it")
+    assert told(dead)["error.type"] == "dead"
+    assert "error.type" not in told(spans["Early", "deferred"])
     assert spans["Early", "deferred"].status.status_code is StatusCode.UNSET
     assert sum(told(poll)["success.count"] for poll in traced.named("poll")) == 0
     assert sum(told(poll)["failure.count"] for poll in traced.named("poll")) == 1

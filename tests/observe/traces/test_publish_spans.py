@@ -20,9 +20,12 @@ def test_a_publish_is_a_child_of_what_the_application_does_and_travels_in_the_he
     assert headers["tone"] == "loud"
     assert headers["traceparent"].startswith(f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-")
     (event_id,) = traced.conn.execute("select event_id from partbox.record").fetchone()
+    assert span.name == "publish OrderPlaced"
     assert told(span) == {
         "messaging.system": "partbox",
         "messaging.operation.name": "publish",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "OrderPlaced",
         "messaging.message.id": str(event_id),
         "partbox.event_type": "OrderPlaced",
         "partbox.aggregate_type": "Order",
@@ -55,6 +58,7 @@ async def test_an_asynchronous_publish_has_its_span_too_and_leaves_the_task_as_i
         await traced.outbox.publish_many_async(conn, [Event("OrderPlaced", {}), Event("OrderPaid", {})])
 
     assert trace.get_current_span() is trace.INVALID_SPAN
+    assert [span.name for span in traced.named("publish")] == ["publish OrderPlaced", "publish"]
     assert [told(span)["partbox.event_type"] for span in traced.named("publish")] == [
         "OrderPlaced",
         ("OrderPaid", "OrderPlaced"),
@@ -78,6 +82,7 @@ def test_a_publish_that_the_database_refuses_shows_its_error_but_not_the_row(tra
     span = traced.one("publish")
     assert span.status.status_code is StatusCode.ERROR
     assert errors(span) == ["psycopg.errors.CheckViolation"]
+    assert told(span)["error.type"] == "psycopg.errors.CheckViolation"
     assert "modest" in span.status.description
     assert CANARY not in span.to_json()
 

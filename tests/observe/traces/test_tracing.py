@@ -1,5 +1,6 @@
 """Tracing as a part of the whole: worker processes, travelling, what is imported."""
 
+import importlib
 import json
 import sys
 
@@ -39,7 +40,7 @@ outbox.on("Counted")(lambda event: None)
     assert process.returncode == 0, said
 
     spans = [json.loads(line) for line in (tmp_path / "spans").read_text().splitlines()]
-    assert [span["name"] for span in spans].count("partbox.handle") == 5
+    assert [span["name"] for span in spans].count("handle Counted") == 5
     assert sum(span["attributes"].get("success.count", 0) for span in spans) == 5
 
 
@@ -59,14 +60,16 @@ def _provider() -> TracerProvider:
     return TracerProvider(shutdown_on_exit=False)
 
 
-def test_without_opentelemetry_the_import_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize("module", ["tracing"])
+def test_without_opentelemetry_the_import_says_what_to_install(monkeypatch, module):
     for name in [name for name in sys.modules if name.split(".")[0] == "opentelemetry"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "partbox.observe.tracing")
+    for name in ("conventions", module):
+        monkeypatch.delitem(sys.modules, f"partbox.observe.{name}", raising=False)
 
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'partbox\[otel\]'"):
-        import partbox.observe.tracing  # noqa: F401
+        importlib.import_module(f"partbox.observe.{module}")
 
 
 def test_the_core_imports_nothing_of_it(forks, tmp_path):
