@@ -113,6 +113,10 @@ select subscription, count(*) from moved group by subscription order by subscrip
 -- The processes are the other cluster's.
 delete from {schema}.instance
 
+-- name: rebase_notes
+-- Nor can it be said of their snapshots what they show.
+delete from {schema}.progress_note
+
 -- name: rebase_sequence
 -- Raise it to every id that is used anywhere; what it was, and what it is. Logical replication copies no sequence.
 with used as materialized (

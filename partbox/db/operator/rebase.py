@@ -102,6 +102,7 @@ def _move(conn: Conn, schema: str) -> Rebased:
     aged = conn.execute(query("rebase_records", schema), {}).rowcount
     moved = conn.execute(query("rebase_cursors", schema), {}).fetchall()
     instances = conn.execute(query("rebase_forget", schema), {}).rowcount
+    conn.execute(query("rebase_notes", schema), {})
     last_id, next_after = conn.execute(query("rebase_sequence", schema), {}).fetchone() or (0, 0)
     conn.execute(query("rebase_unmark", schema), {})
     conn.execute(query("rebase_mark", schema), {})
