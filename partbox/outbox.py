@@ -23,12 +23,13 @@ from partbox.handlers.registry import Registrar
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry
 from partbox.operations import Operations, arguments
-from partbox.platform import require_workers
+from partbox.platform import library, require_workers
 from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from partbox.dashboard import May, MountedPage
     from partbox.supervisor.embedded import EmbeddedWorker
     from partbox.supervisor.nodes import Nodes
     from partbox.supervisor.purging import Purging
@@ -271,6 +272,18 @@ class Outbox(Registrar, Operations):
         from partbox.supervisor.nodes import Nodes
 
         return Nodes(database or self._database, self.handlers, self.codecs, self._shown, **wanted)
+
+    def page(self, *, may: "May") -> "MountedPage":
+        """The live page as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
+
+        `may(request, action)`, a function or a coroutine function, gets the Starlette request and "look", "payload",
+        "replay", "discard", "retry", "skip", "pause" or "resume". It returns the identity of who may do that, under
+        which it is logged, or None. Functions run in a thread, so they may wait. SettingsError without `partbox[http]`.
+        """
+        library("starlette", "http", "the live page needs starlette")
+        from partbox.dashboard import MountedPage
+
+        return MountedPage(self.settings, lambda: self.dsn, may)
 
     def observe(self, observer: AnyObserver) -> AnyObserver:
         """Adds an observer: metrics, traces, or your own subclass of `partbox.observe.Observer`; returns it.

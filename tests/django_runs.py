@@ -38,6 +38,16 @@ sys.exit(not result.wasSuccessful())
 """
 
 
+def configure_django() -> None:
+    """Configure Django in this process, as it may be configured only once, for all tests that need it there."""
+    import django
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {}, "other": {}}, USE_TZ=True, SECRET_KEY="s")
+        django.setup()
+
+
 def run(cases: str, server_dsn: str, folder: Path) -> str:
     """The output of a run of these cases; fails if one of them did. `folder` may hold modules that they import."""
     place = conninfo_to_dict(server_dsn)

@@ -5,8 +5,9 @@ from contextlib import closing, contextmanager
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
 
-from partbox.dashboard.access import Access, access
+from partbox.dashboard.access import Access, ApplicationAccess, Guard, May, access
 from partbox.dashboard.feed import Diagnosis, Feed
 from partbox.dashboard.frame import ProcessLabels, from_roster, own
 from partbox.dashboard.operator_actions import OperatorActions
@@ -19,14 +20,14 @@ from partbox.http.server import HttpServer
 from partbox.observe.health.health import Siblings
 from partbox.settings import Settings
 
-__all__ = ["Access", "access", "from_roster", "pages", "routes", "standalone"]
+__all__ = ["Access", "May", "MountedPage", "access", "from_roster", "pages", "routes", "standalone"]
 
 
 def routes(
     glance: CachedOverview,
     dsn: Callable[[], str],
     settings: Settings,
-    access: Access,
+    guard: Guard,
     labels: Callable[[], ProcessLabels] = own,
     siblings: Siblings = tuple,
 ) -> list[BaseRoute]:
@@ -37,14 +38,15 @@ def routes(
     """
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
     feed = Feed(glance, settings.schema_name, labels, diagnosis=diagnosis, siblings=siblings)
-    return PageRoutes(feed, OperatorActions(dsn, settings), access).routes()
+    return PageRoutes(feed, OperatorActions(dsn, settings), guard).routes()
 
 
 def pages(
     settings: Settings, dsn: Callable[[], str], address: Address, glance: CachedOverview, siblings: Siblings = tuple
 ) -> list[BaseRoute]:
     """The page of a worker, served at `address`. The holder of `http_token` may act; nobody without that setting."""
-    return routes(glance, dsn, settings, access(address, settings.http_token), siblings=siblings)
+    allowed = access(address, settings.http_token, payloads=settings.http_payloads)
+    return routes(glance, dsn, settings, allowed, siblings=siblings)
 
 
 @contextmanager
@@ -59,7 +61,7 @@ def standalone(
 
     PartboxError if it cannot be served there.
     """
-    allowed = access(where, token, new=True)
+    allowed = access(where, token, new=True, payloads=settings.http_payloads)
     with closing(CachedOverview(settings, dsn)) as glance:
         server = HttpServer(Starlette(routes=routes(glance, dsn, settings, allowed, labels)), *where)
         server.start()
@@ -67,3 +69,22 @@ def standalone(
             yield f"{server.address}/#token={allowed.token}"
         finally:
             server.stop()
+
+
+class MountedPage:
+    """The page as an ASGI application, to be mounted in another one at any path; `may` judges who may do what.
+
+    It reads the database while somebody watches; `close` its connection when the application ends, or have it end with
+    the process.
+    """
+
+    def __init__(self, settings: Settings, dsn: Callable[[], str], may: May) -> None:
+        self._glance = CachedOverview(settings, dsn)
+        self._app = Starlette(routes=routes(self._glance, dsn, settings, ApplicationAccess(may)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def close(self) -> None:
+        """Close its connection for good; it says so to whoever still watches."""
+        self._glance.close()

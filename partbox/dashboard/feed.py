@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from importlib.metadata import version
 from typing import Any
 
 import psycopg
 
-import partbox
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import CAUSES, afar, alarms
 from partbox.dashboard.background_calls import in_background
@@ -152,7 +152,7 @@ class Feed:
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
         """The data to show. Its `subscription` is null if there is none of that name."""
-        shown: Plain = {"schema": cut(self._schema), "version": partbox.__version__, "error": self._error}
+        shown: Plain = {"schema": cut(self._schema), "version": version("partbox"), "error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
         shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}
         shown |= {"databases": [asdict(each) for each in self._siblings()]}

@@ -1,28 +1,30 @@
 """The routes of the page: its files, the stream of frames, the lists of records, actions.
 
-All paths are relative to where they are mounted. Data needs the right to look, actions (POST) the token; see access.
+All paths are relative to where they are mounted. A guard judges each request for data, and each action (a POST): see
+access.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import psycopg
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from partbox.dashboard import request_params
-from partbox.dashboard.access import Access
+from partbox.dashboard.access import ACTIONS, Action, Guard, Refusal
 from partbox.dashboard.background_calls import SingleFlight, in_background, progress_lines
 from partbox.dashboard.feed import Feed
 from partbox.dashboard.operator_actions import PAGE, OperatorActions
-from partbox.dashboard.page_text import LONG, error_text
+from partbox.dashboard.page_text import LONG, cut, error_text
 from partbox.dashboard.request_params import ActionParams
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
@@ -31,6 +33,10 @@ log = logging.getLogger("partbox.http")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+READING = ("look", "payload")
+LASTS = 15.0
+"""Seconds of one stream. The page asks for the next one at once, so rights that are taken away are gone by then, and an
+application that waits for its last answer before it ends need not wait longer."""
 MOST_STREAMS = 50
 """Simultaneous viewers. A stream is a connection for as long as its page is open, and probes need some, too."""
 TOO_MANY = f"{MOST_STREAMS} pages are watching already: close one, and this one will follow"
@@ -59,15 +65,16 @@ HEADERS = {
 EVENTS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
 LINES = {"content-type": "application/x-ndjson; charset=utf-8", "x-accel-buffering": "no"}
 DATA = HEADERS | {"cache-control": "no-store"}
+FILE = HEADERS | {"cache-control": "no-cache"}
 
 
 class PageRoutes:
-    """Makes the routes, guarded by `access`."""
+    """Makes the routes, guarded by `guard`."""
 
-    def __init__(self, feed: Feed, operator: OperatorActions, access: Access) -> None:
+    def __init__(self, feed: Feed, operator: OperatorActions, guard: Guard) -> None:
         self._feed = feed
         self._operator = operator
-        self._access = access
+        self._guard = guard
         self._single_flight = SingleFlight()
         self._streams = 0
 
@@ -75,23 +82,24 @@ class PageRoutes:
         acting = {path: self._acting(path, act) for path, act in self._operator.actions.items()}
         acting |= {path: self._bulk(act) for path, act in self._operator.bulk.items()}
         return [
-            *_file_routes(),
+            *self._files(),
             self._route("/events", self._events),
-            self._route("/api/unlock", self._unlock, "POST"),
+            self._route("/api/unlock", self._unlock, "retry"),
             self._route("/api/dead", self._dead),
             self._route("/api/dead-groups", self._dead_groups),
             self._route("/api/dead/{record}", self._show),
             self._route("/api/blocked", self._blocked),
-            *(self._route(f"/api/{path}", endpoint, "POST") for path, endpoint in acting.items()),
+            *(self._route(f"/api/{path}", endpoint, _action(path)) for path, endpoint in acting.items()),
         ]
 
-    def _route(self, path: str, endpoint: Endpoint, method: str = "GET") -> Route:
-        """The endpoint behind its access check; its errors as one line of JSON."""
+    def _route(self, path: str, endpoint: Endpoint, action: Action = "look") -> Route:
+        """The endpoint behind the judgement of its action; its errors as one line of JSON."""
 
         async def guarded(request: Request) -> Response:
-            refusal = self._access.refuses(request.method, request.headers)
-            if refusal is not None:
-                return _plain({"error": refusal.why}, refusal.status)
+            judged = await self._guard.judge(request, action)
+            if isinstance(judged, Refusal):
+                return _plain({"error": judged.why}, judged.status)
+            request.state.identity = judged
             try:
                 return await endpoint(request)
             except PartboxError as error:
@@ -99,21 +107,41 @@ class PageRoutes:
             except psycopg.Error as error:
                 return _plain({"error": f"the database: {error_text(error, 2 * LONG)}"}, 503)
 
-        return Route(path, guarded, methods=[method], name=path)
+        return Route(path, guarded, methods=["GET" if action in READING else "POST"], name=path)
+
+    def _files(self) -> Iterator[Route]:
+        """A route for each file of the package; the page itself is at `/`. They hold no data, and nothing is built."""
+        for each in files("partbox.dashboard").joinpath("static").iterdir():
+            if (kind := TYPES.get(each.name.rpartition(".")[2])) is not None:
+                answer = Response(each.read_bytes(), headers=FILE | {"content-type": kind})
+                path = "/" if each.name == "index.html" else f"/{each.name}"
+                yield Route(path, self._file(answer, guarded=path == "/"), methods=["GET"], name=each.name)
+
+    def _file(self, answer: Response, *, guarded: bool) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            judged = await self._guard.judge(request, "look") if guarded and self._guard.guards_all else ""
+            return PlainTextResponse(judged.why, judged.status, DATA) if isinstance(judged, Refusal) else answer
+
+        return endpoint
 
     async def _events(self, request: Request) -> Response:
-        """Server-sent events: a frame a second."""
+        """Server-sent events: a frame a second, for `LASTS` seconds."""
         if self._streams >= MOST_STREAMS:
             return _plain({"error": TOO_MANY}, 503)
         self._streams += 1
-        may_act = {"may_act": self._access.holds(request.headers), "can_act": self._access.token is not None}
-        return _Stream(self._stream(request, may_act), self._streamed)
+        return _Stream(self._stream(request), self._streamed)
 
     def _streamed(self) -> None:
         self._streams -= 1
 
-    async def _stream(self, request: Request, may_act: dict[str, bool]) -> AsyncIterator[bytes]:
-        subscription, first = request.query_params.get("subscription"), True
+    async def _rights(self, request: Request) -> dict[str, Any]:
+        """What this viewer may do, and under which name."""
+        may = [each for each in ACTIONS if not isinstance(await self._guard.judge(request, each), Refusal)]
+        return {"may": may, "unlock": self._guard.unlock, "identity": cut(request.state.identity)}
+
+    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
+        subscription, first, ends = request.query_params.get("subscription"), True, time.monotonic() + LASTS
+        rights = await self._rights(request)
         stopping = getattr(request.state, "stopping", None) or asyncio.Event()
         with self._feed.watched():
             if not self._feed.fresh:
@@ -121,13 +149,15 @@ class PageRoutes:
             while not stopping.is_set():
                 frame = self._feed.frame(subscription, history=first)
                 first = False
-                yield b"data: " + orjson.dumps(frame | may_act) + b"\n\n"
+                yield b"data: " + orjson.dumps(frame | rights) + b"\n\n"
+                if time.monotonic() >= ends:
+                    return
                 await self._feed.turn(stopping)
 
     async def _unlock(self, request: Request) -> Response:
         """Confirm a token: a wrong one is refused before this answers."""
         await _body(request)
-        return _plain({"may_act": True})
+        return _plain({"unlocked": True})
 
     async def _dead_groups(self, request: Request) -> Response:
         return await self._answer(self._operator.dead_groups, request, request_params.filters(request.query_params))
@@ -157,8 +187,8 @@ class PageRoutes:
                 result = await in_background(lambda: act(params))
             finally:
                 self._single_flight.clear()
-            text, within = "page: %s of %s in subscription %r: %s", params.subscription
-            values = name, params.records, within, result
+            text, within = "page: %s of %s in subscription %r by %s: %s", params.subscription
+            values = name, params.records, within, cut(request.state.identity), result
             log_event(log, "command", text, *values, command=f"page {name}", subscription=within)
             return _plain(result)
 
@@ -191,21 +221,9 @@ class _Stream(StreamingResponse):
             self._ended()
 
 
-def _file_routes() -> list[Route]:
-    """A route for each file of the package; the page itself is at `/`. They hold no data, so everybody may have them.
-
-    Nothing is built, nothing comes from anywhere else.
-    """
-    found = (each for each in files("partbox.dashboard").joinpath("static").iterdir())
-    return [_file_route(each.name, each.read_bytes()) for each in found if each.name.rpartition(".")[2] in TYPES]
-
-
-def _file_route(name: str, content: bytes) -> Route:
-    async def answer(_: Request) -> Response:
-        kind = TYPES[name.rpartition(".")[2]]
-        return Response(content, headers=HEADERS | {"content-type": kind, "cache-control": "no-cache"})
-
-    return Route("/" if name == "index.html" else f"/{name}", answer, methods=["GET"], name=name)
+def _action(path: str) -> Action:
+    """The action of the order at this path, such as `dead/replay-all`."""
+    return cast(Action, path.rpartition("/")[2].removesuffix("-all"))
 
 
 async def _body(request: Request) -> ActionParams:

@@ -132,6 +132,15 @@ class Settings(BaseModel):
     http_token: OptionalText = Field(
         default=None, description="what the live page's actions ask for, 16 or more letters, digits, `-`, `_`; a secret"
     )
+    http_payloads: bool = Field(
+        default=False, description="the holder of `http_token` may see payloads of events on the live page"
+    )
+    environment: Annotated[str | None, BeforeValidator(forms.environment), BeforeValidator(forms.none_of_text)] = Field(
+        default=None, description="name and colour at the head of the live page, such as `production:red`"
+    )
+    trace_url: Annotated[str | None, BeforeValidator(forms.trace_url), BeforeValidator(forms.none_of_text)] = Field(
+        default=None, description="the page of an event's trace elsewhere: `https://HOST/PATH/{trace_id}`"
+    )
     relay: Annotated[tuple[RelayTarget, ...], BeforeValidator(targets_of)] = Field(
         default=(), description="where `partbox relay` sends events of which types, without `--to`: tables (see relay)"
     )

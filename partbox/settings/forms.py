@@ -4,6 +4,7 @@ import re
 
 from partbox.duration import seconds
 
+COLOURS = ("red", "orange", "green", "blue", "violet", "grey")
 LONGEST = 255  # characters of a name
 
 
@@ -51,6 +52,22 @@ def archive_place(value: object) -> object:
         raise ValueError("name a directory, or a URL such as s3://bucket/prefix, or none")
     if isinstance(value, str) and (url := re.match(r"([a-z][a-z0-9+.-]+):/?(?!/)(.*)", value)):
         raise ValueError(f"write {url[1]}://{url[2]}, or ./{value} for a folder of that name")
+    return value
+
+
+def environment(value: object) -> object:
+    """The name of an environment, and its colour if it has one."""
+    if isinstance(value, str) and not re.fullmatch(rf"[^:]{{1,40}}(:({'|'.join(COLOURS)}))?", value):
+        raise ValueError(f"use NAME or NAME:COLOUR, up to 40 characters and one of {', '.join(COLOURS)}")
+    return value
+
+
+def trace_url(value: object) -> object:
+    """An address of the web with a place for a trace's id: others would run as script, or lead nowhere."""
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch(r"https?://[^\s{}]+(\{trace_id\}[^\s{}]*)+", value):
+        raise ValueError("use http(s)://… with {trace_id} in it, such as https://grafana.example.org/trace/{trace_id}")
     return value
 
 

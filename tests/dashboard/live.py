@@ -32,27 +32,19 @@ class Answer:
         return [json.loads(line) for line in self.body.splitlines()]
 
 
-class Live:
-    """`host`: as what it is served; it listens on this machine alone whatever that says."""
+class Served:
+    """An ASGI application with the page in it, served by this process."""
 
-    def __init__(self, dsn: str, *, token: str | None = TOKEN, host: str = "127.0.0.1", fresh: float = FRESH) -> None:
-        settings = load(dsn=dsn)
-        self._glance = CachedOverview(settings, lambda: dsn, fresh=fresh)
-        allowed = access(Address(host, 0), token)
-        self.server = HttpServer(Starlette(routes=routes(self._glance, lambda: dsn, settings, allowed)))
+    def __init__(self, app: Any) -> None:
+        self.server = HttpServer(app)
         self.server.start()
 
     @property
     def address(self) -> str:
         return f"{self.server.address}/"
 
-    @property
-    def with_token(self) -> str:
-        return f"{self.address}#token={TOKEN}"
-
     def close(self) -> None:
         self.server.stop()
-        self._glance.close()
 
     def get(self, path: str, headers: dict[str, str] | None = None, **query: Any) -> Answer:
         return self.ask("GET", f"{path}?{urlencode(query)}" if query else path, headers or {})
@@ -73,11 +65,11 @@ class Live:
         finally:
             connection.close()
 
-    def frames(self, count: int, headers: dict[str, str] | None = None, query: str = "") -> list[Any]:
-        """The first frames of the stream."""
+    def frames(self, count: int, headers: dict[str, str] | None = None, query: str = "", at: str = "") -> list[Any]:
+        """The first frames of the stream of the page at this path."""
         connection = self.connection()
         try:
-            connection.request("GET", f"/events{query}", headers=headers or {})
+            connection.request("GET", f"{at}/events{query}", headers=headers or {})
             response = connection.getresponse()
             assert response.status == 200, response.read()
             return [self._frame(response) for _ in range(count)]
@@ -91,3 +83,23 @@ class Live:
         line = response.readline()
         assert response.readline() == b"\n"
         return json.loads(line.removeprefix(b"data: "))
+
+
+class Live(Served):
+    """`host`: as what it is served; it listens on this machine alone whatever that says. `settings` beside the DSN."""
+
+    def __init__(
+        self, dsn: str, *, token: str | None = TOKEN, host: str = "127.0.0.1", fresh: float = FRESH, **keywords: Any
+    ) -> None:
+        settings = load(dsn=dsn, **keywords)
+        self._glance = CachedOverview(settings, lambda: dsn, fresh=fresh)
+        allowed = access(Address(host, 0), token, payloads=settings.http_payloads)
+        super().__init__(Starlette(routes=routes(self._glance, lambda: dsn, settings, allowed)))
+
+    @property
+    def with_token(self) -> str:
+        return f"{self.address}#token={TOKEN}"
+
+    def close(self) -> None:
+        super().close()
+        self._glance.close()

@@ -50,7 +50,7 @@ def test_a_frame_tells_everything_and_the_next_ones_leave_the_past_out(live, pla
     assert set(shown["owners"]) == {-1}
     assert (shown["blocked_keys"], shown["parked"]) == (1, {"retrying": 1})
     assert "no-workers" in [trouble["name"] for trouble in first["troubles"]]
-    assert (first["may_act"], len(first["history"])) == (False, 1)
+    assert (first["may"], len(first["history"])) == (["look"], 1)
     assert "history" not in second
     assert second["at"] >= first["at"]  # the same where a look takes long: its answer lasts longer then
 
@@ -75,8 +75,8 @@ def test_nobody_watches_and_the_database_is_left_alone(live, conn):
 
 def test_whoever_has_the_token_may_act_and_is_told(live):
     (frame,) = live.frames(1, {"authorization": f"Bearer {TOKEN}"})
-    assert (frame["may_act"], frame["can_act"]) == (True, True)
-    assert live.post("/api/unlock").plain == {"may_act": True}
+    assert (frame["may"], frame["unlock"]) == (["look", "replay", "discard", "retry", "skip", "pause", "resume"], True)
+    assert live.post("/api/unlock").plain == {"unlocked": True}
 
 
 ACTIONS = ["dead/replay", "dead/discard", "dead/replay-all", "dead/discard-all", "blocked/retry", "blocked/skip"]
@@ -127,7 +127,7 @@ def test_by_the_name_of_a_proxy_on_this_machine_everything_needs_the_token(live,
             assert (answer.status, "token" in answer.plain["error"]) == (403, True)
     held = {"authorization": f"Bearer {TOKEN}"} | proxied
     assert live.get("/api/dead", held).plain["count"] == 1
-    assert live.frames(1, held)[0]["may_act"]
+    assert "replay" in live.frames(1, held)[0]["may"]
     own = proxied | {"origin": "https://partbox.example", "sec-fetch-site": "same-origin"}
     assert live.post("/api/dead/replay", headers=own, records=[record]).plain["done"] == 1
     assert live.post("/api/dead/replay", headers=own | {"origin": "https://evil.example"}).status == 403
@@ -152,7 +152,7 @@ def test_where_there_is_no_token_nobody_acts(dsn):
             answer = live.post("/api/subscription/pause", token=token)
             assert (answer.status, "PARTBOX_HTTP_TOKEN" in answer.plain["error"]) == (403, True)
         assert live.get("/api/dead").status == 200
-        assert live.frames(1)[0]["can_act"] is False
+        assert live.frames(1)[0]["unlock"] is False
     finally:
         live.close()
 

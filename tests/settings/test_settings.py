@@ -253,3 +253,32 @@ def test_every_setting_shows_as_a_text_that_reads_back():
     settings = load()
     shown = {name: settings.shown(name) for name in names() if name != "dsn"}
     assert Settings(**shown) == settings
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "javascript:alert({trace_id})",
+        "https://traces.example",
+        "https://traces.example/{span_id}",
+        "https://t.example/{trace_id} x",
+        "https://{trace_id",
+        "{trace_id}",
+        "//traces.example/{trace_id}",
+    ],
+)
+def test_the_address_of_traces_is_one_of_the_web_with_a_place_for_the_id(template):
+    with pytest.raises(SettingsError, match="trace_url"):
+        load(trace_url=template)
+    assert (
+        load(trace_url="https://traces.example/t/{trace_id}?org=1").trace_url
+        == "https://traces.example/t/{trace_id}?org=1"
+    )
+
+
+@pytest.mark.parametrize("name", ["production:pink", ":red", "a:b:red", "x" * 41, ""])
+def test_an_environment_is_a_name_and_a_colour_that_is_known(name):
+    with pytest.raises(SettingsError, match="environment"):
+        load(environment=name)
+    assert load(environment="production:red").environment == "production:red"
+    assert load(environment="none").environment is None

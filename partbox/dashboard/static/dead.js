@@ -97,8 +97,7 @@ export class Dead extends List {
 
   // Buttons that ask about all of a group, or of the subscription.
   #allButtons(count, key, group) {
-    if (!this.may) return [];
-    return Object.keys(this.verbs).map((verb) => button(`${this.verbs[verb].text[0]} ${count} …`, `${verb}-${key}`, () => this.#all(verb, group())));
+    return this.may.map((verb) => button(`${this.verbs[verb].text[0]} ${count} …`, `${verb}-${key}`, () => this.#all(verb, group())));
   }
 
   #found(group) {
@@ -181,8 +180,8 @@ export class Dead extends List {
   async #show(record) {
     try {
       const found = await get(`api/dead/${record}`, { subscription: this.of });
-      const actions = this.may ? [{ text: "Replay", value: "replay" }, { text: "Discard …", danger: true, value: "discard" }] : [];
-      const verb = await details(`Record ${record}`, whole(found), actions);
+      const actions = [{ text: "Replay", value: "replay" }, { text: "Discard …", danger: true, value: "discard" }];
+      const verb = await details(`Record ${record}`, whole(found), actions.filter(({ value }) => this.may.includes(value)));
       if (verb) await this.change(verb, [record]);
     } catch (error) {
       this.context.failed(error);

@@ -101,7 +101,7 @@ export class Stream {
   async #run(abort) {
     for (let failures = 0; !abort.signal.aborted; failures++) {
       try {
-        await this.#read(abort, () => (failures = 0));
+        if (await this.#read(abort, () => (failures = 0))) continue;
         this.tell.lost(new Error("the server has ended the stream"));
       } catch (error) {
         if (abort.signal.aborted) return;
@@ -112,6 +112,7 @@ export class Stream {
     }
   }
 
+  // True if it had a frame: the server ends each stream after a while, to judge the right to the next one.
   async #read(abort, alive) {
     const attempt = new AbortController();
     const end = () => attempt.abort();
@@ -121,13 +122,16 @@ export class Stream {
       const query = this.subscription ? `?${new URLSearchParams({ subscription: this.subscription })}` : "";
       const response = await fetch(`events${query}`, { headers: headers(), cache: "no-store", signal: attempt.signal });
       if (!response.ok) await answer(response);
+      let heard = false;
       for await (const event of pieces(response.body, "\n\n")) {
-        if (abort.signal.aborted) return;
+        if (abort.signal.aborted) return heard;
         clearTimeout(watch);
         watch = setTimeout(end, SILENCE);
         alive();
+        heard = true;
         this.tell.frame(JSON.parse(event.slice("data: ".length)));
       }
+      return heard;
     } finally {
       clearTimeout(watch);
       abort.signal.removeEventListener("abort", end);

@@ -92,8 +92,9 @@ export class List {
     this.toggled(group);
   }
 
+  // The verbs that this viewer may do.
   get may() {
-    return this.context.mayAct();
+    return Object.keys(this.verbs).filter((verb) => this.context.may(verb));
   }
 
   // Shows `rows`, of which `records` can be chosen, or the `empty` text; `more` stands below.
@@ -102,23 +103,23 @@ export class List {
     this.#shown = records;
     for (const record of this.chosen) if (!records.includes(record)) this.chosen.delete(record); // it is not shown any more
     line.textContent = note;
-    show(toolbar, ...(this.may && this.chosen.size ? this.buttons(` ${this.chosen.size}`, "chosen", () => [...this.chosen]) : tools));
+    show(toolbar, ...(this.may.length && this.chosen.size ? this.buttons(` ${this.chosen.size}`, "chosen", () => [...this.chosen]) : tools));
     if (!rows.length) return show(place, el("p", { class: "empty" }, empty));
-    const all = this.may && records.length ? this.#box(null, records) : "";
+    const all = this.may.length && records.length ? this.#box(null, records) : "";
     return show(place, table([[all, "choose"], ...this.columns, [el("span", { class: "unseen" }, "Actions"), "actions"]], rows), more);
   }
 
   // A button for each verb; `records()` says of what, when one is pressed.
   buttons(count, key, records) {
-    if (!this.may) return [];
-    return Object.entries(this.verbs).map(([verb, { text: [before, after] }]) =>
-      button(`${before}${count}${after}`, `${verb}-${key}`, () => this.change(verb, records())),
-    );
+    return this.may.map((verb) => {
+      const [before, after] = this.verbs[verb].text;
+      return button(`${before}${count}${after}`, `${verb}-${key}`, () => this.change(verb, records()));
+    });
   }
 
   // The row of a record, with a box before the cells and the actions behind them.
   row({ record }, ...cells) {
-    return row({ "data-record": record }, this.may ? this.#box(record) : "", ...cells, this.buttons("", record, () => [record]));
+    return row({ "data-record": record }, this.may.length ? this.#box(record) : "", ...cells, this.buttons("", record, () => [record]));
   }
 
   // A row for a whole group.

@@ -13,7 +13,7 @@ import { unlessPressed } from "./press.js";
 
 let frame = null; // the last one
 let lostAt = null; // when the stream broke
-let mayAct = false;
+let rights = []; // what this viewer may do
 let chosen = new URLSearchParams(location.search).get("subscription");
 
 token();
@@ -22,19 +22,20 @@ const map = new PartitionMap();
 const troubles = new Troubles();
 const context = {
   subscription: () => chosen || frame?.subscription?.name || "default",
-  mayAct: () => mayAct,
+  may: (action) => rights.includes(action),
   failed: (error) => toast(error.message, "bad"),
   changed: () => setTimeout(() => lists.forEach((list) => list.reload()), 300),
 };
 const [blocked, dead] = [new Blocked(context), new Dead(context)];
 const lists = [blocked, dead];
 const stream = new Stream({ frame: draw, lost });
+const mayAct = () => rights.some((each) => each !== "look" && each !== "payload");
 
 function draw(data) {
   frame = data;
   lostAt = null;
-  if (mayAct !== data.may_act) {
-    mayAct = data.may_act;
+  if (String(rights) !== String(data.may)) {
+    rights = data.may;
     lists.forEach((list) => list.redraw());
   }
   drawHead();
@@ -68,10 +69,7 @@ function drawHead(error = null) {
     connection.dataset.state = state;
     connection.textContent = error?.status === 401 ? "Token needed" : words[state];
   }
-  const access = byId("access");
-  access.textContent = mayAct ? "Actions unlocked" : "Read-only: unlock";
-  access.dataset.state = mayAct ? "open" : "closed";
-  access.title = mayAct ? "This tab has the token: it may replay, skip and discard. Press to give it up." : "To replay, skip or discard, press here and paste the token that the server printed.";
+  drawAccess();
   if (!frame) return;
   const { schema, database, version } = frame;
   byId("where").textContent = [database && `database ${database}`, `schema ${schema}`, `partbox ${version}`].filter(Boolean).join(" · ");
@@ -85,6 +83,17 @@ function drawHead(error = null) {
   byId("summary").textContent = [waits, dead, completed && `about ${number(completed)} done`].filter(Boolean).join(" · ");
   const wrong = frame.troubles.some(({ level }) => level !== "note");
   document.title = `${wrong ? "(!) " : ""}${open ? `${number(open)} waiting` : "partbox"} – ${database}`;
+}
+
+// With a token: whether this tab has it. Where an application says who may act: who looks.
+function drawAccess() {
+  const access = byId("access");
+  const [acts, known] = [mayAct(), frame?.unlock === null];
+  access.disabled = known;
+  access.textContent = known ? `${frame.identity}${acts ? "" : ": read-only"}` : acts ? "Actions unlocked" : "Read-only: unlock";
+  access.dataset.state = acts ? "open" : "closed";
+  const [give, take] = ["This tab has the token: it may replay, skip and discard. Press to give it up.", "To replay, skip or discard, press here and paste the token that the server printed."];
+  access.title = known ? `You may ${rights.join(", ")}.` : acts ? give : take;
 }
 
 // Of a node that works for several: each leads to a page of its own.
@@ -118,7 +127,8 @@ function drawTroubles(error = null) {
     visit: ["Show it", ({ href }) => location.assign(href)],
   };
   const acts = { resume: ["Resume", resume], ...blocked.actions, ...dead.actions };
-  troubles.draw(told, mayAct ? { ...actions, ...acts } : actions);
+  const allowed = Object.entries(acts).filter(([action]) => rights.includes(action));
+  troubles.draw(told, { ...actions, ...Object.fromEntries(allowed) });
   drawDoctor(frame?.doctor, told);
 }
 
@@ -136,10 +146,10 @@ function ofServer(error) {
 }
 
 function ofToken() {
-  if (lostAt || !frame || frame.may_act || !token()) return [];
-  const remedy = frame.can_act ? "It was printed when the page's server started; partbox dashboard makes a new one each time." : "There is none: set PARTBOX_HTTP_TOKEN where the page is served.";
+  if (lostAt || !frame || mayAct() || frame.unlock === null || !token()) return [];
+  const remedy = frame.unlock ? "It was printed when the page's server started; partbox dashboard makes a new one each time." : "There is none: set PARTBOX_HTTP_TOKEN where the page is served.";
   const text = "The token of this tab is not the server's: the page only shows.";
-  return [trouble("warn", "wrong-token", text, [[remedy, false]], frame.can_act ? { actions: ["token"] } : {})];
+  return [trouble("warn", "wrong-token", text, [[remedy, false]], frame.unlock ? { actions: ["token"] } : {})];
 }
 
 function ofDatabase() {
@@ -175,7 +185,7 @@ async function resume({ subscription }) {
 }
 
 async function enter() {
-  if (frame && !frame.can_act) return explain("Nobody may act from here", "The server of this page has no token. Set PARTBOX_HTTP_TOKEN where it is served, and start it again.");
+  if (frame?.unlock === false) return explain("Nobody may act from here", "The server of this page has no token. Set PARTBOX_HTTP_TOKEN where it is served, and start it again.");
   const given = await askToken("The token is what stands behind #token= in the address that was printed when the page's server started, or its setting PARTBOX_HTTP_TOKEN. It is kept in this tab alone.", refusal);
   if (!given) return;
   keep(given);
@@ -183,9 +193,9 @@ async function enter() {
 }
 
 byId("access").addEventListener("click", () => {
-  if (!mayAct) return enter();
+  if (!mayAct()) return enter();
   keep(null);
-  mayAct = false;
+  rights = [];
   return stream.watch(chosen);
 });
 

@@ -6,16 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 from unittest import mock
 
+from django_runs import configure_django
+
 from kits.kit import Kit, parts
-
-
-def configure_django() -> None:
-    import django
-    from django.conf import settings
-
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {}, "other": {}}, USE_TZ=True, SECRET_KEY="s")
-        django.setup()
 
 
 def install_django(dsn: str) -> Any:
