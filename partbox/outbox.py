@@ -21,7 +21,7 @@ from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers import Handlers, Options
 from partbox.handlers.registry import Registrar
 from partbox.observe import Observer, Observers
-from partbox.observe.metrics.registry import ApplicationRegistry
+from partbox.observe.metrics.registry import ApplicationRegistry, Display
 from partbox.operations import Operations, arguments
 from partbox.platform import library, require_workers
 from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope
@@ -295,6 +295,10 @@ class Outbox(Registrar, Operations):
                 f"{observer!r} is not an Observer: give an instance of a subclass of partbox.observe.Observer"
             )
         self.handlers.observe(observer)
+        if isinstance(observer, Display):
+            self._shown.show_on(observer)
+            if not any(each is self._shown for each in self.handlers.observers):
+                self.handlers.observe(self._shown)
         self._publisher = replace(self._publisher, observers=Observers(self.handlers.observers))
         return observer
 

@@ -1,7 +1,7 @@
 """Collects the metrics of a node: the meters of its processes, and one probe of each of its databases."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
@@ -16,15 +16,18 @@ PATIENCE = 3.0  # seconds that a scrape waits for all databases together
 KEPT = 60.0  # seconds for which an overview is shown while a newer one takes longer than `PATIENCE`
 
 
-class NodeCollector(Collector):
-    """Every metric of METRICS but the publishing application's. With several databases each series has a label
-    `database`. A database that is away takes its gauges with it, and nothing else; a slow one shows for a while what
-    was seen last."""
+class DatabaseCollector(Collector):
+    """The metrics of a node's databases, of the node as they see it, and of the look at them. With several databases
+    each series has a label `database`. A database that is away takes its gauges with it, and nothing else; a slow one
+    shows for a while what was seen last."""
 
     def __init__(self, prefix: str, watched: Sequence[MonitoredSupervisor]) -> None:
         self._prefix = prefix
         self._watched = watched
         self._extra: families.Labels = ("database",) if len(watched) > 1 else ()
+        self._labels: list[families.Labels] = [
+            (families.text(each.database),) if self._extra else () for each in watched
+        ]
 
     def describe(self) -> list[Family]:
         """Nothing, so that registering need not collect."""
@@ -32,17 +35,10 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         began = time.monotonic()
-        labels: list[families.Labels] = [
-            (families.text(each.database),) if self._extra else () for each in self._watched
-        ]
         asked = [each.probe.request() for each in self._watched]
-        reads = [
-            families.LabelledReading((*its, families.text(each.subscription)), each.meters.reading())
-            for its, each in zip(labels, self._watched, strict=True)
-        ]
-        yield from families.of_processes(self._prefix, reads, self._extra)
+        yield from self._beside()
         up, seen = families.family(self._prefix, BY_NAME["database_up"], self._extra), []
-        for its, each, since in zip(labels, self._watched, asked, strict=True):
+        for its, each, since in zip(self._labels, self._watched, asked, strict=True):
             result = _shown(each.probe, each.probe.wait(since, began + PATIENCE - time.monotonic()))
             up.add_metric(its, result is not None and result.up)  # type: ignore[attr-defined]
             if result is not None and result.overview is not None:
@@ -52,6 +48,21 @@ class NodeCollector(Collector):
         scrape = families.family(self._prefix, BY_NAME["scrape_seconds"])
         scrape.add_metric([], time.monotonic() - began)  # type: ignore[attr-defined]
         yield scrape
+
+    def _beside(self) -> Iterable[Family]:
+        """What is collected while the databases answer."""
+        return ()
+
+
+class NodeCollector(DatabaseCollector):
+    """Every metric of METRICS but the publishing application's."""
+
+    def _beside(self) -> Iterable[Family]:
+        reads = [
+            families.LabelledReading((*its, families.text(each.subscription)), each.meters.reading())
+            for its, each in zip(self._labels, self._watched, strict=True)
+        ]
+        return families.of_processes(self._prefix, reads, self._extra)
 
 
 def _shown(probe: DatabaseProbe, brought: ProbeResult | None) -> ProbeResult | None:

@@ -20,7 +20,7 @@ from partbox.observe.logs import database as databases
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.logs.setup import configure, pass_over
 from partbox.observe.metrics.meter import Layout, Meter
-from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.observe.metrics.registry import with_recorders
 from partbox.platform import STOP_SIGNALS, boottime, die_before_parent
 from partbox.settings import Settings
 from partbox.sinks.dead import letterbox_of
@@ -105,6 +105,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         return FATAL
     if job.dead_to is not None:
         handlers.dead_letter = both(handlers.dead_letter, letterbox_of(job.dead_to))
+    meter = None if job.layout is None else Meter(job.layout, cells)
     worker = Worker(
         job.settings,
         handlers,
@@ -114,7 +115,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         concurrency=job.concurrency,
         dsn=job.dsn,
         isolates=True,
-        observers=Observers([*handlers.observers, *_recorders(job, cells)]),
+        observers=Observers(with_recorders(handlers.observers, meter, job.settings.metrics_prefix, job.subscription)),
     )
     try:
         worker.lifespan.enter()
@@ -158,7 +159,3 @@ def _tune(*, is_async: bool) -> None:
     gc.set_threshold(*GC_THRESHOLD)
     if is_async:
         sys.setswitchinterval(SWITCH_INTERVAL)
-
-
-def _recorders(job: Job, cells: Any) -> list[MetricsRecorder]:
-    return [MetricsRecorder(Meter(job.layout, cells))] if job.layout is not None else []

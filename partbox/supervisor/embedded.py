@@ -24,7 +24,7 @@ from partbox.handlers import Handlers
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
-from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.observe.metrics.registry import with_recorders
 from partbox.platform import boottime
 from partbox.protocol.lease import IDLE
 from partbox.settings import Settings
@@ -67,7 +67,7 @@ class EmbeddedWorker:
         self._lack = handlers.lack(subscription, settings)  # of what it has now: later handlers it does not know
         self._meters = meters
         self._meter = Meter(meters.layout) if meters is not None else None
-        observers = self._observers(handlers)
+        observers = Observers(with_recorders(handlers.observers, self._meter, settings.metrics_prefix, subscription))
         self._own_loop = own_loop
         self._loop = EventLoop(loops_of(settings.event_loop))
         self._slot = Slot.local()
@@ -91,10 +91,6 @@ class EmbeddedWorker:
         self._again = threading.Event()
         self._state = "new"
         self._thread = threading.Thread(target=self._beat, name="partbox-membership", daemon=True)
-
-    def _observers(self, handlers: Handlers) -> Observers:
-        recorders = [MetricsRecorder(self._meter)] if self._meter is not None else []
-        return Observers([*handlers.observers, *recorders])
 
     @property
     def _runs_here(self) -> bool:

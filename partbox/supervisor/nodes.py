@@ -11,7 +11,7 @@ from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.handlers import Handlers
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.logs.setup import level_of
-from partbox.observe.metrics.registry import ApplicationRegistry
+from partbox.observe.metrics.registry import ApplicationRegistry, displays
 from partbox.operations import arguments
 from partbox.operations.subscriptions import Subscriptions
 from partbox.sinks.dead import letterbox_of
@@ -102,7 +102,7 @@ class Nodes:
         names = database_names([connect.resolve(dsn) for dsn in dsns]) if len(dsns) > 1 else [""]
         metrics = settings.http is not None
         nodes = [self.supervisor(*each, metrics=metrics) for each in zip(dsns or (None,), names, strict=True)]
-        with served(settings.http, nodes, pages):
+        with served(settings.http, nodes, pages, displays(self.handlers.observers)):
             return run(nodes, until_empty=until_empty)
 
 

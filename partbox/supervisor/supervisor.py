@@ -20,7 +20,7 @@ from partbox.observe.health.vitals import SupervisorVitals
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
-from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.observe.metrics.registry import with_recorders
 from partbox.supervisor.child import Job
 from partbox.supervisor.database_retry import DatabaseRetry
 from partbox.supervisor.loop import NodeLoop, Shutdown, WakePipe
@@ -61,7 +61,8 @@ class Supervisor:
         self.database = job.database
         self.meters = meters
         self._handlers = handlers
-        observers = [*handlers.observers, *([MetricsRecorder(meters.own)] if meters is not None else [])]
+        own = None if meters is None else meters.own
+        observers = with_recorders(handlers.observers, own, job.settings.metrics_prefix, job.subscription)
         self._membership = Membership(job.settings, job.subscription, job.dsn, Observers(observers), job.database)
         self._purging = Purging(job.settings, job.dsn, job.database, self._membership.nodes)
         self._prepare = prepare

@@ -244,6 +244,17 @@ def test_the_program_of_the_page_on_tracing_prints_spans_with_what_the_page_says
     assert {"'partbox[otel]'", *beside_the_api} == set(install.split())
 
 
+def test_the_program_for_metrics_by_opentelemetry_prints_them(reader):
+    (program,) = (block for block in blocks("docs/metrics.md") if "Metering" in block)
+    (reader.folder / "app.py").write_text(program + TRACED)
+
+    reader("partbox", "init")
+    printed = reader("python", "app.py")
+
+    names = set(re.findall(r'"name": "(partbox\..*)"', printed))
+    assert {"partbox.published", "partbox.delivered", "partbox.lag_seconds"} <= names
+
+
 @pytest.fixture
 def tested(tmp_path):
     """The files of the page on testing, each named by the first line of its block."""

@@ -57,7 +57,7 @@ scrape_configs:
   `on_unroutable`.
 - The prefix `partbox` is the setting `metrics_prefix`.
 
-Metrics cost nothing unless they are served.
+Metrics cost nothing unless they are served, or shown in one of the ways below.
 
 ### In an application
 
@@ -72,6 +72,45 @@ outbox = Outbox(registry=prometheus_client.REGISTRY)
 shows `partbox_published_total` in the application's own registry, and the numbers of the workers that it runs in its
 process (`outbox.worker()`, `outbox.supervisor()`). Several outboxes with one registry are summed. Events that handlers
 publish in worker processes are not counted. Only `partbox worker --http` shows metrics of the database.
+
+## OpenTelemetry
+
+```
+pip install 'partbox[otel]' opentelemetry-sdk
+```
+
+```python
+from uuid import uuid4
+
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+
+from partbox import Outbox
+from partbox.observe.metering import Metering
+
+reader = PeriodicExportingMetricReader(ConsoleMetricExporter())
+process = Resource.create({"service.name": "shop", "service.instance.id": str(uuid4())})
+metrics.set_meter_provider(MeterProvider([reader], process))
+
+outbox = Outbox()
+outbox.observe(Metering())
+```
+
+shows the same metrics at the meter provider, with or without `--http`: `partbox.delivered` is
+`partbox_delivered_total`, `partbox.lag_seconds` is `partbox_lag_seconds`; labels are attributes. Exporters for
+Prometheus make the names of the table of them, so the [dashboards](grafana.md) work with both. A provider may also be
+given, as for [traces](tracing.md): `Metering(provider)`, or `Metering(make_provider)` for worker processes of
+`outbox.run()`.
+
+- Counters and gauges are asked for when the provider exports, and cost nothing else: of `partbox worker` its supervisor
+  shows them for all its processes, killed ones included, and those of the databases. In an application they are those
+  of the workers in its process. With several databases those of processes are summed.
+- Histograms cannot be asked for. Each worker process records its own, one measurement for each event, and exports
+  them itself: give each process its own `service.instance.id`, as above. A process that is killed takes with it what it
+  has measured since its last export.
+- `partbox.published` is counted in each process, so what handlers publish is in it.
 
 ## Health checks
 

@@ -80,7 +80,7 @@ def _gathered(metric: Metric, reads: Sequence[LabelledReading]) -> Values:
             whole = (*labels, *([text(value)] if value else []))
             before = found.get(whole)
             found[whole] = (
-                cells if before is None else [_merged(metric, pair) for pair in zip(before, cells, strict=True)]
+                cells if before is None else [merged(metric, pair) for pair in zip(before, cells, strict=True)]
             )
     return found
 
@@ -89,10 +89,11 @@ def _cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
     at = reading.layout.at(metric.name, value)
     if metric.kind != "gauge":
         return list(reading.counted[at : at + width(metric)])
-    return [_merged(metric, [cells[at] for cells in reading.living])]
+    return [merged(metric, [cells[at] for cells in reading.living])]
 
 
-def _merged(metric: Metric, values: Iterable[float]) -> float:
+def merged(metric: Metric, values: Iterable[float]) -> float:
+    """The value of a series that several have."""
     return max(values, default=0.0) if metric.greatest else sum(values)
 
 

@@ -60,7 +60,7 @@ def _provider() -> TracerProvider:
     return TracerProvider(shutdown_on_exit=False)
 
 
-@pytest.mark.parametrize("module", ["tracing"])
+@pytest.mark.parametrize("module", ["tracing", "metering"])
 def test_without_opentelemetry_the_import_says_what_to_install(monkeypatch, module):
     for name in [name for name in sys.modules if name.split(".")[0] == "opentelemetry"]:
         monkeypatch.delitem(sys.modules, name)

@@ -1,0 +1,179 @@
+"""OpenTelemetry metrics: those of the table, under the same names, at a meter provider.
+
+    from partbox.observe.metering import Metering
+
+    outbox.observe(Metering())
+
+Counters and gauges are asked for when they are exported, of what is counted for Prometheus anyway: of a node by its
+supervisor, for all its processes. There are no histograms to ask for, so each worker process records its own.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from partbox.observe.conventions import VERSION, travelling
+
+# The one above says what to install.
+# isort: split
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, NoOpMeterProvider, Observation
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from partbox.events import DeliveredEvent
+from partbox.observe.metrics.families import merged, text
+from partbox.observe.metrics.registry import Display
+from partbox.observe.metrics.table import METRICS, Metric
+from partbox.observe.observer import Answer, Observer, Turn
+from partbox.protocol.verdict import Verdict
+
+
+class Metering(Display):
+    """The observer that shows metrics at a meter provider, the global one unless one is given.
+
+    A provider cannot be sent to worker processes that get their handlers from here: give a function that makes one
+    for each process, or set the global one in the module that they import.
+    """
+
+    def __init__(self, meter_provider: MeterProvider | Callable[[], MeterProvider] | None = None) -> None:
+        self._given = meter_provider
+        self._lock = threading.Lock()
+        self._made: MeterProvider | None = None
+
+    def show(self, prefix: str, collector: Collector) -> Callable[[], None]:
+        """Show what the collector collects, until the function that is returned is called."""
+        return self._instruments(prefix).show(collector)
+
+    def recorder(self, prefix: str, subscription: str) -> Observer:
+        """The observer that records the histograms of a worker in this process."""
+        return HistogramRecorder(self._instruments(prefix).histograms, subscription)
+
+    def _instruments(self, prefix: str) -> "Instruments":
+        with self._lock:
+            if self._made is None:
+                self._made = self._given() if callable(self._given) else self._given
+            return _instruments(self._made, prefix)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Metering, (travelling(self._given, "meter provider", "Metering"),)
+
+
+class Instruments:
+    """The instruments of a provider, for the metrics with a prefix: one for each metric, whoever shows it.
+
+    What collectors give is collected once for all instruments, and anew when one is asked for the second time.
+    """
+
+    def __init__(self, meter: Meter, prefix: str) -> None:
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._collectors: tuple[Collector, ...] = ()
+        self._unread: dict[str, list[Sample]] = {}  # by metric: what was collected, unless it was asked for since
+        self.histograms: dict[str, Histogram] = {}
+        for metric in METRICS:
+            self._make(meter, metric)
+
+    def _make(self, meter: Meter, metric: Metric) -> None:
+        name = f"{self._prefix}.{_bare(metric.name)}"
+        unit = "s" if name.endswith("_seconds") else "1" if name.endswith("_ratio") else ""
+        if metric.buckets:
+            self.histograms[metric.name] = meter.create_histogram(
+                name, unit, metric.meaning, explicit_bucket_boundaries_advisory=metric.buckets
+            )
+        else:
+            asked = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+            asked(name, [partial(self._observe, metric)], unit, metric.meaning)
+
+    def show(self, collector: Collector) -> Callable[[], None]:
+        """Show what it collects, until the function that is returned is called. Twice is once."""
+        with self._lock:
+            self._collectors = (*self._without(collector), collector)
+        return partial(self._hide, collector)
+
+    def _hide(self, collector: Collector) -> None:
+        with self._lock:
+            self._collectors = self._without(collector)
+
+    def _without(self, collector: Collector) -> tuple[Collector, ...]:
+        return tuple(each for each in self._collectors if each is not collector)
+
+    def _observe(self, metric: Metric, options: CallbackOptions) -> Iterator[Observation]:
+        with self._lock:
+            if metric.name not in self._unread:
+                self._unread = self._collected()
+            samples = self._unread.pop(metric.name)
+        series = defaultdict(list)
+        for sample in samples:
+            series[tuple(sample.labels.items())].append(sample.value)
+        for labels, values in series.items():
+            yield Observation(merged(metric, values), dict(labels))
+
+    def _collected(self) -> dict[str, list[Sample]]:
+        found: dict[str, list[Sample]] = defaultdict(list)
+        for collector in self._collectors:
+            for family in collector.collect():
+                found[family.name] += family.samples
+        return {metric.name: found[f"{self._prefix}_{_bare(metric.name)}"] for metric in METRICS}
+
+
+class HistogramRecorder(Observer):
+    """Records the histograms of one worker, one measurement after the other: there is no other way to."""
+
+    def __init__(self, histograms: dict[str, Histogram], subscription: str) -> None:
+        self._ran = histograms["handler_seconds"].record
+        self._lag = histograms["lag_seconds"].record
+        self._handover = histograms["handover_seconds"].record
+        self._acknowledged = histograms["sink_acknowledged_seconds"].record
+        self._labels = {"subscription": text(subscription)}
+
+    def delivered(self, turn: Turn) -> None:
+        labels, first = self._of(turn.handler), turn.count // 2
+        quick = turn.count - len(turn.slow)
+        mean = max(0.0, turn.seconds - sum(turn.slow)) / max(1, quick)
+        oldest, newest = max(0.0, turn.ended - turn.oldest), max(0.0, turn.ended - turn.newest)
+        _record(self._ran, [*turn.slow, *[mean] * quick], labels)
+        _record(self._lag, [*[oldest] * first, *[newest] * (turn.count - first)], labels)
+
+    def parked(
+        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
+    ) -> None:
+        if seconds is not None:
+            self._ran(max(0.0, seconds), self._of(handler))
+
+    def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
+        if pause is not None:
+            self._handover(max(0.0, pause), self._labels)
+
+    def answered(self, handler: str, answer: Answer) -> None:
+        _record(self._acknowledged, [max(0.0, answer.seconds)] * answer.acknowledged, self._of(handler))
+
+    def _of(self, handler: str) -> dict[str, str]:
+        return {**self._labels, "handler": text(handler)}
+
+
+def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[float], labels: dict[str, str]) -> None:
+    for value in values:
+        record(value, labels)
+
+
+def _bare(name: str) -> str:
+    """As both OpenTelemetry and prometheus-client have it: exporters for Prometheus add the suffix of counters."""
+    return name.removesuffix("_total")
+
+
+_GLOBAL = NoOpMeterProvider()  # stands for the global provider, which may be set later
+_known: WeakKeyDictionary[MeterProvider, dict[str, Instruments]] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def _instruments(provider: MeterProvider | None, prefix: str) -> Instruments:
+    """The instruments there, shared by all outboxes of this process: two of one name would be shown side by side."""
+    with _making:
+        of = _known.setdefault(provider or _GLOBAL, {})
+        if prefix not in of:
+            of[prefix] = Instruments(metrics.get_meter("partbox", VERSION, provider), prefix)
+        return of[prefix]
