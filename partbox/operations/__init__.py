@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from partbox.operations.blocked import BlockedKeys
     from partbox.operations.dead import DeadRecords
     from partbox.operations.purge import Purged
+    from partbox.operations.records import RecordSearch
     from partbox.operations.stats import Stats
     from partbox.operations.subscriptions import Subscriptions
     from partbox.settings import Settings
@@ -71,6 +72,13 @@ class Operations:
         from partbox.operations.stats import Stats
 
         return Stats(lambda: self.dsn, self.settings)
+
+    @property
+    def records(self) -> "RecordSearch":
+        """Records: find them, with what became of each."""
+        from partbox.operations.records import RecordSearch
+
+        return RecordSearch(lambda: self.dsn, self.settings)
 
     @property
     def inbox(self) -> "Inbox":

@@ -11,7 +11,7 @@ grant select, delete on {schema}.record to {role};
 grant select on {schema}.record_default, {schema}.subscription to {role};
 grant update (paused_at) on {schema}.subscription to {role};
 grant select, update on {schema}.archiving to {role};
-grant select on {schema}.record_status, {schema}.backlog, {schema}.dead to {role};
+grant select on {schema}.record_status, {schema}.backlog, {schema}.dead, {schema}.delivery to {role};
 grant select on sequence {schema}.record_id_seq to {role};
 grant select, insert (key, value), update (value) on {schema}.meta to {role};
 grant select, update on {schema}.partition to {role};

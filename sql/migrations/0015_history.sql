@@ -56,3 +56,58 @@ create table {schema}.action (
 create index action_at on {schema}.action (at);
 
 comment on table {schema}.action is 'What operators did: who, when, what, on what, how many. Rows are added, and purged.';
+
+-- The last row in `attempt` tells of a delivery, if that is an end of the event. One at the first go left none: it was saved by
+-- the first note of progress that has passed the record (after all that have not, should the subscription have been set back),
+-- else by the cursor itself; and it came after what a note says to have been unread. Who did it is known if such a note is kept,
+-- for each owner leaves one with its partition.
+create view {schema}.delivery as
+    select c.subscription, r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
+           r.created_at as published_at,
+           case when last.outcome in ('ignored', 'repeated') then last.outcome else 'delivered' end as outcome,
+           least(greatest(r.created_at, case when last.ends then earlier.at else last.at end, unread.at), saved.at) as delivered_after,
+           saved.at as delivered_before, saved.instance as process
+      from {schema}.record r
+      join {schema}.partition c on c.partition = r.partition
+      join {schema}.subscription s on s.name = c.subscription
+      left join {schema}.parked k on k.subscription = c.subscription and k.record_id = r.id
+      left join {schema}.instance i on i.instance_id = c.owner
+      left join lateral (
+           select a.at, a.outcome, a.instance, a.outcome in ('done', 'repeated', 'ignored') as ends
+             from {schema}.attempt a
+            where a.subscription = c.subscription and a.record_id = r.id
+            order by a.at desc limit 1) last on true
+      left join lateral (
+           select a.at from {schema}.attempt a
+            where a.subscription = c.subscription and a.record_id = r.id and a.at < last.at and last.ends
+            order by a.at desc limit 1) earlier on true
+      left join lateral (
+           select max(n.read_at) as at from {schema}.progress_note n
+            where n.subscription = c.subscription and n.partition = c.partition and n.at >= r.created_at and n.read_id < r.id
+                  and last.ends is not true) unread on true
+      left join lateral (
+           select n.at, n.instance from {schema}.progress_note n
+            where n.subscription = c.subscription and n.partition = c.partition
+                  and n.at >= greatest(r.created_at, last.at, unread.at)
+                  and n.last_id >= r.id and pg_visible_in_snapshot(r.xid, n.snapshot)
+                  and not exists (
+                      select from {schema}.progress_note later
+                       where later.subscription = c.subscription and later.partition = c.partition and later.at > n.at
+                             and (later.last_id < r.id or not pg_visible_in_snapshot(r.xid, later.snapshot)))
+                  and last.ends is not true
+            order by n.at limit 1) note on true
+     cross join lateral (
+           select case when last.ends then last.at else coalesce(note.at, c.saved_at) end as at,
+                  case when last.ends then last.instance
+                       when unread.at is not null then coalesce(note.instance, i.pid || ' on ' || i.node) end as instance
+           ) saved
+     where r.partition >= 0 and k.record_id is null
+           and (r.id <= least(c.floor_id, c.last_id) or (r.id <= c.last_id and pg_visible_in_snapshot(r.xid, c.snapshot)))
+           and (last.at is not null
+                or (s.type_filters is null or r.event_type = any (s.type_filters))
+                   and (s.created_at <= r.created_at or unread.at is not null));
+
+comment on view {schema}.delivery is
+    'Records that a subscription is through with: between when and when each was delivered, and by which process (null: nobody '
+    'knows any more). ignored: it failed, and on_error said that it does not matter. repeated: a process that died may have run '
+    'it, too. Ask by id, by (partition, id), or by (partition, aggregate_id) with partbox.partition_of(aggregate_id).';

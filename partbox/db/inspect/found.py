@@ -1,0 +1,106 @@
+"""Records as they were found in the log, with what became of each in every subscription."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from partbox.db.inspect.log_search import LogPlace
+from partbox.db.sql import Conn, rows
+from partbox.events.checks import IDEMPOTENCY_KEY, PREFIX
+from partbox.protocol.standing import Delivery, HistoryEntry, ParkedState, RecordStanding, StandingFacts, standing
+
+AHEAD: Final = 1_000  # records before one that are counted
+TRACE: Final = "traceparent"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record of the log, and what became of it in each subscription, by name.
+
+    `size` of its payload in bytes; `payload` verbatim, JSON text or bytes, None unless it was asked for. `headers` are
+    the publisher's own, `trace_id` that of its `traceparent`.
+    """
+
+    record_id: int
+    event_id: UUID
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str | None
+    tenant_id: str | None
+    partition: int
+    published_at: datetime
+    occurred_at: datetime
+    available_at: datetime | None
+    content_type: str | None
+    size: int
+    headers: dict[str, str]
+    trace_id: str | None
+    idempotency_key: str | None
+    payload: str | bytes | None = field(repr=False)
+    standings: tuple[RecordStanding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecords:
+    """The answer to a search at one moment of the database's clock, the newest record first.
+
+    `meant`: as what the searched text was understood, None if it was not one. `others`: what else it is, of records
+    that are not listed. `read_since`: None if the search is complete; else it has read no further back than what was
+    published then, or befell a record then, and goes on below the record id `before`, if there is a way on.
+    """
+
+    at: datetime
+    meant: str | None
+    records: tuple[FoundRecord, ...]
+    before: int | None = None
+    read_since: datetime | None = None
+    others: tuple[str, ...] = ()
+
+
+def found_records(
+    conn: Conn, schema: str, places: Sequence[LogPlace], subscription: str | None = None, *, payload: bool = False
+) -> tuple[FoundRecord, ...]:
+    """The records of these places that are there, in this order; in all subscriptions, or in one."""
+    chosen = {"ids": [each.record_id for each in places], "partitions": [each.partition for each in places]}
+    standings = _standings(conn, schema, chosen | {"subscription": subscription})
+    found = {row[0]: row for row in rows(conn, "find_records", schema, **chosen, payload=payload)}
+    there = (found[place.record_id] for place in places if place.record_id in found)
+    return tuple(_record(row, tuple(standings[row[0]])) for row in there)
+
+
+def _record(row: tuple[Any, ...], standings: tuple[RecordStanding, ...]) -> FoundRecord:
+    *known, headers, text, data = row
+    said: dict[str, str] = orjson.loads(headers) if headers else {}
+    own = {name: value for name, value in said.items() if not name.startswith(PREFIX)}
+    payload = data if text is None else text
+    values = (*known, own, _trace_id(said), said.get(IDEMPOTENCY_KEY), payload, standings)
+    return FoundRecord(*values)
+
+
+def _trace_id(headers: dict[str, str]) -> str | None:
+    """The trace of W3C's header: version, trace id, parent id, flags."""
+    parts = str(headers.get(TRACE, "")).split("-")
+    return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else None
+
+
+def _standings(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, list[RecordStanding]]:
+    """By record, those of each subscription in the order of names."""
+    history: dict[tuple[int, str], list[HistoryEntry]] = defaultdict(list)
+    for record_id, subscription, *entry in rows(conn, "find_history", schema, **chosen):
+        history[record_id, subscription].append(HistoryEntry(*entry))
+    made: dict[int, list[RecordStanding]] = defaultdict(list)
+    for record_id, *row in rows(conn, "find_standings", schema, **chosen, most=AHEAD + 1):
+        made[record_id].append(standing(_facts(row, tuple(history[record_id, row[0]]))))
+    return made
+
+
+def _facts(row: list[Any], history: tuple[HistoryEntry, ...]) -> StandingFacts:
+    known, parked, delivery = row[:9], row[9:15], row[15:]
+    state = None if parked[0] is None else ParkedState(*parked)
+    values = (*known, state, None if delivery[0] is None else Delivery(*delivery), history)
+    return StandingFacts(*values)

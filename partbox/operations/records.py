@@ -1,0 +1,213 @@
+"""Records for operators: find them by what they are, or by what befell them, with what became of each."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from typing import Any, Final, TypedDict, Unpack
+from uuid import UUID
+
+from psycopg import IsolationLevel
+
+from partbox.classes import Instance
+from partbox.db.inspect import log_search
+from partbox.db.inspect.found import FoundRecords, found_records
+from partbox.db.inspect.log_search import Sighted, Sought
+from partbox.db.operator.dead import time_of
+from partbox.db.sql import Conn, only, rows
+from partbox.errors import PartboxError
+from partbox.operations import arguments
+from partbox.operations.arguments import ArgumentError
+from partbox.operations.session import OperatorVerbs
+from partbox.text.wording import hint
+
+MOST: Final = 200
+LATELY: Final = 86_400.0
+"""Seconds back from now in which an ending is listed, unless told otherwise."""
+AGGREGATE, EVENT, KEY, RECORD = "aggregate id", "event id", "idempotency key", "record id"
+BRIEF: Final = (KEY, RECORD)
+NAMES: Final = ("aggregate", "event", "key", "record")
+ENDINGS: Final = {
+    "dead": ("dead",),
+    "discarded": ("discarded",),
+    "skipped": ("skipped",),
+    "replayed": ("replayed",),
+    "ignored": ("ignored",),
+    "twice": ("repeated",),
+    "failed": ("failed", "dead", "ignored", "interrupted"),
+}
+"""By word: the outcomes in table `attempt`."""
+
+
+class RecordChoice(TypedDict, total=False):
+    """The filters of a search for records."""
+
+    event_type: str | Enum | type[Instance] | None
+    aggregate_type: str | Enum | None
+    tenant: str | None
+    since: arguments.Bound | None
+    until: arguments.Bound | None
+    before: int | None
+
+
+class RecordQuery(RecordChoice, total=False):
+    """The filters, and one of the names of records."""
+
+    aggregate: arguments.AggregateId | None
+    event: UUID | str | None
+    key: str | None
+    record: int | str | None
+
+
+Lookup = Callable[[Conn, str, Sought, int], Sighted]
+Lookups = dict[str | None, Lookup]
+"""By meaning of what was asked for, in the order in which they are tried."""
+
+CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "event_type": arguments.event_type,
+    "aggregate_type": arguments.kind,
+    "tenant": arguments.text,
+    "since": arguments.bound,
+    "until": arguments.bound,
+    "before": lambda name, value: _record_id(name, value),
+}
+
+
+class RecordSearch(OperatorVerbs):
+    """The records of an outbox. Every call opens a connection of its own, and changes nothing."""
+
+    _noun = "find"
+
+    def find(
+        self,
+        what: str | int | UUID | None = None,
+        *,
+        limit: int = 20,
+        ended: str | None = None,
+        subscription: str | None = None,
+        payload: bool = False,
+        **query: Unpack[RecordQuery],
+    ) -> FoundRecords:
+        """At most `limit` (up to 200) records, the newest first, and what became of each in every subscription.
+
+        `what` is an aggregate id, an event id, an idempotency key or a record id, the first of them that there is;
+        the keywords `aggregate`, `event`, `key` and `record` say which. Without them it is every record. They also fit
+        `event_type`, `aggregate_type` and `tenant`; were published at `since` or later, before `until`: times, or
+        lengths such as "2h", which ended now; and have ids below `before`. `subscription`: in that one only.
+
+        With `ended`, one of dead, discarded, skipped, replayed, ignored, twice and failed, `since` (a day ago unless
+        given) and `until` are times of that, and the latest comes first. "twice": it may have run twice, for a process
+        died that ran it; "failed": any attempt did.
+
+        `payload`: with payloads. The work is bounded; a search that is cut says so (`read_since`). Raises PartboxError
+        with the remedy; psycopg.Error if the database cannot be reached: no answer ever means "none".
+        """
+        if arguments.limit(limit) > MOST:
+            raise PartboxError(f"limit {limit} is too much: at most {MOST}, then those `before` the last of them")
+        lookups, choice = _lookups(what, query), _checked(query)
+        if ended is not None:
+            lookups = _of_ending(ended, lookups, subscription)
+            choice.setdefault("since", LATELY)
+        with self._session(subscription) as conn:
+            conn.isolation_level = IsolationLevel.REPEATABLE_READ  # one moment for everything that is told
+            with conn.transaction():
+                rows(conn, "stats_plan", self._schema, limit=None)
+                sought = self._sought(conn, choice)
+                return self._found(conn, lookups or {None: log_search.newest}, sought, limit, subscription, payload)
+
+    def _found(
+        self, conn: Conn, lookups: Lookups, sought: Sought, limit: int, subscription: str | None, payload: bool
+    ) -> FoundRecords:
+        """What the first lookup that finds anything finds; and which others, of those that read little, do too."""
+        meant, sighted, others = None, Sighted(), list[str]()
+        for meaning, lookup in lookups.items():
+            if not sighted.places:
+                found = lookup(conn, self._schema, sought, limit)
+                meant, sighted = meaning, found if found.places or sighted.read_since is None else sighted
+            elif meaning in BRIEF and lookup(conn, self._schema, sought, 1).places:
+                others.append(meaning)
+        records = found_records(conn, self._schema, sighted.places, subscription, payload=payload)
+        (at,) = only(conn, "moment_ago", self._schema, ago=0)
+        before = sighted.before if records or len(lookups) == 1 else None
+        return FoundRecords(at, meant if records else None, records, before, sighted.read_since, tuple(others))
+
+    def _sought(self, conn: Conn, choice: dict[str, Any]) -> Sought:
+        times = {name: time_of(conn, self._schema, choice.get(name)) for name in ("since", "until")}
+        return Sought(**choice | times)
+
+
+def _checked(query: RecordQuery) -> dict[str, Any]:
+    """The filters of the query, as they are meant."""
+    given = {name: query.get(name) for name in RecordChoice.__annotations__}
+    meant = {name: CHECKS[name](name, value) for name, value in given.items() if value is not None}
+    return {"tenant_id" if name == "tenant" else name: value for name, value in meant.items()}
+
+
+def _lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups:
+    """The lookups of what names records, by meaning; none if nothing does."""
+    named: dict[str, Any] = {name: query.get(name) for name in NAMES} | {"what": what}
+    given = {name: value for name, value in named.items() if value is not None}
+    if unknown := query.keys() - RecordQuery.__annotations__.keys():
+        raise TypeError(f"find() has no {', '.join(sorted(unknown))}")
+    if len(given) > 1:
+        raise PartboxError(f"{' and '.join(given)} are given: a record is looked for by one of them")
+    match given:
+        case {"aggregate": value}:
+            return {AGGREGATE: _by_aggregate(value)}
+        case {"event": value}:
+            return {EVENT: _by_event(_event_id(value))}
+        case {"key": value}:
+            return {KEY: partial(log_search.by_key, key=arguments.text("key", value))}
+        case {"record": value}:
+            return {RECORD: partial(log_search.by_id, record_id=_record_id("record", value))}
+        case {"what": value}:
+            return _meanings(arguments.aggregate_id(value))
+    return {}
+
+
+def _meanings(text: str) -> Lookups:
+    """The lookups of a text, in the order in which they are tried."""
+    aggregate, key = _by_aggregate(text), partial(log_search.by_key, key=text)
+    with suppress(ValueError):
+        return {EVENT: _by_event(UUID(text)), KEY: key, AGGREGATE: aggregate}
+    lookups: Lookups = {AGGREGATE: aggregate, KEY: key}
+    with suppress(PartboxError):
+        lookups[RECORD] = partial(log_search.by_id, record_id=_record_id("record", text))
+    return lookups
+
+
+def _by_aggregate(value: arguments.AggregateId) -> Lookup:
+    return partial(log_search.by_aggregate, aggregate_id=arguments.aggregate_id(value))
+
+
+def _by_event(event_id: UUID) -> Lookup:
+    return partial(log_search.by_event, event_id=event_id)
+
+
+def _event_id(value: UUID | str) -> UUID:
+    parsed = _parsed(value)
+    if not isinstance(parsed, UUID):
+        raise ArgumentError("event", f"{value!r} is no event id, which is a UUID")
+    return parsed
+
+
+def _record_id(name: str, value: int | str) -> int:
+    parsed = _parsed(value)
+    if not isinstance(parsed, int):
+        raise ArgumentError(name, f"{value!r} is no record id, such as 42")
+    return parsed
+
+
+def _parsed(value: arguments.Id) -> int | UUID | None:
+    with suppress(PartboxError):
+        return arguments.record_or_event(value)
+    return None
+
+
+def _of_ending(ended: str, lookups: Lookups, subscription: str | None) -> Lookups:
+    """The lookup of what ended so."""
+    if ended not in ENDINGS:
+        raise ArgumentError("ended", f"{ended!r} is no ending: {hint(ended, ENDINGS)}")
+    if lookups:
+        raise ArgumentError("ended", f"{ended!r} lists the records that ended so: leave out what names one")
+    return {None: partial(log_search.befallen, outcomes=ENDINGS[ended], subscription=subscription)}

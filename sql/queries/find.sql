@@ -1,0 +1,141 @@
+-- name: find_moment
+-- About the first id that was published at `when` or later: by halves of the ids, so that of any log thirty records are read.
+-- Times rise with the ids but for transactions that are open at once, and times that a publisher says.
+with recursive halves (low, high) as (
+    select coalesce((select r.id from {schema}.record r where r.partition >= 0 order by r.id limit 1), 1), {schema}.drawn() + 1
+    union all
+    select case when probe.created_at < %(when)s then probe.id + 1 else h.low end,
+           case when probe.created_at < %(when)s then h.high else (h.low + h.high) / 2 end
+      from halves h
+      left join lateral (
+           select r.id, r.created_at from {schema}.record r
+            where r.partition >= 0 and r.id >= (h.low + h.high) / 2 and r.id < h.high
+            order by r.id limit 1) probe on true
+     where h.low < h.high
+)
+select max(low) from halves
+
+-- name: find_hit
+-- Part of others: whether the record `r` is looked for.
+((%(event_id)s::uuid is null or r.event_id = %(event_id)s)
+ and (%(aggregate_id)s::text is null or r.aggregate_id = %(aggregate_id)s)
+ and (%(event_type)s::text is null or r.event_type = %(event_type)s)
+ and (%(aggregate_type)s::text is null or r.aggregate_type = %(aggregate_type)s)
+ and (%(tenant_id)s::text is null or r.tenant_id = %(tenant_id)s)
+ and (%(since)s::timestamptz is null or r.created_at >= %(since)s)
+ and (%(until)s::timestamptz is null or r.created_at < %(until)s))
+
+-- name: find_read
+-- Part of others: of what was read, how many records, down to which and when it was published, and the newest that match.
+select count(*), min(read.id), min(least(greatest(read.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z')),
+       coalesce((array_agg(array[read.id, read.partition] order by read.id desc) filter (where read.hit))[1:%(limit)s], '{{}}')
+
+-- name: find_in_log
+-- One stretch of the log by the index on ids, backwards from below `before`.
+{find_read}
+  from (select r.id, r.partition, r.created_at, {find_hit} as hit
+          from {schema}.record r
+         where r.partition >= 0 and r.id < %(before)s and r.id >= %(low)s
+         order by r.id desc
+         limit %(most)s) read
+
+-- name: find_in_partition
+-- The same of one partition, by the primary key: that of an aggregate id, or of an event without one.
+{find_read}
+  from (select r.id, r.partition, r.created_at, {find_hit} as hit
+          from {schema}.record r
+         where r.partition = %(partition)s and r.id < %(before)s and r.id >= %(low)s
+         order by r.id desc
+         limit %(most)s) read
+
+-- name: find_befallen
+-- Records that something befell between two times, the latest first; of those times at most so many rows are read. A record
+-- that died, or was discarded, before there was a history has only its parked row.
+select r.id, r.partition, b.at
+  from (select e.record_id, max(e.at) as at
+          from ((select a.record_id, a.at
+                   from {schema}.attempt a
+                  where a.at >= %(from)s and a.at < coalesce(%(to)s::timestamptz, 'infinity') and a.outcome = any (%(outcomes)s)
+                        and (%(subscription)s::text is null or a.subscription = %(subscription)s)
+                  order by a.at desc limit %(most)s)
+                union all
+                (select k.record_id, k.parked_at
+                   from {schema}.parked k
+                  where k.parked_at >= %(from)s and k.parked_at < coalesce(%(to)s::timestamptz, 'infinity') and k.state = any (%(outcomes)s)
+                        and (%(subscription)s::text is null or k.subscription = %(subscription)s)
+                  order by k.parked_at desc limit %(most)s)) e
+         group by e.record_id) b
+ cross join lateral (
+       select r.* from {schema}.record r where r.partition >= 0 and r.id = b.record_id limit 1) r
+ where {find_hit} and r.id < %(before)s
+ order by b.at desc, r.id desc
+ limit %(limit)s
+
+-- name: find_key
+-- The event of an idempotency key, and when it was published.
+select event_id, created_at from {schema}.idempotency where key = %(key)s
+
+-- name: find_records
+-- What the log says of these records; the payload only if it is wanted.
+select r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id, r.partition,
+       least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'),
+       least(greatest(r.occurred_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'),
+       case when r.available_at is not null then least(greatest(r.available_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end,
+       r.content_type, coalesce(octet_length(r.payload_bytes), octet_length(r.payload::text), 0), r.headers::text,
+       case when %(payload)s then r.payload::text end, case when %(payload)s then r.payload_bytes end
+  from unnest(%(ids)s::bigint[], %(partitions)s::smallint[]) as chosen (id, partition)
+ cross join lateral (
+       select r.* from {schema}.record r where r.partition = chosen.partition and r.id = chosen.id limit 1) r
+
+-- name: find_history
+-- What befell these records, the oldest first; an operator's act with its note, which was written at the same time.
+select a.record_id, a.subscription, a.at, a.outcome, a.attempt, a.instance, a.seconds, a.error, act.who
+  from {schema}.subscription s
+  join {schema}.attempt a on a.subscription = s.name and a.record_id = any (%(ids)s::bigint[])
+  left join lateral (
+       select x.who
+         from {schema}.action x
+        where a.outcome in ('skipped', 'replayed', 'discarded') and x.subscription = a.subscription
+              and x.at between a.at - interval '1 minute' and a.at + interval '1 minute'
+              and x.target @> jsonb_build_object('record_ids', jsonb_build_array(a.record_id))
+        order by greatest(x.at, a.at) - least(x.at, a.at) limit 1) act on true
+ where %(subscription)s::text is null or s.name = %(subscription)s
+ order by a.record_id, a.subscription, a.at
+
+-- name: find_standings
+-- For each of these records and each subscription, or the one asked for: what its cursor, its parked rows and its processes say.
+-- `ahead`: the records of that partition that are to be read before this one, up to a limit. `head`: the record that its
+-- aggregate waits for.
+with chosen as materialized (
+    select r.id, r.xid, r.partition, r.event_type, r.aggregate_type, r.aggregate_id
+      from unnest(%(ids)s::bigint[], %(partitions)s::smallint[]) as given (id, partition)
+     cross join lateral (
+           select r.* from {schema}.record r where r.partition = given.partition and r.id = given.id limit 1) r
+), heads as materialized (
+    select k.subscription, k.aggregate_type, k.aggregate_id, min(k.record_id) as id
+      from {schema}.parked k
+     where k.blocks and (k.aggregate_type, k.aggregate_id) in (select c.aggregate_type, c.aggregate_id from chosen c)
+     group by k.subscription, k.aggregate_type, k.aggregate_id
+)
+select r.id, s.name, r.partition, s.paused_at is not null,
+       s.type_filters is null or r.event_type = any (s.type_filters), read.consumed, i.pid || ' on ' || i.node,
+       k.started_at is not null or exists (
+           select from json_array_elements(i.running) each where each ->> 'record_id' = r.id::text),
+       case when not read.consumed then (
+           select count(*) from (select from {schema}.record b
+                                  where b.partition = r.partition and b.id > p.last_id and b.id < r.id
+                                  limit %(most)s) before) end,
+       case when h.id < r.id then h.id end,
+       k.state, k.attempts, case when k.state <> 'dead' then least(k.due_at, '9999-12-30 00:00Z') end, k.parked_at,
+       k.last_error, k.traceback,
+       d.outcome, least(greatest(d.delivered_after, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), d.delivered_before, d.process
+  from chosen r
+  join {schema}.partition p on p.partition = r.partition and (%(subscription)s::text is null or p.subscription = %(subscription)s)
+  join {schema}.subscription s on s.name = p.subscription
+ cross join lateral (
+       select r.id <= least(p.floor_id, p.last_id) or (r.id <= p.last_id and pg_visible_in_snapshot(r.xid, p.snapshot)) as consumed) read
+  left join {schema}.instance i on i.instance_id = p.owner
+  left join {schema}.parked k on k.subscription = p.subscription and k.record_id = r.id
+  left join heads h on h.subscription = p.subscription and h.aggregate_type = r.aggregate_type and h.aggregate_id = r.aggregate_id
+  left join {schema}.delivery d on d.subscription = p.subscription and d.partition = r.partition and d.id = r.id
+ order by r.id desc, s.name

@@ -1,0 +1,145 @@
+"""`outbox.records.find`: records by what they are, or by what befell them, and what became of each."""
+
+import pytest
+from observing import subscribe
+
+from partbox.errors import PartboxError, SchemaError
+
+
+def ids(found) -> list[int]:
+    return [each.record_id for each in found.records]
+
+
+def record_id(plant, event_id) -> int:
+    ((id,),) = plant.conn.execute("select id from partbox.record where event_id = %s", [event_id]).fetchall()
+    return id
+
+
+def test_one_word_finds_a_record_by_any_of_its_names(plant, outbox):
+    event_id = plant.publish("order-7", idempotency_key="paid-7", tenant_id="acme", payload={"card": "sesame"})
+    plant.publish("order-8")
+    id = record_id(plant, event_id)
+    words = {"order-7": "aggregate id", event_id: "event id", "paid-7": "idempotency key", id: "record id"}
+    for word, meant in words.items():
+        found = outbox.records.find(word)
+        assert (found.meant, ids(found)) == (meant, [id])
+    (record,) = found.records
+    assert (record.event_id, record.event_type, record.aggregate_id) == (event_id, "Placed", "order-7")
+    assert (record.tenant_id, record.idempotency_key, record.size) == ("acme", "paid-7", 17)
+    (standing,) = record.standings
+    assert (standing.subscription, standing.state, standing.ahead) == ("default", "waiting", 0)
+    assert standing.why.startswith("no process owns partition")
+
+
+def test_a_number_that_is_an_aggregate_id_says_that_a_record_has_it_too(plant, outbox):
+    first = record_id(plant, plant.publish("8"))
+    plant.publish(str(first))
+    found = outbox.records.find(first)
+    assert (found.meant, [each.aggregate_id for each in found.records]) == ("aggregate id", [str(first)])
+    assert found.others == ("record id",)
+    assert ids(outbox.records.find(record=first)) == [first]
+
+
+def test_a_uuid_may_be_an_aggregate_id(plant, outbox):
+    customer = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    plant.publish(customer)
+    assert outbox.records.find(customer).meant == "aggregate id"
+    assert outbox.records.find("0f8fad5b-d9cb-469f-a165-70867728950f").records == ()
+
+
+def test_an_event_without_an_aggregate_id_is_found_by_an_id_that_says_no_time(plant, outbox):
+    event_id = plant.publish(None, event_id="0f8fad5b-d9cb-469f-a165-70867728950e")
+    assert [each.event_id for each in outbox.records.find(event_id).records] == [event_id]
+
+
+def test_filters_narrow_what_is_found(plant, outbox):
+    plant.publish("1", event_type="Paid", tenant_id="acme")
+    plant.publish("1", event_type="Sent", tenant_id="acme", aggregate_type="Parcel")
+    plant.publish("2", event_type="Paid", tenant_id="other")
+
+    def types(*what, **query):
+        return [(each.event_type, each.tenant_id) for each in outbox.records.find(*what, **query).records]
+
+    assert types() == [("Paid", "other"), ("Sent", "acme"), ("Paid", "acme")]
+    assert types("1") == [("Sent", "acme"), ("Paid", "acme")]
+    assert types(event_type="Paid") == [("Paid", "other"), ("Paid", "acme")]
+    assert types(tenant="acme", aggregate_type="Parcel") == [("Sent", "acme")]
+    assert types("1", until="1h") == types(since="2099-01-01T00:00Z") == []
+    assert len(types(since="1h")) == 3
+
+
+def test_what_is_cut_says_so_and_how_it_goes_on(plant, outbox):
+    for _ in range(5):
+        plant.publish("1")
+    found = outbox.records.find("1", limit=2)
+    walked = ids(found)
+    while found.before is not None:
+        assert found.read_since is not None
+        found = outbox.records.find("1", limit=2, before=found.before)
+        walked += ids(found)
+    assert len(walked) == 5
+    assert walked == sorted(walked, reverse=True)
+    assert found.read_since is None
+
+
+def test_payloads_come_only_when_they_are_asked_for(plant, outbox):
+    plant.publish("1", payload={"card": "sesame"})
+    assert "sesame" not in repr(outbox.records.find("1"))
+    (record,) = outbox.records.find("1", payload=True).records
+    assert record.payload == '{"card":"sesame"}'
+    assert "sesame" not in repr(record)
+
+
+WRONG = {
+    "limit": (0, 201, True),
+    "ended": ("dea", ""),
+    "record": ("x", -1, 0),
+    "event": ("4711", 5),
+    "before": ("x", 0),
+    "since": ("yesterday",),
+    "tenant": ("a\0b",),
+    "aggregate": ("a\0b", True),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_meant_is_refused(outbox, name):
+    for value in WRONG[name]:
+        with pytest.raises(PartboxError, match=name):
+            pytest.fail(f"{value!r} is taken: {outbox.records.find(**{name: value})}")
+
+
+def test_a_record_is_looked_for_by_one_name(outbox):
+    with pytest.raises(PartboxError, match="key and what"):
+        outbox.records.find("7", key="8")
+    with pytest.raises(PartboxError, match="leave out what names one"):
+        outbox.records.find("7", ended="dead")
+    with pytest.raises(SchemaError, match="'audit' does not exist"):
+        outbox.records.find("7", subscription="audit")
+    with pytest.raises(TypeError, match="colour"):
+        outbox.records.find(colour="red")
+
+
+def test_each_subscription_has_its_own_standing(plant, outbox, conn):
+    subscribe(conn, "audit")
+    first = plant.park("1", "retrying", blocks=True, attempts=2, due=60)
+    second = plant.park("1", "held", blocks=True, error=None, attempts=0)
+    dead = plant.park("2", "dead")
+    waiting = record_id(plant, plant.publish("1"))
+    outbox.subscriptions.pause("audit")
+    found = {
+        each.record_id: {one.subscription: one for one in each.standings} for each in outbox.records.find().records
+    }
+    assert {id: each["audit"].state for id, each in found.items()} == dict.fromkeys(found, "delivered") | {
+        waiting: "waiting"
+    }
+    assert found[waiting]["audit"].why == "the subscription is paused"
+    told = {id: (each["default"].state, each["default"].behind, each["default"].attempts) for id, each in found.items()}
+    assert told == {
+        first: ("retrying", None, 2),
+        second: ("held", first, 0),
+        dead: ("dead", None, 10),
+        waiting: ("waiting", first, 0),
+    }
+    assert found[first]["default"].error == "ValueError: boom"
+    assert found[first]["default"].due_at is not None
