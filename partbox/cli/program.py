@@ -73,6 +73,7 @@ ENTRIES = (
     CommandEntry(LOOK, "dashboard", "The same, live in a browser."),
     CommandEntry(LOOK, "config", "Every setting: its value, its origin, and its meaning."),
     CommandEntry(LOOK, "segments", "The pieces of the log, and what keeps each of them."),
+    CommandEntry(LOOK, "actions", "What operators did: who, when, on what, how many."),
     CommandEntry(MEND, "doctor", "Diagnose: causes of trouble, evidence, remedies."),
     CommandEntry(OPERATE, "migrate", "Bring the schema to this version, after an upgrade."),
     CommandEntry(OPERATE, "import", "Take over the table of another outbox, while it is written to."),

@@ -94,6 +94,14 @@ def query(name: str, schema: str, queries: Path | None = None) -> bytes:
     return _composed(_texts(queries)[name], _named(schema, "%%")).as_bytes(DEFAULTS)
 
 
+@cache
+def around(outer: str, name: str, schema: str) -> bytes:
+    """The named query `outer` around another, which is its part `act`, to be executed with parameters."""
+    names = _named(schema, "%%")
+    act = _composed(_COMMENT.sub("", _texts()[name]), names)
+    return _composed(_texts()[outer], {**names, "act": act}).as_bytes(DEFAULTS)
+
+
 def rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
     """The rows of a named query as tuples, whatever rows the connection makes."""
     with conn.cursor(row_factory=tuple_row) as cursor:

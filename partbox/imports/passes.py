@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from partbox.db.operator import imports as steps
+from partbox.db.operator.actions import LongAct
 from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.session import session
@@ -110,7 +111,8 @@ def import_rows(
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
         choice = plan.choice(steps.table(reader, plan.table))
         sofar = Imported(choice.table.name)
-        return _Pass(reader, writer, settings, plan, choice, dry_run, skip_bad, stopped, progress, sofar).run()
+        act = LongAct(settings.schema_name, "import", {"table": sofar.source})
+        return _Pass(reader, writer, settings, plan, choice, dry_run, skip_bad, stopped, progress, sofar, act).run()
 
 
 @dataclass(slots=True)
@@ -125,6 +127,7 @@ class _Pass:
     stopped: Callable[[], bool]
     progress: Callable[[Imported], None]
     sofar: Imported
+    act: LongAct
 
     def run(self) -> Imported:
         sofar = self.sofar
@@ -186,6 +189,7 @@ class _Pass:
                 failed = [each.failed for each in batch if each.failed is not None]
                 if failed:
                     steps.bury(self.writer, self._schema, failed, newest)
+                self.act.count(self.writer, len(batch))
         self.sofar.count(batch)
         self.progress(self.sofar)
 

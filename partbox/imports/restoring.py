@@ -16,6 +16,7 @@ from psycopg import DataError
 
 from partbox.archive.files import Entry, Source
 from partbox.db.operator import imports as steps
+from partbox.db.operator.actions import LongAct
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
 from partbox.db.sql import Conn
@@ -96,7 +97,8 @@ def restore(  # noqa: PLR0913  as `import_rows`, and the name
             if not (alone or dry_run):
                 raise PartboxError(f"another import of an archive as {name!r} is running: wait for it, or stop it")
             sofar = Restored(source.shown, len(source.names), source.total)
-            return _Restore(writer, settings, source, wanted, noted, dry_run, stopped, progress, sofar).run()
+            act = LongAct(settings.schema_name, "import", {"archive": source.shown, "as": name})
+            return _Restore(writer, settings, source, wanted, noted, dry_run, stopped, progress, sofar, act).run()
 
 
 @dataclass(slots=True)
@@ -110,6 +112,7 @@ class _Restore:
     stopped: Callable[[], bool]
     progress: Callable[[Restored], None]
     sofar: Restored
+    act: LongAct
 
     def run(self) -> Restored:
         sofar = self.sofar
@@ -158,6 +161,7 @@ class _Restore:
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
             published(self.conn, schema, new, lambda rows, clock: (_columns(row, clock) for row in rows))
+            self.act.count(self.conn, len(new))
         sofar = self.sofar
         sofar.imported += len(new)
         sofar.before += len(by_key) - len(new)

@@ -1,11 +1,12 @@
 """The operators' verbs: a file for each noun that they act on.
 
-`dead`, `blocked`, `subscriptions` and `stats` are objects of an outbox; `purge` and `rebase` are its methods. Each call
-opens a `session` of its own, checks what it was given by `arguments`, and has its statements in `partbox.db.operator`
-or `partbox.db.inspect`. `Operations` is the part of an outbox that has them all.
+`dead`, `blocked`, `subscriptions`, `actions` and `stats` are objects of an outbox; `purge` and `rebase` are its
+methods. Each call opens a `session` of its own, checks what it was given by `arguments`, and has its statements in
+`partbox.db.operator` or `partbox.db.inspect`. `Operations` is the part of an outbox that has them all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from partbox.db.schema.outbox_database import OutboxDatabase
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from partbox.db.operator.rebase import Rebased
     from partbox.imports import Imported
     from partbox.inbox import Inbox
+    from partbox.operations.actions import Actions
     from partbox.operations.blocked import BlockedKeys
     from partbox.operations.dead import DeadRecords
     from partbox.operations.purge import Purged
@@ -67,6 +69,24 @@ class Operations:
         return Subscriptions(lambda: self.dsn, self.settings)
 
     @property
+    def actions(self) -> "Actions":
+        """What operators did, here and elsewhere: list. See `acting_as`."""
+        from partbox.operations.actions import Actions
+
+        return Actions(lambda: self.dsn, self.settings)
+
+    @staticmethod
+    def acting_as(identity: str | None) -> AbstractContextManager[None]:
+        """While it lasts, in this thread or task, what is done by any outbox is noted as done by `identity`.
+
+        Such as the user of a program that embeds this one; None: the user of this process, as without it. Cut after
+        200 characters. PartboxError for what is no text, or an empty one.
+        """
+        from partbox.db.operator.actions import acting_as
+
+        return acting_as(identity)
+
+    @property
     def stats(self) -> "Stats":
         """Numbers: records by status, partitions, processes; and records a page at a time."""
         from partbox.operations.stats import Stats
@@ -95,7 +115,7 @@ class Operations:
         """
         from partbox.operations.purge import purge
 
-        return purge(lambda: self.dsn, self.settings, dry_run=dry_run)
+        return purge(lambda: self.dsn, self.settings, dry_run=dry_run, by_hand=True)
 
     def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":
         """Make a schema that came from a dump, or by logical replication, one of this database's cluster.

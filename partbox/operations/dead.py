@@ -21,7 +21,7 @@ Kind = str | Enum | type[Instance] | None
 Records = list[DeadRecord]
 Groups = list[DeadGroup]
 Progress = Callable[[int, int], None]
-Act = Callable[[Conn, str, str, list[int]], int]
+Act = Callable[[Conn, str, str, list[int], Filters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
@@ -127,7 +127,7 @@ class DeadRecords(OperatorVerbs):
         """`act` on one record; returns 1, or raises PartboxError."""
         with self._session(subscription) as conn:
             record_id = self._record(conn, subscription, id)
-            if not act(conn, self._schema, subscription, [record_id]):
+            if not act(conn, self._schema, subscription, [record_id], None):
                 self._refuse(conn, subscription, record_id)
         text = "%s dead record %d of subscription %r%s"
         self._log(what, subscription, text, DONE[what], record_id, subscription, AFTER[what])
@@ -141,7 +141,7 @@ class DeadRecords(OperatorVerbs):
             done, total = 0, sum(map(len, chunks))
             try:
                 for chunk in chunks:
-                    done += act(conn, schema, subscription, chunk)
+                    done += act(conn, schema, subscription, chunk, filters)
                     if progress is not None:
                         progress(done, total)
             finally:

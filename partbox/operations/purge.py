@@ -13,6 +13,7 @@ from typing import Any
 from partbox.archive.archiver import Archived, is_kept, waiting
 from partbox.db import connect
 from partbox.db.operator import purge as steps
+from partbox.db.operator.actions import LongAct
 from partbox.db.schema import migrate
 from partbox.db.sql import Conn
 from partbox.segments import tend_over
@@ -22,6 +23,7 @@ from partbox.text.wording import counted, size
 
 PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
 DRY_BATCH = 10_000
+RETAINED = ("retain_done", "retain_dead", "retain_keys", "retain_inbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +66,48 @@ def purge(
     settings: Settings,
     *,
     dry_run: bool = False,
+    by_hand: bool = False,
     patient: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[Purged], None] = lambda sofar: None,
 ) -> Purged:
     """Purge once, on a connection of its own, or count what would be deleted; the result.
 
-    Between two steps `stopped()` may end it, and `progress` hears what went so far. With `patient` the archive is not
-    written for a few expired records, which stay. Raises SchemaError, psycopg.Error.
+    What goes is noted as an operator's act if it is done `by_hand`. Between two steps `stopped()` may end it, and
+    `progress` hears what went so far. With `patient` the archive is not written for a few expired records, which stay.
+    Raises SchemaError, psycopg.Error.
     """
     sofar = Purged(complete=False)
+    act = LongAct(settings.schema_name, "purge", {name: settings.shown(name) for name in RETAINED})
 
     def tell(**news: Any) -> None:
         nonlocal sofar
-        sofar = replace(sofar, **news)
+        before, sofar = sofar.total, replace(sofar, **news)
+        if noting:
+            act.count(conn, sofar.total - before)
         progress(sofar)
 
     with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
+        noting = by_hand and not (dry_run or migrate.is_inbox_only(conn, settings.schema_name))
         for kind, limits in _kinds(conn, settings, dry_run):
-            if kind == "records":
-                if dry_run:
-                    tell(**_countable(conn, settings))
-                else:
-                    _whole(conn, dsn, settings, tell, stopped=stopped, patient=patient)
-                if not (dry_run or is_kept(conn, settings)):
-                    continue
-            place: Sequence[int] | None = steps.START
-            while place is not None:
-                step = None if stopped() else steps.step(conn, kind, settings.schema_name, place, **limits)
-                if step is None:
+            if kind == "records" and not _whole(conn, dsn, settings, tell, dry_run, stopped=stopped, patient=patient):
+                continue
+            for gone in _gone(conn, settings.schema_name, kind, limits, stopped):
+                if gone is None:
                     return sofar
-                tell(**{kind: getattr(sofar, kind) + step.gone})
-                place = step.onward
+                tell(**{kind: getattr(sofar, kind) + gone})
     return replace(sofar, complete=True)
+
+
+def _gone(
+    conn: Conn, schema: str, kind: steps.Kind, limits: dict[str, Any], stopped: Callable[[], bool]
+) -> Iterator[int | None]:
+    """The rows of this kind that went in each step; None at last if it is stopped, or another purge is at work."""
+    place: Sequence[int] | None = steps.START
+    while place is not None:
+        step = None if stopped() else steps.step(conn, kind, schema, place, **limits)
+        yield None if step is None else step.gone
+        place = step and step.onward
 
 
 def _countable(conn: Conn, settings: Settings) -> dict[str, Any]:
@@ -106,10 +117,19 @@ def _countable(conn: Conn, settings: Settings) -> dict[str, Any]:
     return {"segments": len(free), "freed": sum(each.size for each in free), "archived": archived}
 
 
-def _whole(conn: Conn, dsn: Callable[[], str], settings: Settings, tell: Callable[..., None], **how: Any) -> None:
-    """Archive, and empty whole segments, as `how` says; `tell` of what went as fields of `Purged`."""
+def _whole(
+    conn: Conn, dsn: Callable[[], str], settings: Settings, tell: Callable[..., None], dry_run: bool, **how: Any
+) -> bool:
+    """Archive, and empty whole segments, as `how` says; `tell` of what went as fields of `Purged`.
+
+    True if single records may follow: all that is to be archived can be.
+    """
+    if dry_run:
+        tell(**_countable(conn, settings))
+        return True
     done = tend_over(conn, dsn, settings, **how, progress=lambda now: tell(**_archived(now)))
     tell(segments=len(done.emptied), freed=done.freed, untended=done.problem, **_archived(done.archived))
+    return is_kept(conn, settings)
 
 
 def _archived(done: Archived) -> dict[str, Any]:

@@ -184,7 +184,8 @@ class Subscriptions(OperatorVerbs):
         paused_here = not subscriptions.paused(conn, self._schema, name)
         acting = False
         try:
-            paused_here = bool(subscriptions.pause(conn, self._schema, name))
+            before = "drop" if members else "replay"
+            paused_here = bool(subscriptions.pause(conn, self._schema, name, before))
             left = self._wait(conn, name, timeout, progress, members)
             if left:
                 raise Busy(_busy(timeout, left))

@@ -1,6 +1,7 @@
 """Known ways of losing, doubling, reordering or stalling events, as changes of the code; each is caught by its test."""
 
 from mutations import (
+    acting,
     appending,
     archive,
     bell,
@@ -31,6 +32,7 @@ from mutations import (
 from mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
+    *acting.MUTATIONS,
     *cursor.MUTATIONS,
     *progress.MUTATIONS,
     *quick.MUTATIONS,

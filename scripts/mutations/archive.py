@@ -57,8 +57,8 @@ MUTATIONS = (
         "purge-beside-an-archive-that-cannot-be-kept",
         "Where an archive is wanted and cannot be written, records would go without it.",
         "partbox/operations/purge.py",
-        "if not (dry_run or is_kept(conn, settings)):",
-        "if False:",
+        "    return is_kept(conn, settings)\n",
+        "    return True\n",
         (f"{COMMANDS}::test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes",),
     ),
     Mutation(

@@ -22,7 +22,7 @@ grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
 grant select, insert on {schema}.imported to {role};
 grant select, insert, delete on {schema}.attempt, {schema}.progress_note to {role};
-grant select, insert (who, action, subscription, target, count), delete on {schema}.action to {role};
+grant select, insert (who, action, subscription, target, count), update (count), delete on {schema}.action to {role};
 grant execute on function
     {schema}.drawn(), {schema}.intact(), {schema}.all_cursors(text), {schema}.tables_now(), {schema}.tables_saved(),
     {schema}.log_now(), {schema}.log_planned(), {schema}.refuse(text),

@@ -10,10 +10,11 @@ select (select m.value::bigint from {schema}.meta m where m.key = 'archived_id')
 insert into {schema}.meta as m (key, value)
 select 'archived_id', '0' from (select {schema}.locked('purge', true) offset 0) as alone
     on conflict (key) do update set value = excluded.value where m.value is null
+returning 1 as changed
 
 -- name: archive_end
 -- Keep none any more: purges remove what is in no archive. Whether one was kept.
-update {schema}.meta m set value = null where m.key = 'archived_id' and m.value is not null returning true
+update {schema}.meta m set value = null where m.key = 'archived_id' and m.value is not null returning 1 as changed
 
 -- name: archive_drawn
 -- The ids drawn so far.

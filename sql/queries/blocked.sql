@@ -45,11 +45,12 @@ select g.keys, g.followers, g.since_from, g.since_to, k.event_type, k.state, k.a
   join {schema}.parked k on k.subscription = %(subscription)s and k.record_id = g.head
  order by g.keys desc, g.head
 
--- name: blocked_retry_now
+-- name: blocked_retry
 -- The head of a blocked key is due; see the function.
-select record_id, state, changed from {schema}.retry_now(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s)
+select record_id, state, changed::integer as changed, array[record_id] as record_ids
+  from {schema}.retry_now(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s)
 
 -- name: blocked_skip
 -- The head of a blocked key blocks no longer; see the function.
-select record_id, state, changed
+select record_id, state, changed::integer as changed, array[record_id] as record_ids
   from {schema}.skip(%(subscription)s, %(aggregate_type)s, %(aggregate_id)s, %(reason)s, %(error_limit)s::integer)

@@ -108,11 +108,11 @@ select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, 
 
 -- name: dead_replay
 -- These records are ready again; see the function.
-select {schema}.replay(%(subscription)s, %(record_ids)s::bigint[])
+select {schema}.replay(%(subscription)s, %(record_ids)s::bigint[]) as changed
 
 -- name: dead_discard
 -- These records are given up; see the function.
-select {schema}.discard(%(subscription)s, %(record_ids)s::bigint[])
+select {schema}.discard(%(subscription)s, %(record_ids)s::bigint[]) as changed
 
 -- name: parked_state
 -- What a record is parked as, if it is.

@@ -43,9 +43,12 @@ with made as (
      cross join generate_series(0, 255) as number
       left join first on first.partition = number
     returning true
-)
+), act as (
+    select 1 as changed from made
+), note as ({noted})
 select from made
  where (select {schema}.all_written('partition', (select 256 * count(*) from made), count(*)) from cursors)
+       and {schema}.all_written('action', (select count(*) from act), (select count(*) from note))
 
 -- name: subscription_types
 -- The event types that each wants; null: all.
@@ -61,14 +64,14 @@ select paused_at is not null from {schema}.subscription where name = %(subscript
 
 -- name: subscription_pause
 -- Nobody is to own anything of it; see the function.
-select {schema}.subscription_pause(%(subscription)s)
+select {schema}.subscription_pause(%(subscription)s)::integer as changed
 
 -- name: subscription_resume
 -- The next tick of a node's membership plans it again; whether it was paused.
 update {schema}.subscription s set paused_at = null
   from (select name, paused_at from {schema}.subscription where name = %(subscription)s for no key update) before
  where s.name = before.name
-returning before.paused_at is not null
+returning (before.paused_at is not null)::integer as changed
 
 -- name: subscription_holders
 -- Its instances, with how many partitions each owns; and owners that are no instances any more.
@@ -87,9 +90,9 @@ select coalesce(%(from_time)s::timestamptz > clock_timestamp(), false), {schema}
 
 -- name: subscription_replay
 -- Set it back; see the function.
-select problem, purged_id, rewound
+select problem, purged_id, rewound as changed
   from {schema}.subscription_replay(%(subscription)s, %(from_id)s::bigint, %(from_time)s::timestamptz, %(resume)s)
 
 -- name: subscription_drop
 -- Delete it; see the function.
-select {schema}.subscription_drop(%(subscription)s)
+select problem, (problem is null)::integer as changed from {schema}.subscription_drop(%(subscription)s) as problem

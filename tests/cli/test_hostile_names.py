@@ -42,6 +42,10 @@ COMMANDS = (
     ("blocked", "list", "--group"),
     ("blocked", "list", "--json"),
     ("blocked", "retry", NAME, "none"),
+    ("actions",),
+    ("actions", "--json"),
+    ("actions", "--action", NAME),
+    ("actions", "--subscription", f"{NAME} too"),
     ("doctor",),
     ("doctor", "--json"),
     ("config", "--node", NAME),
@@ -74,6 +78,11 @@ def infested(conn: psycopg.Connection[Any]) -> None:
         " case id when 1 then 'dead' else 'retrying' end, id = 2, 5,"
         " clock_timestamp() - interval '5 min', %(e)s, %(e)s from partbox.record",
         {"e": LONG},
+    )
+    conn.execute(
+        "insert into partbox.action (who, action, subscription, target, count)"
+        " values (%(n)s, %(n)s, %(n)s, %(t)s, 1), (%(n)s, %(n)s, null, null, null), (%(n)s, '', '', '[1]', -1)",
+        {"n": NAME, "t": json.dumps({NAME: LONG, "reason": [NAME], "filters": {NAME: {NAME: NAME}}})},
     )
 
 

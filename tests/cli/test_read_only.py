@@ -14,6 +14,7 @@ COMMANDS = [
     "purge --dry-run",
     "dead list",
     "segments",
+    "actions",
     "subscription list",
     "doctor",
 ]

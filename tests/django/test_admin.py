@@ -64,7 +64,9 @@ def test_the_admin_shows_and_acts_as_permissions_say(migrated: Any, dsn: str) ->
         states = conn.execute("select state, count(*) from partbox.parked group by 1 order by 1").fetchall()
         assert states == [("discarded", 2), ("ready", 1)]
         logged = conn.execute("select change_message from django_admin_log order by id").fetchall()
+        acted = conn.execute("select split_part(who, ' as ', 1), action from partbox.action order by id").fetchall()
     assert [text for (text,) in logged] == ["replayed", "discarded", "discarded"]
+    assert acted == [("clerk", "dead replay"), ("chief", "dead discard"), ("chief", "dead discard")]
 
 
 EXPECTED = {

@@ -20,7 +20,7 @@ from partbox.db.session import session
 from partbox.duration import written
 from partbox.errors import PartboxError
 from partbox.operations.purge import Purged, holders
-from partbox.operations.purge import purge as run
+from partbox.operations.purge import purge as by_anybody
 from partbox.protocol.segments import past
 from partbox.segments.retention import reasons
 from partbox.settings import Settings
@@ -38,6 +38,7 @@ NoArchive = Annotated[
     bool, flag("Keep no archive any more: delete what is in none, here and everywhere.", "--no-archive")
 ]
 
+run = partial(by_anybody, by_hand=True)
 ELSEWHERE = "another purge, or a change of subscriptions, is running; what it leaves is purged next time"
 
 

@@ -8,6 +8,7 @@ from psycopg.errors import LockNotAvailable
 
 from partbox.db import sql
 from partbox.db.delivery.proof import unfiltered
+from partbox.db.operator.actions import act
 from partbox.db.sql import Conn, query
 from partbox.errors import PartboxError
 
@@ -67,14 +68,14 @@ def state(conn: Conn, schema: str) -> ArchiveState:
 def begin(conn: Conn, schema: str) -> None:
     """From now on no purge removes what is in no archive; nothing changes if one is kept already."""
     if state(conn, schema).archived is None:
-        conn.execute(query("archive_begin", schema), {})
+        act(conn, "archive_begin", schema, {})
         if state(conn, schema).archived is None:
             raise PartboxError("a trigger or rule keeps rows out of table meta: no archive is kept; drop it")
 
 
 def end(conn: Conn, schema: str) -> bool:
     """Purges ask for no archive any more; False if none was kept."""
-    return conn.execute(query("archive_end", schema), {}).fetchone() is not None
+    return bool(act(conn, "archive_end", schema, {}))
 
 
 def settle(conn: Conn, schema: str) -> int:

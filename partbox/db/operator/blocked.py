@@ -1,10 +1,13 @@
 """Blocked keys: their heads and followers, and the two ways to unblock them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from partbox.db.operator import actions
 from partbox.db.operator.dead import time_of, typed
 from partbox.db.sql import Conn, records
 
@@ -96,13 +99,21 @@ def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bound
 
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
     """Make the head of a key due now; None if the key is not blocked."""
-    return next(iter(records(conn, Head, "blocked_retry_now", schema, **key._asdict())), None)
+    return _change(conn, "blocked_retry", schema, key)
 
 
 def skip(conn: Conn, schema: str, key: Key, *, reason: str, error_limit: int) -> Head | None:
     """Bury the head of a key without blocking; None if the key is not blocked."""
-    values = {**key._asdict(), "reason": reason, "error_limit": error_limit}
-    return next(iter(records(conn, Head, "blocked_skip", schema, **values)), None)
+    return _change(conn, "blocked_skip", schema, key, {"reason": reason}, error_limit=error_limit)
+
+
+def _change(
+    conn: Conn, act: str, schema: str, key: Key, more: Mapping[str, str] = MappingProxyType({}), **values: int
+) -> Head | None:
+    target = {"aggregate_type": key.aggregate_type, "aggregate_id": key.aggregate_id, **more}
+    for record_id, state, changed, _ in actions.act(conn, act, schema, target, **key._asdict(), **more, **values):
+        return Head(record_id, state, bool(changed))
+    return None
 
 
 def _values(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:

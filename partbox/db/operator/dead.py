@@ -9,6 +9,7 @@ from uuid import UUID
 
 import orjson
 
+from partbox.db.operator import actions
 from partbox.db.sql import Conn, only, records, row, rows
 from partbox.events.checks import PREFIX
 
@@ -136,14 +137,26 @@ def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload:
     return next(iter(records(conn, _detail, "dead_show", schema, **values)), None)
 
 
-def replay(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> int:
-    """Make those of these records that are dead ready again; returns how many."""
-    return int(only(conn, "dead_replay", schema, subscription=subscription, record_ids=list(record_ids))[0])
+def replay(
+    conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: Filters | None = None
+) -> int:
+    """Make those of these records, which the `filters` chose, that are dead ready again; returns how many."""
+    return _change(conn, "dead_replay", schema, subscription, record_ids, filters)
 
 
-def discard(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> int:
-    """Discard those of these records that are dead; returns how many."""
-    return int(only(conn, "dead_discard", schema, subscription=subscription, record_ids=list(record_ids))[0])
+def discard(
+    conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: Filters | None = None
+) -> int:
+    """Discard those of these records, which the `filters` chose, that are dead; returns how many."""
+    return _change(conn, "dead_discard", schema, subscription, record_ids, filters)
+
+
+def _change(
+    conn: Conn, act: str, schema: str, subscription: str, record_ids: Sequence[int], filters: Filters | None
+) -> int:
+    ids = list(record_ids)
+    target = {"record_ids": ids, "filters": filters and asdict(filters)}
+    return int(actions.act(conn, act, schema, target, subscription=subscription, record_ids=ids)[0][0])
 
 
 def state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:

@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import IsolationLevel
 
 from partbox.db.deadline import allowing
+from partbox.db.operator.actions import LongAct
 from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import PartboxError
 
@@ -106,5 +107,6 @@ def _move(conn: Conn, schema: str) -> Rebased:
     last_id, next_after = conn.execute(query("rebase_sequence", schema), {}).fetchone() or (0, 0)
     conn.execute(query("rebase_unmark", schema), {})
     conn.execute(query("rebase_mark", schema), {})
+    LongAct(schema, "rebase", {"records": aged, "instances": instances, "subscriptions": dict(moved)}).count(conn, 1)
     subscriptions = tuple(Moved(name, cursors, parked.get(name, 0)) for name, cursors in moved)
     return Rebased(subscriptions, aged, instances, last_id, next_after)

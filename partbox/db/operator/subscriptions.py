@@ -8,6 +8,7 @@ from uuid import UUID
 
 from psycopg import ClientCursor
 
+from partbox.db.operator import actions
 from partbox.db.sql import Conn, only, query, records, row
 from partbox.errors import SchemaError
 from partbox.protocol.lease import Beat
@@ -76,7 +77,10 @@ def create(
 
     Three statements in one message, so parameters are merged here: the protocol binds them to single statements only.
     """
-    values = {"name": name, "beginning": beginning, "since": since, "types": None if types is None else list(types)}
+    wanted = None if types is None else list(types)
+    target = {"start": "beginning" if beginning else since or "now", "types": wanted}
+    values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
+    values |= actions.noted("subscription create", target) | {"subscription": name}
     with ClientCursor(conn) as cursor:
         cursor.execute(query("subscription_create", schema), values)
         while cursor.nextset():
@@ -96,22 +100,23 @@ def filters(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None
 
 def paused(conn: Conn, schema: str, subscription: str) -> bool | None:
     """True if it is paused; None if it does not exist."""
-    return _flag(conn, "subscription_paused", schema, subscription)
+    found = row(conn, "subscription_paused", schema, subscription=subscription)
+    return None if found is None else found[0]
 
 
-def pause(conn: Conn, schema: str, subscription: str) -> bool | None:
-    """Pause it; True if it was running, None if it does not exist."""
-    return _flag(conn, "subscription_pause", schema, subscription)
+def pause(conn: Conn, schema: str, subscription: str, before: str | None = None) -> bool | None:
+    """Pause it, `before` another act; True if it was running, None if it does not exist."""
+    return _switched(conn, "subscription_pause", schema, subscription, before=before)
 
 
 def resume(conn: Conn, schema: str, subscription: str) -> bool | None:
     """Resume it; True if it was paused, None if it does not exist."""
-    return _flag(conn, "subscription_resume", schema, subscription)
+    return _switched(conn, "subscription_resume", schema, subscription)
 
 
-def _flag(conn: Conn, name: str, schema: str, subscription: str) -> bool | None:
-    found = row(conn, name, schema, subscription=subscription)
-    return None if found is None else found[0]
+def _switched(conn: Conn, act: str, schema: str, subscription: str, **target: str | None) -> bool | None:
+    found = actions.act(conn, act, schema, target, subscription=subscription)
+    return bool(found[0][0]) if found and found[0][0] is not None else None
 
 
 def holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
@@ -128,11 +133,11 @@ def replay(
     conn: Conn, schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
 ) -> Replayed:
     """Set a paused one without owners back to an id or a time; `resume` resumes it in the same transaction."""
-    values = {"subscription": subscription, "from_id": from_id, "from_time": from_time, "resume": resume}
-    return Replayed(*only(conn, "subscription_replay", schema, **values))
+    values = {"from_id": from_id, "from_time": from_time, "resume": resume}
+    return Replayed(*actions.act(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0])
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:
     """Delete a paused one without owners and instances; returns what is in the way, None if deleted."""
-    problem: Problem | None = only(conn, "subscription_drop", schema, subscription=subscription)[0]
+    problem: Problem | None = actions.act(conn, "subscription_drop", schema, {}, subscription=subscription)[0][0]
     return problem

@@ -1,0 +1,58 @@
+"""`partbox actions`: what operators did."""
+
+from typing import Annotated
+
+from partbox.cli.shell.options import OutboxOptions, Since, Until, bundled, option
+from partbox.cli.shell.output import ListColumn, moment, print_list
+from partbox.db.operator.actions import OperatorAction
+from partbox.operations.actions import Actions
+from partbox.text.printing import first_few
+
+Limit = Annotated[int, option("N", "Maximum number of actions.")]
+Act = Annotated[str | None, option("WORDS", 'Only this one, such as "dead replay", or any replay.', "--action")]
+Within = Annotated[str | None, option("NAME", "Only in this subscription; it may be gone by now.", "--subscription")]
+
+
+@bundled
+def actions(
+    *,
+    since: Since = None,
+    until: Until = None,
+    action: Act = None,
+    subscription: Within = None,
+    limit: Limit = 100,
+    outbox: OutboxOptions,
+) -> None:
+    """List what operators did, newest first: who, what, on what, and how many it changed.
+
+    Whatever a command, the page, the admin of Django or a program changed is here, until retain_actions (90 days) is
+    over. Times are the database's, in UTC.
+
+    Example: partbox actions --since 1h
+
+    Example: partbox actions --action discard --subscription audit --json
+    """
+    asked = {"action": action, "subscription": subscription, "since": since, "until": until}
+    found = outbox.verbs(Actions).list(limit, **asked)
+    said = " and ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
+    more = f"the {limit:,} newest: --limit shows more" if len(found) == limit else ""
+    print_list(found, LISTED, outbox.json, nothing=f"no action{said and f' with {said}'}", more=more)
+
+
+def _target(each: OperatorAction) -> str:
+    """What the act was given, and the first of its records."""
+    said = []
+    for name, value in each.target.items():
+        given = value if isinstance(value, dict) else {name: first_few(value) if isinstance(value, list) else value}
+        said += [f"{name.replace('_', ' ')} {value}" for name, value in given.items()]
+    return ", ".join(said)
+
+
+LISTED = (
+    ListColumn("at", lambda each: moment(each.at), "whole"),
+    ListColumn("who", lambda each: each.who),
+    ListColumn("action", lambda each: each.action, "whole"),
+    ListColumn("subscription", lambda each: each.subscription or "-"),
+    ListColumn("count", lambda each: f"{each.count:,}", "number"),
+    ListColumn("on", _target),
+)

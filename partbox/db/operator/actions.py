@@ -1,0 +1,125 @@
+"""What operators do, each act noted in its own statement; see `sql/queries/actions.sql`.
+
+A note that cannot be written, for want of a right or because a trigger keeps the row out, refuses the act: nobody
+changes anything unseen. Whatever changes nothing leaves no note.
+"""
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from getpass import getuser
+from os import getpid
+from typing import Any, Literal
+
+import orjson
+from psycopg.rows import tuple_row
+
+from partbox.db.sql import Conn, around, only, records
+from partbox.errors import PartboxError
+from partbox.text.printing import printable_line
+
+Words = Literal[
+    "dead replay",
+    "dead discard",
+    "blocked retry",
+    "blocked skip",
+    "subscription create",
+    "subscription pause",
+    "subscription resume",
+    "subscription replay",
+    "subscription drop",
+    "archive begin",
+    "archive end",
+    "import",
+    "purge",
+    "rebase",
+]
+"""Those of commands."""
+
+_identity: ContextVar[str | None] = ContextVar("identity", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAction:
+    """An act of an operator that changed something: `who` did what, and when, by the database's clock.
+
+    `action` is the words of the command, such as "dead replay". `target` says on what: records by their
+    `record_ids`, an aggregate, filters, a reason. `count`: of records, partitions or rows that were changed.
+    """
+
+    id: int
+    at: datetime
+    who: str
+    action: str
+    subscription: str | None
+    target: dict[str, Any]
+    count: int
+
+
+@contextmanager
+def acting_as(identity: str | None) -> Iterator[None]:
+    """While it lasts, in this thread or task, `identity` is who acts: the user of a program that embeds this one.
+
+    None: the user of this process, as before. PartboxError for what is no text, or an empty one. Long ones are cut,
+    and what is not printable in them is escaped.
+    """
+    if identity is not None and not (isinstance(identity, str) and identity.strip()):
+        raise PartboxError(f"identity {identity!r} must be a text that names who acts, such as 'alice@example.com'")
+    token = _identity.set(identity and printable_line(identity))
+    try:
+        yield
+    finally:
+        _identity.reset(token)
+
+
+def actor() -> str:
+    """The identity that acts, else the user and the host of this process."""
+    return _identity.get() or printable_line(f"{_user()}@{socket.gethostname()}")
+
+
+def _user() -> str:
+    try:
+        return getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name, as in a container
+        return f"process {getpid()}"
+
+
+def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object) -> list[tuple[Any, ...]]:
+    """The rows of the act that this query is, which has a column `changed`; noted if it changed anything."""
+    told = noted(query.replace("_", " "), target)
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(around("acted", query, schema), told | values).fetchall()
+
+
+@dataclass(slots=True)
+class LongAct:
+    """An act of several statements, or transactions: one note, which counts what each of them has changed."""
+
+    schema: str
+    action: Words
+    target: Mapping[str, object]
+    _id: int | None = None
+
+    def count(self, conn: Conn, changed: int) -> None:
+        """Count it; in the transaction that changes it, both are there or neither."""
+        if changed:
+            values = noted(self.action, self.target) | {"changed": changed, "id": self._id}
+            (self._id,) = only(conn, "action_counted", self.schema, **values)
+
+
+def noted(action: str, target: Mapping[str, object]) -> dict[str, object]:
+    """The values of the query `noted`."""
+    return {"who": actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
+
+
+def listed(conn: Conn, schema: str, limit: int, **asked: object) -> list[OperatorAction]:
+    """At most `limit` actions, the newest first."""
+    return records(conn, _action, "actions_list", schema, limit=limit, **asked)
+
+
+def _action(*row: Any) -> OperatorAction:
+    id, at, who, action, subscription, target, count = row
+    return OperatorAction(id, at, who, action, subscription, orjson.loads(target), count)

@@ -1,0 +1,50 @@
+"""What operators did: list."""
+
+from typing import Final, get_args
+
+from partbox.db.operator import actions
+from partbox.db.operator.actions import OperatorAction, Words
+from partbox.db.operator.dead import time_of
+from partbox.db.session import require
+from partbox.operations import arguments
+from partbox.operations.arguments import ArgumentError, Bound
+from partbox.operations.session import OperatorVerbs
+from partbox.text.printing import printable_line
+from partbox.text.wording import hint
+
+KNOWN: Final = get_args(Words)
+VERBS: Final = {words.rpartition(" ")[2] for words in KNOWN}
+
+
+class Actions(OperatorVerbs):
+    """Acts of operators on an outbox, noted as they were done, and kept for `retain_actions`."""
+
+    _noun = "actions"
+
+    def list(
+        self,
+        limit: int = 100,
+        *,
+        action: str | None = None,
+        subscription: str | None = None,
+        since: Bound | None = None,
+        until: Bound | None = None,
+    ) -> list[OperatorAction]:
+        """At most `limit` acts that changed something, the newest first.
+
+        `action`: such as "dead replay", or "replay" for those of dead records and of subscriptions. Done at `since` or
+        later, and before `until`: times, or lengths such as "2h", which ended now. `subscription` may be gone by now.
+        PartboxError for what cannot be meant, psycopg.Error where the database cannot be reached.
+        """
+        limit, since, until = arguments.limit(limit), arguments.bound("since", since), arguments.bound("until", until)
+        if action is not None and action not in VERBS.union(KNOWN):
+            meant = hint(str(action), sorted(VERBS.union(KNOWN)))
+            raise ArgumentError("action", f"{printable_line(str(action))!r} is none: {meant}")
+        if subscription is not None:
+            arguments.text("subscription", subscription)
+        with self._session() as conn:
+            times = {"since": time_of(conn, self._schema, since), "until": time_of(conn, self._schema, until)}
+            found = actions.listed(conn, self._schema, limit, action=action, subscription=subscription, **times)
+            if subscription is not None and not found:
+                require(conn, self._schema, subscription)
+        return found

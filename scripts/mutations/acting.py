@@ -1,0 +1,73 @@
+"""What operators did: whatever changes something is noted with it, by whom, and nothing else is."""
+
+from mutations.mutation import Mutation
+
+QUERIES, ACTIONS = "sql/queries/actions.sql", "partbox/db/operator/actions.py"
+TESTS = "tests/db/operator/test_actions.py"
+
+MUTATIONS = (
+    Mutation(
+        "act-without-its-note",
+        "A trigger that keeps the note out would let somebody act unseen.",
+        QUERIES,
+        "(select count(*) from note))",
+        "9)",
+        (f"{TESTS}::test_an_act_and_its_note_are_both_there_or_neither",),
+    ),
+    Mutation(
+        "subscription-without-its-note",
+        "So would it who makes a subscription.",
+        "sql/queries/subscriptions.sql",
+        "\n       and {schema}.all_written('action', (select count(*) from act), (select count(*) from note))",
+        "",
+        (f"{TESTS}::test_an_act_and_its_note_are_both_there_or_neither",),
+    ),
+    Mutation(
+        "note-of-nothing",
+        "What changed nothing would be told as an act.",
+        QUERIES,
+        " where act.changed > 0\nreturning",
+        " where act.changed is not null\nreturning",
+        (f"{TESTS}::test_an_act_that_changes_nothing_leaves_no_note",),
+    ),
+    Mutation(
+        "role-that-was-taken-on",
+        "Who logs in as himself and takes on a role of many would be told as those many.",
+        QUERIES,
+        "session_user",
+        "current_user",
+        (f"{TESTS}::test_the_role_is_that_which_logged_in_and_not_one_that_it_took_on",),
+    ),
+    Mutation(
+        "identity-that-stays",
+        "The next act of the thread would be told as that of the last user.",
+        ACTIONS,
+        "        _identity.reset(token)\n",
+        "        pass\n",
+        (f"{TESTS}::test_an_identity_ends_with_its_block_and_is_that_of_one_thread",),
+    ),
+    Mutation(
+        "identity-as-it-comes",
+        "A name with line ends and escapes would forge notes of others in whatever shows it.",
+        ACTIONS,
+        "identity and printable_line(identity)",
+        "identity",
+        (f"{TESTS}::test_whatever_an_identity_is_its_note_is_one_printable_line",),
+    ),
+    Mutation(
+        "long-act-that-counts-its-last-step",
+        "An import would be told as the last of its batches.",
+        QUERIES,
+        "set count = count + %(changed)s",
+        "set count = %(changed)s",
+        (f"{TESTS}::test_an_import_is_one_note_that_counts_what_has_committed",),
+    ),
+    Mutation(
+        "purge-of-a-worker-as-an-act",
+        "Every hour there would be an act of nobody.",
+        "partbox/operations/purge.py",
+        "noting = by_hand and not",
+        "noting = not",
+        (f"{TESTS}::test_what_workers_purge_is_no_act_of_an_operator",),
+    ),
+)
