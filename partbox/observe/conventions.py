@@ -35,12 +35,6 @@ def operation(name: str, kind: Operation) -> dict[str, str]:
     }
 
 
-def error_name(error: BaseException) -> str:
-    """The class of an error, as `error.type` has it."""
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
 def travelling(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:

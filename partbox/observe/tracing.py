@@ -27,7 +27,6 @@ from partbox.observe.conventions import (
     SUBSCRIPTION,
     VERSION,
     Operation,
-    error_name,
     operation,
     travelling,
 )
@@ -44,6 +43,7 @@ from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
 from partbox.observe.polls import Polls
 from partbox.protocol.verdict import Verdict
+from partbox.text.printing import error_name
 
 FAILED = ("retrying", "dead")
 UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever

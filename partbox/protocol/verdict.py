@@ -7,7 +7,7 @@ from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, Un
 from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.protocol.parking import RowState
 from partbox.protocol.retry import RetryPolicy, delay_of
-from partbox.text.printing import text_of
+from partbox.text.printing import error_name, text_of
 
 UNCHARGED = (PayloadError, UnroutableError)
 LONGEST = 36_500 * 86_400.0  # seconds; the limit of publishing, too
@@ -149,10 +149,7 @@ def _decided(policy: Policy, attempts: int, error: BaseException, text: str, lim
 
 def describe(error: BaseException, limit: int) -> str:
     """Type and text of an error, at most `limit` characters, fit to be stored."""
-    kind = type(error)
-    ours = kind.__module__ in ("builtins", "__main__")
-    name = kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
-    return storable(f"{name}: {text_of(error)}", limit)
+    return storable(f"{error_name(error)}: {text_of(error)}", limit)
 
 
 def storable(text: str, limit: int) -> str:

@@ -18,6 +18,13 @@ def text_of(value: object) -> str:
         return f"(its text cannot be had: {type(wrong).__name__})"
 
 
+def error_name(error: BaseException) -> str:
+    """The class of an error, with its module where that says something."""
+    kind = type(error)
+    ours = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def printable(text: str) -> str:
     """The text with all that is no visible character but a line's end escaped, as Python escapes it."""
     return _escaped(text, lambda character: character.encode("unicode_escape", "surrogatepass").decode())

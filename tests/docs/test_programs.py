@@ -244,6 +244,36 @@ def test_the_program_of_the_page_on_tracing_prints_spans_with_what_the_page_says
     assert {"'partbox[otel]'", *beside_the_api} == set(install.split())
 
 
+REPORTED = """
+from partbox import UnrecoverableError
+from sentry_sdk.transport import Transport
+
+class Printing(Transport):
+    def capture_envelope(self, envelope):
+        print(envelope.get_event()["fingerprint"])
+
+sentry_sdk.get_client().transport = Printing()
+
+@outbox.on("OrderPlaced")
+def confirm(event):
+    raise UnrecoverableError("no")
+
+with outbox.transaction() as tx:
+    outbox.publish(tx, "OrderPlaced", 1)
+outbox.drain()
+"""
+
+
+def test_the_program_of_the_page_on_sentry_reports_a_failure(reader):
+    (program,) = blocks("docs/sentry.md")
+    (reader.folder / "app.py").write_text(program + REPORTED)
+
+    reader("partbox", "init")
+    printed = reader("python", "app.py")
+
+    assert "['partbox', 'default', 'OrderPlaced', 'partbox.errors.UnrecoverableError']" in printed
+
+
 def test_the_program_for_metrics_by_opentelemetry_prints_them(reader):
     (program,) = (block for block in blocks("docs/metrics.md") if "Metering" in block)
     (reader.folder / "app.py").write_text(program + TRACED)

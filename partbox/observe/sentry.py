@@ -1,0 +1,168 @@
+"""Sentry: an issue for each cause of events that fail.
+
+    import sentry_sdk
+    from partbox.observe.sentry import Sentry
+
+    sentry_sdk.init("https://…")  # in the module that worker processes import
+    outbox.observe(Sentry())
+
+A cause is a subscription, a type of events and a class of errors. Its reports hold the application's stack without any
+local variable, the first line of the error's text, and where the event is found; no payload, tenant or breadcrumb, and
+an aggregate id only where an error of partbox names the event. They belong to the trace of the event's publish.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+try:
+    import sentry_sdk
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError("reports need Sentry's SDK: pip install 'partbox[sentry]'", name=missing.name) from None
+from sentry_sdk.scope import add_global_event_processor
+from sentry_sdk.utils import current_stacktrace, event_from_exception
+
+from partbox.events import DeliveredEvent, Event
+from partbox.log_rate_limit import Flood
+from partbox.observe.logs.table import PREFIX
+from partbox.observe.observer import Observer
+from partbox.protocol.verdict import Verdict
+from partbox.text.printing import error_name, printable_line
+from partbox.text.secrets import masked
+
+HEADER = "sentry-trace"
+LONGEST = 1_000  # characters of an error's text
+SAID = frozenset(PREFIX + name for name in ("dead", "decode_error", "failure", "retrying"))
+"""Log events about what is reported anyway."""
+
+_TRACE = re.compile(r"(?:00-)?([0-9a-f]{32})-([0-9a-f]{16})(?:-|$)")  # of Sentry, and of W3C
+
+
+class Sentry(Observer):
+    """The observer that reports events that fail to Sentry, by the client that `sentry_sdk.init` has made.
+
+    Of a cause, ten reports within ten seconds are let through, then one each ten seconds, which counts the others.
+    `retries`: report attempts that will be repeated, as warnings, beside events that are dead. `setup` is called in a
+    process that has no client yet, such as a worker process of `outbox.run()`, which does not import what called init.
+    """
+
+    def __init__(self, setup: Callable[[], object] | None = None, *, retries: bool = True) -> None:
+        self._given = setup, retries
+        self._states = ("retrying", "dead") if retries else ("dead",)
+        self._flood = Flood()
+        if setup is not None and not sentry_sdk.get_client().is_active():
+            setup()
+        _hide_variables()
+
+    @contextmanager
+    def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
+        trace = sentry_sdk.get_traceparent() if sentry_sdk.get_client().is_active() else None
+        yield {HEADER: trace} if trace else {}
+
+    def parked(
+        self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
+    ) -> None:
+        if verdict.state not in self._states or not sentry_sdk.get_client().is_active():
+            return
+        cause = ["partbox", event.subscription, event.event_type, _name(verdict, error)]
+        held_back = self._flood.admit(tuple(cause), time.monotonic())
+        if held_back is None:
+            return
+        report = {
+            "level": "error" if verdict.state == "dead" else "warning",
+            "fingerprint": cause,
+            "transaction": handler,
+            "tags": _tags(event, handler, verdict),
+            "exception": {"values": _errors(verdict, error)},
+            "contexts": {"partbox": _about(event) | {"held_back": held_back}} | _trace_of(event),
+        }
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()  # of the events that this thread had before
+            sentry_sdk.capture_event(report)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, self._given
+
+
+def _made(setup: Callable[[], object] | None, retries: bool) -> Sentry:
+    return Sentry(setup, retries=retries)
+
+
+def _name(verdict: Verdict, error: BaseException | None) -> str:
+    return verdict.state if error is None else error_name(error)
+
+
+def _tags(event: DeliveredEvent, handler: str, verdict: Verdict) -> dict[str, str]:
+    return {
+        "partbox.subscription": event.subscription,
+        "partbox.event_type": event.event_type,
+        "partbox.handler": handler,
+        "partbox.state": str(verdict.state),
+    }
+
+
+def _about(event: DeliveredEvent) -> dict[str, object]:
+    return {
+        "record_id": event.id,
+        "event_id": str(event.event_id),
+        "aggregate_type": event.aggregate_type,
+        "partition": event.partition,
+        "attempt": event.attempt,
+        "epoch": event.epoch,
+    }
+
+
+def _errors(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
+    """The error and those that led to it; made of the verdict where a handler returned it."""
+    if error is None:
+        found = [{"type": _name(verdict, error), "value": verdict.error or "", "mechanism": {"type": "partbox"}}]
+    else:
+        # It may be any object of the application, and lie about its class: nothing is asked of it but its text.
+        options = {**sentry_sdk.get_client().options, "include_local_variables": False, "add_full_stack": False}
+        report, _ = event_from_exception(error, options, {"type": "partbox", "handled": True})
+        found = report["exception"]["values"]
+    for each in found:
+        # The first line alone: what follows may quote the row, or the input of a model.
+        first = (str(each.get("value") or "").splitlines() or [""])[0]
+        each["value"] = printable_line(masked(first), LONGEST)
+    return found
+
+
+def _trace_of(event: DeliveredEvent) -> dict[str, dict[str, str]]:
+    try:
+        given = event.headers
+        found = _TRACE.match(given.get(HEADER) or given.get("traceparent") or "")
+    except (ValueError, TypeError, AttributeError):  # not partbox wrote them
+        return {}
+    if found is None:
+        return {}
+    trace, parent = found.groups()
+    return {"trace": {"trace_id": trace, "parent_span_id": parent, "span_id": uuid4().hex[16:]}}
+
+
+@cache
+def _hide_variables() -> None:
+    """Have no report of this process show a variable of a stack that goes through partbox: payloads are in them."""
+    add_global_event_processor(_without_variables)
+
+
+def _without_variables(event: Any, hint: dict[str, Any]) -> Any:
+    """The report; None for a log line about what is reported anyway."""
+    if getattr(hint.get("log_record"), "event", None) in SAID:
+        return None
+    options = sentry_sdk.get_client().options
+    if options.get("attach_stacktrace") and not {"exception", "stacktrace", "threads"} & {*event}:
+        # The client would add it after this.
+        stack = current_stacktrace(options["include_local_variables"], max_value_length=options["max_value_length"])
+        event["threads"] = {"values": [{"stacktrace": stack, "crashed": False, "current": True}]}
+    stacks = [event, *(each for kind in ("exception", "threads") for each in (event.get(kind) or {}).get("values", ()))]
+    for each in stacks:
+        frames = (each.get("stacktrace") or {}).get("frames") or ()
+        if any(f"{frame.get('module')}.".startswith("partbox.") for frame in frames):
+            for frame in frames:
+                frame.pop("vars", None)
+    return event
