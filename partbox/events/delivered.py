@@ -86,7 +86,9 @@ class DeliveredEvent(Generic[Payload_co]):
     row as read from the log, whose columns `partbox.events.record` names.
     """
 
-    __slots__ = ("_claim", "_payload", "attempt", "parked", "record")
+    __slots__ = ("_claim", "_payload", "attempt", "ignored", "parked", "record")
+
+    ignored: Any  # set where it has failed and that does not matter; not before, most never need it
 
     def __init__(self, record: Row, claim: Claim, attempt: int = 1, parked: Any = None) -> None:
         self.record = record

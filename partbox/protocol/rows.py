@@ -69,8 +69,8 @@ class Park:
     """One parked row as a save sends it: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
 
     `trace` belongs to `error`: where that is None, what is stored of both stays; so it does where `is_wait` and there
-    is one. `new`: there is no row yet. `charge`:
-    it is about to be started. A `letter` changes the due time of a row that is still dead, no more.
+    is one. `new`: there is no row yet. `charge`: it is about to be started. A `letter` changes the due time of a row
+    that is still dead, no more. With an `outcome` an attempt has failed, in so many `seconds`: it leaves a row, too.
     """
 
     partition: int
@@ -89,6 +89,8 @@ class Park:
     charge: bool = False
     letter: bool = False
     is_wait: bool = False
+    outcome: str | None = None
+    seconds: float | None = None
 
     def wire(self) -> dict[str, Any]:
         """The JSON object that `save` takes."""
@@ -109,4 +111,24 @@ class Park:
             "c": self.charge,
             "l": self.letter,
             "w": self.is_wait,
+            "o": self.outcome,
+            "sec": self.seconds,
         }
+
+
+class Ignored(NamedTuple):
+    """An event that failed and counts as done, because `on_error` says so: it leaves a row of its last attempt."""
+
+    record_id: int
+    attempts: int
+    error: str
+    seconds: float | None
+
+    def wire(self) -> dict[str, Any]:
+        """The JSON object that `save` takes."""
+        id, attempts, error, seconds = self
+        return {"id": id, "n": attempts, "o": "ignored", "e": error, "sec": seconds}
+
+
+Entry = Park | Ignored
+"""An entry of the list that a save sends."""

@@ -1,6 +1,6 @@
 """The verdict on an event that is not done: another attempt and when, later without an attempt, or dead."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from partbox.errors import PayloadError, RetryAfterError, UnrecoverableError, UnroutableError
@@ -20,7 +20,7 @@ class Verdict:
 
     `fault`: the error of the application's retry policy, in whose place `LAST_RESORT` decided. `trace`: the traceback
     of the handler's error, see `traceback`; None if the application raised nothing. `is_wait`: the event did not run,
-    so `error` takes the place of none that it had before.
+    so `error` takes the place of none that it had before. `seconds`: how long the handler ran that failed.
     """
 
     state: RowState
@@ -31,6 +31,15 @@ class Verdict:
     fault: BaseException | None = None
     trace: str | None = None
     is_wait: bool = False
+    seconds: float | None = field(default=None, compare=False)
+
+    @property
+    def outcome(self) -> str | None:
+        """The outcome of the attempt, as table `attempt` has it; None if none has failed."""
+        if self.state is RowState.DEAD:
+            return "dead"
+        failed = self.state is RowState.RETRYING or (self.state is RowState.DEFERRED and self.seconds is not None)
+        return "failed" if failed else None
 
 
 class Policy(Protocol):

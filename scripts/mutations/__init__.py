@@ -10,6 +10,7 @@ from mutations import (
     connections,
     cursor,
     handover,
+    history,
     lists,
     loops,
     needing,
@@ -59,4 +60,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *versions.MUTATIONS,
     *needing.MUTATIONS,
     *transactions.MUTATIONS,
+    *history.MUTATIONS,
 )

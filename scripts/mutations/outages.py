@@ -59,7 +59,7 @@ MUTATIONS = (
         "overdue-but-spared",
         "A handler that has to be ended with its process is not charged: it ends process after process.",
         ENDPOINT,
-        "return self._traced(event, error, lambda: self._by_policy(event, error)[0])",
+        "return self._traced(event, error, started, lambda: self._by_policy(event, error)[0])",
         "return self.judge(event, error, counts=False)",
         (f"{BOTH}::test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open",),
     ),

@@ -21,7 +21,11 @@ begin
         update {schema}.parked k
            set state = 'discarded', blocks = false, due_at = null, started_at = null, parked_at = clock_timestamp()
          where k.subscription = discard.subscription and k.record_id = any (discard.record_ids) and k.state = 'dead'
-        returning k.partition
+        returning k.partition, k.record_id, k.attempts
+    ), told as (
+        insert into {schema}.attempt (subscription, record_id, attempt, outcome)
+        select discard.subscription, gone.record_id, gone.attempts, 'discarded' from gone
+            on conflict do nothing
     )
     select coalesce(array_agg(gone.partition), '{{}}'),
            (select count(*) from {schema}.parked k
@@ -29,6 +33,7 @@ begin
       into changed, wanted from gone;
 
     perform {schema}.all_written('parked', wanted, cardinality(changed));
+    perform {schema}.attempts_kept(discard.subscription, discard.record_ids);
     perform {schema}.reread(discard.subscription, changed);
     return cardinality(changed);
 end

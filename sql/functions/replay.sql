@@ -45,11 +45,16 @@ begin
                due_at = case when k.aggregate_id is null then clock_timestamp() end, started_at = null
           from chosen
          where k.subscription = replay.subscription and k.record_id = chosen.record_id
-        returning k.partition
+        returning k.partition, k.record_id
+    ), told as (
+        insert into {schema}.attempt (subscription, record_id, attempt, outcome)
+        select replay.subscription, replayed.record_id, 0, 'replayed' from replayed
+            on conflict do nothing
     )
     select coalesce(array_agg(replayed.partition), '{{}}'), (select count(*) from chosen) into changed, wanted from replayed;
 
     perform {schema}.all_written('parked', wanted, cardinality(changed));
+    perform {schema}.attempts_kept(replay.subscription, replay.record_ids);
     perform {schema}.reread(replay.subscription, changed);
     return cardinality(changed);
 end

@@ -6,7 +6,8 @@
 --
 --   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
 --   last_ids      null beside a snapshot: nothing has become of a record since the last save, and `saved_at` says since when
---   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w"}}]: see parked.py
+--   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w", "o", "sec"}}]: see
+--                 rows.py; what has an outcome "o" leaves a row in `attempt`, and without "new" it is nothing but that
 --   done_ids      parked records that are finished
 --   durable       false: synchronous_commit = off for this save
 create or replace function {schema}.save(
@@ -57,6 +58,27 @@ begin
     end if;
 
     if save.parks is not null then
+        -- One that was noted as started by an owner of before was cut off by that one's death.
+        insert into {schema}.attempt (subscription, record_id, at, attempt, outcome)
+        select k.subscription, k.record_id, k.started_at, k.attempts, 'interrupted'
+          from json_to_recordset(save.parks) as j (id bigint, new boolean)
+          join {schema}.parked k on k.subscription = save.subscription and k.record_id = j.id
+          join {schema}.partition p on p.subscription = k.subscription and p.partition = k.partition
+         where not j.new and k.started_at < p.claimed_at
+            on conflict do nothing;
+        with told as (
+            insert into {schema}.attempt (subscription, record_id, at, attempt, outcome, instance, seconds, error)
+            select save.subscription, j.id, clock_timestamp(), j.n, j.o, {schema}.process_of(save.me), j.sec, j.e
+              from json_to_recordset(save.parks) as j (id bigint, n integer, o text, sec float8, e text)
+             where j.o is not null
+                on conflict do nothing
+            returning record_id
+        )
+        select array_agg(told.record_id) into changed from told;
+        if changed is not null then
+            perform {schema}.attempts_kept(save.subscription, changed);
+        end if;
+
         with sent as materialized (
             select *
               from json_to_recordset(save.parks) as j (p smallint, id bigint, "at" text, ai text, et text, s text,
@@ -112,8 +134,20 @@ begin
     end if;
 
     if cardinality(save.done_ids) > 0 then
-        delete from {schema}.parked k where k.subscription = save.subscription and k.record_id = any (save.done_ids);
-        get diagnostics touched = row_count;
+        with gone as (
+            delete from {schema}.parked k where k.subscription = save.subscription and k.record_id = any (save.done_ids)
+            returning k.record_id, k.attempts, k.started_at is not null as charged
+        ), told as (
+            insert into {schema}.attempt (subscription, record_id, attempt, outcome, instance)
+            select save.subscription, gone.record_id, gone.attempts + (not gone.charged)::integer,
+                   case when gone.charged then 'repeated' else 'done' end, {schema}.process_of(save.me)
+              from gone
+             where not exists (select from json_to_recordset(save.parks) as j (id bigint, o text)
+                                where j.id = gone.record_id and j.o = 'ignored')
+                on conflict do nothing
+        )
+        select count(*) into touched from gone;
+        perform {schema}.attempts_kept(save.subscription, save.done_ids);
         if touched < cardinality(save.done_ids) and exists (
             select from {schema}.parked k where k.subscription = save.subscription and k.record_id = any (save.done_ids)
         ) then

@@ -8,7 +8,8 @@ returns table (record_id bigint, state text, changed boolean) language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
-    part smallint;
+    part  smallint;
+    tried integer;
 begin
     perform from {schema}.partition p
       where p.subscription = skip.subscription
@@ -36,8 +37,11 @@ begin
            last_error = case when k.state = 'dead' then k.last_error
                              else left(concat_ws('; ', 'skipped: ' || skip.reason, k.last_error), skip.error_limit) end
      where k.subscription = skip.subscription and k.record_id = skip.record_id
-    returning k.partition into part;
+    returning k.partition, k.attempts into part, tried;
     perform {schema}.all_written('parked', 1, found::integer);
+    insert into {schema}.attempt (subscription, record_id, attempt, outcome, error)
+    values (skip.subscription, skip.record_id, tried, 'skipped', left(skip.reason, skip.error_limit));
+    perform {schema}.attempts_kept(skip.subscription, array[skip.record_id]);
     perform {schema}.reread(skip.subscription, array[part]);
     return next;
 end

@@ -27,6 +27,7 @@ grant execute on function
     {schema}.drawn(), {schema}.intact(), {schema}.all_cursors(text), {schema}.tables_now(), {schema}.tables_saved(),
     {schema}.log_now(), {schema}.log_planned(), {schema}.refuse(text),
     {schema}.all_written(text, bigint, bigint), {schema}.reread(text, smallint[]),
+    {schema}.process_of(uuid), {schema}.attempts_kept(text, bigint[]),
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
     {schema}.plan(text, uuid[], uuid[], uuid[]), {schema}.tell(text), {schema}.life_anew(), {schema}.mark(),
     {schema}.locked(text, boolean),

@@ -23,7 +23,7 @@ from partbox.protocol import quick_poll
 from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page, Snapshot, fence
 from partbox.protocol.parking import OPEN
-from partbox.protocol.rows import Owned, Park, Saving, SeenPartition, Stored
+from partbox.protocol.rows import Entry, Owned, Park, Saving, SeenPartition, Stored
 from partbox.protocol.sweep import Sweep
 
 Pair = tuple[int, int]
@@ -224,7 +224,7 @@ class Database:
         return {row.partition for saving, row in rows if row.owner == me and row.epoch == saving.epoch}
 
     def save(
-        self, me: UUID, savings: Sequence[Saving], parks: Sequence[Park], done_ids: Sequence[int], *, durable: bool
+        self, me: UUID, savings: Sequence[Saving], parks: Sequence[Entry], done_ids: Sequence[int], *, durable: bool
     ) -> set[int]:
         """The partitions that are still mine. If they are not all, nothing is written."""
         mine = self.owned(me, savings)
@@ -232,7 +232,7 @@ class Database:
             return mine
         for saving in savings:
             self._move(self.partitions[saving.partition], saving)
-        for park in parks:
+        for park in [each for each in parks if isinstance(each, Park)]:
             self._park(park)
         for id in done_ids:
             self.parked.pop(id, None)

@@ -84,4 +84,4 @@ def _remembers_too_much(world: World, partition: Partition) -> bool:
     of the filter: a record that it leaves out does not come, so its event is remembered until the next lost connection.
     """
     forgiven = world.has_crashed or world.database.log.open or len(world.filters) > 1
-    return bool(partition.remembered) and not forgiven
+    return bool(partition.resumption.remembered) and not forgiven

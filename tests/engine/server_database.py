@@ -19,7 +19,7 @@ from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, parked, records
 from partbox.db.operator import dead
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import Entry, Saving
 
 SCHEMA, SUBSCRIPTION = "partbox", "default"
 SHIPPED = {
@@ -148,7 +148,7 @@ class ServerDatabase(Database):
         return self._ask("take_up", SUBSCRIPTION, *values)
 
     def save(
-        self, me: UUID, savings: Sequence[Saving], parks: Sequence[Park], done_ids: Sequence[int], *, durable: bool
+        self, me: UUID, savings: Sequence[Saving], parks: Sequence[Entry], done_ids: Sequence[int], *, durable: bool
     ) -> set[int]:
         mine: set[int] = self._ask("save", SUBSCRIPTION, me, savings, parks, done_ids, durable=durable)[0]
         if len(mine) == len(savings):

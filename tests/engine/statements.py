@@ -24,7 +24,7 @@ from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
 from partbox.db.operator import subscriptions
-from partbox.protocol.rows import Owned, Park, Saving, Stored
+from partbox.protocol.rows import Entry, Owned, Saving, Stored
 from partbox.worker.poller import poller
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class ModelConnection:
         return self.ask("take_up", lambda: self.database.take_up(me, epochs))
 
     def save(
-        self, _: str, __: str, me: UUID, savings: Sequence[Saving], parks: Sequence[Park] = (),
+        self, _: str, __: str, me: UUID, savings: Sequence[Saving], parks: Sequence[Entry] = (),
         done_ids: Sequence[int] = (), *, durable: bool = False, session: Any = None,
     ) -> tuple[set[int], float]:  # fmt: skip
         def run() -> set[int]:

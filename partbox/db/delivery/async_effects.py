@@ -10,7 +10,7 @@ from partbox.db.delivery.cursors import limits, save_values
 from partbox.db.delivery.server_incarnation import REPLACED, NewIncarnationError
 from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import AsyncOwnCursor
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import Entry, Saving
 
 
 async def begin_effects(conn: AsyncConnection[Any], schema: str) -> None:
@@ -29,7 +29,7 @@ async def save(
     schema: str,
     subscription: str,
     me: UUID,
-    saves: tuple[Sequence[Saving], Sequence[Park], Sequence[int]],
+    saves: tuple[Sequence[Saving], Sequence[Entry], Sequence[int]],
 ) -> tuple[set[int], float]:
     """See `cursors.save`: durable, of these cursors, parks and finished rows, in the session of `session`."""
     values = save_values(session, subscription, me, *saves) | {"durable": True}

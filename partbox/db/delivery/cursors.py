@@ -12,7 +12,7 @@ from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.sql import Conn, query, records
 from partbox.db.type_conversion import OwnCursor
 from partbox.protocol.bell import up_for
-from partbox.protocol.rows import Owned, Park, Saving, SeenPartition
+from partbox.protocol.rows import Entry, Owned, Saving, SeenPartition
 
 LOOK = len(IdleCheck._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
 
@@ -77,7 +77,7 @@ def save(  # so many parameters: an object of them would be made for every page
     subscription: str,
     me: UUID,
     savings: Sequence[Saving],
-    parks: Sequence[Park] = (),
+    parks: Sequence[Entry] = (),
     done_ids: Sequence[int] = (),
     *,
     durable: bool = False,
@@ -100,7 +100,7 @@ def save_values(
     subscription: str,
     me: UUID,
     savings: Sequence[Saving],
-    parks: Sequence[Park],
+    parks: Sequence[Entry],
     done_ids: Sequence[int],
 ) -> dict[str, object]:
     """The values of a save in the session of this connection, but for `durable`."""
@@ -109,7 +109,7 @@ def save_values(
         "subscription": subscription,
         "me": me,
         **_saved(savings),
-        "parks": orjson.dumps([park.wire() for park in parks]).decode() if parks else None,
+        "parks": orjson.dumps([each.wire() for each in parks]).decode() if parks else None,
         "done_ids": array(done_ids),
         "life": sequence,
         "value": value,

@@ -88,9 +88,10 @@ class Outcomes:
         if partition.lost:
             return False
         if partition.incarnation != incarnation:
-            if verdict is None:
+            done = verdict is None and not getattr(event, "ignored", False)  # that it failed is not remembered
+            if done:
                 partition.resumption.remembered.add(event.identity)
-            return verdict is None
+            return done
         self.note(lane, event, verdict)
         if event.parked is not None:
             self._state.take_turns()

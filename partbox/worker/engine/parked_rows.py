@@ -13,7 +13,7 @@ from partbox.events.checks import NEVER
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
 from partbox.protocol.parking import OPEN, Chain, ParkedRow, RowStage, RowState
 from partbox.protocol.progress import Progress, give_back
-from partbox.protocol.rows import Park, Stored
+from partbox.protocol.rows import Ignored, Park, Stored
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import Key, key_of, keyed, short
 from partbox.worker.engine.suspects import Suspects
@@ -76,6 +76,7 @@ class ParkedRows:
         self.due_read = False  # every row that blocks nothing and was due has been looked at
         self.pending: dict[int, Pending] = {}
         self.done_ids: list[int] = []
+        self.ignored: list[Ignored] = []
         self.deleting: dict[int, bytes] = {}  # rows that are finished, until their deletion is committed
         self.open = 0  # rows that count against the brake
         self._open_unsaved = 0  # how many of them, more or fewer, the database does not know of
@@ -210,11 +211,11 @@ class ParkedRows:
 
     # As stored.
 
-    def take_unsaved(self) -> tuple[list[Pending], list[int]]:
-        """The parks and deletions for a save; from here on they are on their way."""
-        pending, done_ids = list(self.pending.values()), self.done_ids
-        self.pending, self.done_ids, self._open_unsaved = {}, [], 0
-        return pending, done_ids
+    def take_unsaved(self) -> tuple[list[Pending], list[int], list[Ignored]]:
+        """The parks, deletions and ignored events for a save; from here on they are on their way."""
+        unsaved = list(self.pending.values()), self.done_ids, self.ignored
+        self.pending, self.done_ids, self.ignored, self._open_unsaved = {}, [], [], 0
+        return unsaved
 
     def committed(self, pending: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
         """Note that these are committed; return the keys whose chains may have something to run."""
@@ -291,9 +292,12 @@ class ParkedRows:
         self, event: DeliveredEvent, row: ParkedRow, key: Key, delay: float | None, new: bool, verdict: Verdict | None
     ) -> None:
         error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
+        outcome, seconds = (verdict.outcome, verdict.seconds) if verdict else (None, None)
         before = self.pending.get(row.id)  # not sent yet: the two become one
         if before is not None:
             new = new or before.park.new
+            if outcome is None:
+                outcome, seconds = before.park.outcome, before.park.seconds
             if error is None or (is_wait and before.park.error is not None):
                 error, trace, is_wait = before.park.error, before.park.trace, before.park.is_wait
         park = Park(
@@ -310,5 +314,7 @@ class ParkedRows:
             trace=trace,
             new=new,
             is_wait=is_wait,
+            outcome=outcome,
+            seconds=seconds,
         )
         self.pending[row.id] = Pending(row, key, delay, park)

@@ -26,7 +26,7 @@ from partbox.worker.engine.key import Key, key_of
 from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.parked_rows import ParkedRows, PayloadBytes
 from partbox.worker.engine.phase import Phase
-from partbox.worker.engine.reconnect import Pair, Resumption
+from partbox.worker.engine.reconnect import Resumption
 from partbox.worker.engine.suspects import Suspects
 
 NO_KEYS = frozenset[Key]()
@@ -281,11 +281,6 @@ class Partition:
         """Its earlier self still runs handlers: until they end nothing of it may be read."""
         return self.predecessor is not None and self.predecessor.busy
 
-    @property
-    def remembered(self) -> set[Pair]:
-        """The events that were done before a lost connection and come again; runners look into it without the lock."""
-        return self.resumption.remembered
-
     def may_begin(self) -> bool:
         """True once its parked rows are known, and its earlier self runs no handler any more."""
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.busy)
@@ -394,6 +389,8 @@ class Partition:
 
     def settle_done(self, event: DeliveredEvent) -> None:
         """An event is done, parked or not."""
+        if ignored := getattr(event, "ignored", None):
+            self.parked.ignored.append(ignored)
         if event.parked is not None:
             self.parked.done(event)
         else:

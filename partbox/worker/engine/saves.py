@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from partbox.protocol.parking import RowState
 from partbox.protocol.progress import Target
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import Entry, Ignored, Saving
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.parked_rows import Pending
@@ -30,6 +30,7 @@ class PartitionSave(NamedTuple):
     target: Target
     parks: list[Pending]
     done_ids: list[int]
+    ignored: list[Ignored]
     finished: int
     release: bool
     still: bool
@@ -136,19 +137,20 @@ def gather(partition: Partition) -> PartitionSave:
                 partition.parked.park(waiting[id], READY)
     progress, before = partition.progress, partition.last_save
     target = progress.released() if release else progress.target()
-    parks, done_ids = partition.parked.take_unsaved()
+    parks, done_ids, ignored = partition.parked.take_unsaved()
     before.under_way = True
     finished = progress.finished_ever()
     stirred = release or parks or done_ids or finished != before.finished
     still = not stirred and target.last_id == before.last_id
-    return PartitionSave(partition, partition.incarnation, target, parks, done_ids, finished, release, still)
+    return PartitionSave(partition, partition.incarnation, target, parks, done_ids, ignored, finished, release, still)
 
 
-def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Park], list[int]]:
-    """The arguments of the save: cursors, parks, finished parked rows."""
+def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Entry], list[int]]:
+    """The arguments of the save: cursors, parks and ignored events, finished parked rows."""
+    parks = (pending.park for save in saves for pending in save.parks)
     return (
         [save.saving() for save in saves],
-        [pending.park for save in saves for pending in save.parks],
+        [*parks, *(ignored for save in saves for ignored in save.ignored)],
         [id for save in saves for id in save.done_ids],
     )
 

@@ -26,7 +26,8 @@ from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.protocol.circuit import PROBE_LOST, Circuit
 from partbox.protocol.outage import says_away
 from partbox.protocol.parking import RowState
-from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, judge, wrong_outcome
+from partbox.protocol.rows import Ignored
+from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, describe, judge, wrong_outcome
 from partbox.text.wording import counted
 from partbox.worker.engine.key import key_of
 from partbox.worker.reports.unroutable import tell_newer
@@ -128,21 +129,31 @@ class Endpoint:
         `started` (monotonic seconds) is when the handler was. `counts` false: the failure was noted already, with
         another event of its list.
         """
-        return self._traced(event, result, partial(self._judge, event, result, started, counts=counts))
+        return self._traced(event, result, started, partial(self._judge, event, result, started, counts=counts))
 
-    def overdue(self, event: DeliveredEvent, error: TimeoutError) -> Verdict | None:
+    def overdue(self, event: DeliveredEvent, error: TimeoutError, started: float) -> Verdict | None:
         """The verdict on an event whose handler is given up, and its process with it: the circuit, too, ends then."""
-        return self._traced(event, error, lambda: self._by_policy(event, error)[0])
+        return self._traced(event, error, started, lambda: self._by_policy(event, error)[0])
 
-    def _traced(self, event: DeliveredEvent, result: object, ask: Callable[[], Verdict | None]) -> Verdict | None:
+    def _traced(
+        self, event: DeliveredEvent, result: object, started: float | None, ask: Callable[[], Verdict | None]
+    ) -> Verdict | None:
+        """The verdict, with what else is told of a failure."""
         try:
             verdict = ask()
         except BaseException as wrong:  # an object of the application's own whose very questions fail
             error = TypeError(f"what the handler returned or raised cannot be looked at ({type(wrong).__name__})")
             verdict = judge(self.handler, event.attempt - 1, error, self._limit)
-        if verdict is None or not issubclass(type(result), BaseException):
-            return verdict
-        return replace(verdict, trace=trace_of(cast(BaseException, result), self._limit))
+        seconds = None if started is None else time.monotonic() - started
+        if not issubclass(type(result), BaseException):
+            failed = verdict is not None and verdict.state is not RowState.DEFERRED
+            return replace(verdict, seconds=seconds) if verdict is not None and failed else verdict
+        raised = cast(BaseException, result)
+        if verdict is not None:
+            return replace(verdict, trace=trace_of(raised, self._limit), seconds=seconds)
+        if getattr(event, "ignored", False):
+            event.ignored = Ignored(event.id, event.attempt, describe(raised, self._limit), seconds)
+        return None
 
     def _judge(self, event: DeliveredEvent, result: object, started: float | None, *, counts: bool) -> Verdict | None:
         attempts = event.attempt - 1
@@ -206,6 +217,7 @@ class Endpoint:
         if isinstance(advice, Ignore):
             text = "the error of %s is ignored, as on_error says: %s"
             log_event(log, "error_ignored", text, event, error, about=event, handler=self.handler.name)
+            event.ignored = True
         return advice
 
     def _is_own(self, error: BaseException, verdict: Verdict) -> bool:

@@ -72,7 +72,7 @@ class LaneRunner:
         """Run the lane's handlers here, as far as they are of the kind of the walk; the endpoint of the next event if
         that is of another kind, or of the `current` one, whose async handler waits."""
         partition, routes, only, tally, claim = lane.partition, self.routes, self.routes.only, walk.tally, lane.claim
-        remembered, outcomes, got, by = partition.remembered, self._outcomes, None, None
+        remembered, outcomes, got, by = partition.resumption.remembered, self._outcomes, None, None
         met: Met | None = None
         mine = only is not None and only.kind is walk.kind
         quick: list[Endpoint] = []
@@ -185,7 +185,7 @@ class LaneRunner:
     def step(self, lane: Lane, walk: Walk) -> Step | None:
         """The next event of the lane and where it goes; None at the end of the lane, or of its turn."""
         partition, outcomes = lane.partition, self._outcomes
-        remembered = partition.remembered
+        remembered = partition.resumption.remembered
         while lane.queue and not partition.stopping:
             if not -TRUST_SPAN < time() - walk.looked_at < TRUST_SPAN and not self._look(lane, walk):
                 break

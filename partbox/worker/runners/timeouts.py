@@ -89,7 +89,7 @@ class Timeouts:
         if not self.isolates:
             return
         error = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
-        verdict = endpoint.overdue(event, error)
+        verdict = endpoint.overdue(event, error, lane.started)
         if not self._engine.outcomes.give_up(lane, event, verdict):
             return
         self._given_up.add(lane)

@@ -235,7 +235,7 @@ def test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open(d
     endpoint, event = endpoints[0]
     late = TimeoutError("the handler ran longer than its timeout of 1 s")
     assert judge(endpoint, event, late).state == "deferred"
-    verdict = endpoint.overdue(event, late)
+    verdict = endpoint.overdue(event, late, 0.0)
     assert (verdict.state, verdict.attempts) == ("dead", 1)
 
 

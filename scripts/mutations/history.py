@@ -1,0 +1,73 @@
+"""What the history tells of an event: attempts, ends, notes of progress."""
+
+from mutations.mutation import Mutation
+
+ATTEMPTS = "tests/worker/runners/test_attempts.py"
+SAVE = "sql/functions/save.sql"
+
+MUTATIONS = (
+    Mutation(
+        "history-without-failures",
+        "An event that failed is told of as if it had been delivered at the first go.",
+        "partbox/worker/engine/parked_rows.py",
+        "            outcome=outcome,\n",
+        "",
+        (f"{ATTEMPTS}::test_each_failed_attempt_leaves_a_row_and_so_does_the_delivery_of_what_waited",),
+    ),
+    Mutation(
+        "history-of-a-refusal",
+        "What only waits for an open circuit is told as an attempt that failed.",
+        "partbox/protocol/verdict.py",
+        "failed = self.state is RowState.RETRYING or (self.state is RowState.DEFERRED and self.seconds is not None)",
+        "failed = self.state in (RowState.RETRYING, RowState.DEFERRED)",
+        (f"{ATTEMPTS}::test_an_attempt_that_opens_the_circuit_has_failed_and_what_waits_for_it_has_not",),
+    ),
+    Mutation(
+        "ignored-is-done",
+        "An event whose error was ignored is told as delivered.",
+        "partbox/worker/engine/partition.py",
+        "            self.parked.ignored.append(ignored)",
+        "            pass",
+        (f"{ATTEMPTS}::test_an_event_whose_error_is_ignored_is_not_said_to_be_done",),
+    ),
+    Mutation(
+        "ignored-and-done",
+        "An event that was ignored at a later attempt is told as delivered, too.",
+        SAVE,
+        "where j.id = gone.record_id and j.o = 'ignored'",
+        "where false",
+        (f"{ATTEMPTS}::test_an_event_whose_error_is_ignored_is_not_said_to_be_done",),
+    ),
+    Mutation(
+        "attempts-for-ever",
+        "An event that is retried for days leaves a row each time.",
+        "sql/functions/attempts_kept.sql",
+        "a.at < tenth.at",
+        "false",
+        (f"{ATTEMPTS}::test_the_last_ten_are_kept",),
+    ),
+    Mutation(
+        "run-once-only",
+        "An event that a dead process may have run before its delivery is told as run once.",
+        SAVE,
+        "case when gone.charged then 'repeated' else 'done' end",
+        "'done'",
+        (f"{ATTEMPTS}::test_what_a_dead_process_had_begun_was_interrupted_and_then_run_again",),
+    ),
+    Mutation(
+        "own-charge-interrupts",
+        "An event that was charged and failed is told as cut off by a death.",
+        SAVE,
+        "where not j.new and k.started_at < p.claimed_at",
+        "where not j.new and k.started_at is not null",
+        (f"{ATTEMPTS}::test_what_was_charged_and_failed_was_not_interrupted",),
+    ),
+    Mutation(
+        "discarded-is-done",
+        "What an operator discards leaves no row, and its end has no time once its record is purged.",
+        "sql/functions/discard.sql",
+        "gone.attempts, 'discarded' from gone",
+        "gone.attempts, 'discarded' from gone where false",
+        (f"{ATTEMPTS}::test_operators_leave_rows_and_none_says_done_of_what_was_given_up",),
+    ),
+)
