@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from partbox.dashboard.access import Access, ApplicationAccess, Guard, May, access
 from partbox.dashboard.feed import Diagnosis, Feed
 from partbox.dashboard.frame import ProcessLabels, from_roster, own
+from partbox.dashboard.history import DayOfLags
 from partbox.dashboard.operator_actions import OperatorActions
 from partbox.dashboard.routes import PageRoutes
 from partbox.db.inspect.cached_overview import CachedOverview
@@ -30,6 +31,7 @@ def routes(
     guard: Guard,
     labels: Callable[[], ProcessLabels] = own,
     siblings: Siblings = tuple,
+    lags: DayOfLags | None = None,
 ) -> list[BaseRoute]:
     """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others,
     `siblings` are the databases of the node, if those are several.
@@ -37,7 +39,9 @@ def routes(
     Data is read through `glance` while the page is watched; lists, actions and doctor open connections to `dsn()`.
     """
     diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
-    feed = Feed(glance, settings.schema_name, labels, diagnosis=diagnosis, siblings=siblings)
+    name, _, colour = (settings.environment or "").partition(":")
+    place = {"environment": name or None, "colour": colour or "grey", "trace_url": settings.trace_url}
+    feed = Feed(glance, settings.schema_name, labels, diagnosis=diagnosis, siblings=siblings, place=place, lags=lags)
     return PageRoutes(feed, OperatorActions(dsn, settings), guard).routes()
 
 
@@ -46,7 +50,9 @@ def pages(
 ) -> list[BaseRoute]:
     """The page of a worker, served at `address`. The holder of `http_token` may act; nobody without that setting."""
     allowed = access(address, settings.http_token, payloads=settings.http_payloads)
-    return routes(glance, dsn, settings, allowed, siblings=siblings)
+    lags = DayOfLags()
+    lags.keep(glance)
+    return routes(glance, dsn, settings, allowed, siblings=siblings, lags=lags)
 
 
 @contextmanager
@@ -62,8 +68,10 @@ def standalone(
     PartboxError if it cannot be served there.
     """
     allowed = access(where, token, new=True, payloads=settings.http_payloads)
+    lags = DayOfLags()
     with closing(CachedOverview(settings, dsn)) as glance:
-        server = HttpServer(Starlette(routes=routes(glance, dsn, settings, allowed, labels)), *where)
+        lags.keep(glance)
+        server = HttpServer(Starlette(routes=routes(glance, dsn, settings, allowed, labels, lags=lags)), *where)
         server.start()
         try:
             yield f"{server.address}/#token={allowed.token}"
@@ -80,9 +88,11 @@ class MountedPage:
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], may: May) -> None:
         self._glance = CachedOverview(settings, dsn)
-        self._app = Starlette(routes=routes(self._glance, dsn, settings, ApplicationAccess(may)))
+        self._lags = DayOfLags()
+        self._app = Starlette(routes=routes(self._glance, dsn, settings, ApplicationAccess(may), lags=self._lags))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._lags.keep(self._glance)
         await self._app(scope, receive, send)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The problems that one overview of a subscription shows: reported at once, while doctor takes some seconds."""
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from shlex import quote
 
 from partbox.dashboard.page_text import cut
@@ -30,13 +30,16 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
             ("Resume it when what it was paused for is over: the log is kept until then.",),
             actions=("resume",),
             subscription=cluster.subscription,
+            since=cluster.paused_at,
         )
     if not living:
         silent = " Those that were there are silent." if cluster.instances else ""
         quoted = quote(cut(cluster.subscription) or cluster.subscription)
         named = "" if cluster.subscription == "default" else f" --subscription {quoted}"
         remedy = f"Start some: `partbox worker MODULE:OUTBOX{named}`"
-        yield Problem(BAD, "no-workers", f"No worker process runs: {nothing}{silent}", (remedy,))
+        last = min((each.heartbeat_age for each in cluster.instances), default=cluster.unfinished_age)
+        since = None if last is None else at - timedelta(seconds=last)
+        yield Problem(BAD, "no-workers", f"No worker process runs: {nothing}{silent}", (remedy,), since=since)
     elif cluster.unowned and not cluster.paused and unowned_for > LEAD_TIME * max(each.lease for each in living):
         yield Problem(
             WARN,
@@ -44,6 +47,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
             f"{cluster.unowned} of {cluster.sums.partitions} partitions have had no owner for {unowned_for:.0f} s: "
             "their events wait.",
             ("See the log of the supervisor that plans.",),
+            since=at - timedelta(seconds=unowned_for),
         )
 
 
@@ -54,7 +58,8 @@ def afar(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
     for each in found:
         text = each.text if each.name == "paused" else f"Subscription {cut(cluster.subscription)}: {each.text}"
         actions = (*each.actions, "choose")
-        yield Problem(each.level, f"{each.name}-{cluster.subscription}", text, (), (), actions, cluster.subscription)
+        name, of = f"{each.name}-{cluster.subscription}", cluster.subscription
+        yield Problem(each.level, name, text, (), (), actions, of, each.since)
 
 
 def _since(cluster: Cluster, at: datetime) -> str:

@@ -19,7 +19,7 @@ from partbox.dashboard import frame
 from partbox.dashboard.alarms import CAUSES, afar, alarms
 from partbox.dashboard.background_calls import in_background
 from partbox.dashboard.frame import ProcessLabels, own
-from partbox.dashboard.history import History, PageNews
+from partbox.dashboard.history import DayOfLags, History, PageNews
 from partbox.dashboard.page_text import cut, error_text
 from partbox.dashboard.problems import Problem, merged_alike, shown_problems
 from partbox.db.inspect.cached_overview import CachedOverview
@@ -101,7 +101,10 @@ class Diagnosis:
 
 
 class Feed:
-    """While it is `watched`, `frame` has something new after each `turn`. Without `diagnosis` doctor is not asked."""
+    """While it is `watched`, `frame` has something new after each `turn`. Without `diagnosis` doctor is not asked.
+
+    `place` is told to viewers with each frame; `lags` are those of the last day.
+    """
 
     def __init__(
         self,
@@ -110,10 +113,13 @@ class Feed:
         labels: Callable[[], ProcessLabels] = own,
         diagnosis: Diagnosis | None = None,
         siblings: Siblings = tuple,
+        place: Plain | None = None,
+        lags: DayOfLags | None = None,
     ) -> None:
         self._glance = glance
         self._siblings = siblings
-        self._schema = schema
+        self._place = {"schema": cut(schema), "version": version("partbox")} | (place or {})
+        self.lags = lags or DayOfLags()
         self._diagnosis = diagnosis
         self._labels = labels
         self._pace = Pace()
@@ -152,7 +158,7 @@ class Feed:
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
         """The data to show. Its `subscription` is null if there is none of that name."""
-        shown: Plain = {"schema": cut(self._schema), "version": version("partbox"), "error": self._error}
+        shown: Plain = self._place | {"error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
         shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}
         shown |= {"databases": [asdict(each) for each in self._siblings()]}
@@ -203,6 +209,7 @@ class Feed:
 
     def _update_views(self, overview: Overview) -> None:
         self._overview = overview
+        self.lags.add(overview)
         self._pace.observe(overview)
         for cluster in overview.clusters:
             name = cluster.subscription

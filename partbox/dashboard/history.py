@@ -1,13 +1,19 @@
-"""The recent past of a subscription: the points of its charts, and its news."""
+"""The past of a subscription: the points of its charts, its news, and its lags of a day."""
 
+import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+import psycopg
+
 from partbox.dashboard.page_text import cut
-from partbox.db.inspect.stats import Cluster, Instance
+from partbox.db.inspect.cached_overview import CachedOverview
+from partbox.db.inspect.stats import Cluster, Instance, Overview
+from partbox.errors import PartboxError
 from partbox.operations.stats import News, Rates, changes
 from partbox.terminal.roster import Face
 from partbox.text.wording import counted
@@ -15,6 +21,10 @@ from partbox.text.wording import counted
 KEPT_POINTS = 121  # a second apart
 GAP = 10.0  # seconds without a look after which the past is forgotten
 KEPT_NEWS = 40
+
+STEP = 300.0  # seconds of a bar
+BARS = 288  # of a day
+LOOKS = 60.0  # seconds between two looks while nobody watches
 
 
 class ChartPoint(NamedTuple):
@@ -43,6 +53,56 @@ class History:
         published, delivered = (known.published, known.delivered) if known else (None, None)
         self.points.append(ChartPoint(published, delivered, cluster.unfinished_age or 0.0, cluster.pending + parked))
         return self.points[-1]
+
+
+class DayOfLags:
+    """The longest lag of each subscription in every five minutes of the last day, and its newest. For any thread.
+
+    `keep` has them grow while nobody watches, too.
+    """
+
+    def __init__(self, looks: float = LOOKS) -> None:
+        self._looks = looks
+        self._lock = threading.Lock()
+        self._bars: dict[str, deque[tuple[int, float]]] = {}
+        self._now: dict[str, float] = {}
+        self._last = 0
+        self._keeper: threading.Thread | None = None
+
+    def keep(self, glance: CachedOverview) -> None:
+        """Look once a minute, in a thread, until the glance is closed; does nothing the second time."""
+        if self._keeper is None:
+            self._keeper = threading.Thread(target=self._run, args=[glance], name="lags", daemon=True)
+            self._keeper.start()
+
+    def add(self, overview: Overview) -> None:
+        """Note the lags of one look; forget subscriptions that are gone."""
+        bar = int(overview.at.timestamp() // STEP)
+        with self._lock:
+            self._now = {each.subscription: each.unfinished_age or 0.0 for each in overview.clusters}
+            self._last = bar
+            for name, lag in self._now.items():
+                bars = self._bars.setdefault(name, deque(maxlen=BARS))
+                before = bars.pop()[1] if bars and bars[-1][0] >= bar else 0.0
+                bars.append((bar, max(lag, before)))
+            for gone in self._bars.keys() - self._now.keys():
+                del self._bars[gone]
+
+    def worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
+        """Of `most` subscriptions, those that lag most: name, newest lag, and the bars up to the last look, None where
+        nobody looked."""
+        with self._lock:
+            known = {name: dict(bars) for name, bars in self._bars.items()}
+            now, last = dict(self._now), self._last
+        names = sorted(known, key=lambda name: (-now[name], -max(known[name].values()), name))[:most]
+        return [(name, now[name], [known[name].get(last - back) for back in reversed(range(BARS))]) for name in names]
+
+    def _run(self, glance: CachedOverview) -> None:
+        while True:
+            with suppress(psycopg.Error, PartboxError):
+                self.add(glance.overview())
+            if glance.closed.wait(self._looks):
+                return
 
 
 class PageNews(News):

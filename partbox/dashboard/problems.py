@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from partbox.dashboard.page_text import cut, visible
@@ -31,7 +32,8 @@ _COMMAND = re.compile(r"`((?:'[^']*'|\"[^\"]*\"|[^`'\"])*)`")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`level` is bad if events wait until an operator acts, else warn or note. `name` is doctor's for the cause.
+    """`level` is bad if events wait until an operator acts, else warn or note. `name` is doctor's for the cause. It has
+    been so `since` then, None if unknown.
 
     Commands in `remedy` stand in backticks. `actions` are what the page can do about it: "choose" the `subscription`;
     "resume" it; "retry" or "skip" what is blocked in it, "replay" or "discard" what is dead.
@@ -44,11 +46,13 @@ class Problem:
     evidence: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
     subscription: str | None = None
+    since: datetime | None = None
 
     def plain(self) -> dict[str, Any]:
         """The problem as plain data: short, and commands apart from the words around them."""
         return asdict(self) | {
             "text": _line(self.text),
+            "since": self.since and self.since.isoformat(),
             "evidence": [_line(each) for each in self.evidence],
             "remedy": [list(pieces(visible(each)[:LONGEST])) for each in self.remedy],
         }
@@ -112,7 +116,8 @@ def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
 def _problem(finding: Finding) -> Problem:
     text = finding.summary[:1].upper() + finding.summary[1:]
     ways = _ACTIONS.get(finding.cause, ()) if finding.subscription is not None else ()
-    return Problem(_LEVEL[finding.severity], finding.cause, text, finding.remedy, finding.evidence, ways)
+    texts = text, finding.remedy, finding.evidence
+    return Problem(_LEVEL[finding.severity], finding.cause, *texts, ways, since=finding.since)
 
 
 def _elsewhere(findings: Sequence[Finding], subscription: str) -> Iterator[Problem]:

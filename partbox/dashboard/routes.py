@@ -37,6 +37,7 @@ READING = ("look", "payload")
 LASTS = 15.0
 """Seconds of one stream. The page asks for the next one at once, so rights that are taken away are gone by then, and an
 application that waits for its last answer before it ends need not wait longer."""
+MOST_LAGS = 20  # subscriptions
 MOST_STREAMS = 50
 """Simultaneous viewers. A stream is a connection for as long as its page is open, and probes need some, too."""
 TOO_MANY = f"{MOST_STREAMS} pages are watching already: close one, and this one will follow"
@@ -85,6 +86,7 @@ class PageRoutes:
             *self._files(),
             self._route("/events", self._events),
             self._route("/api/unlock", self._unlock, "retry"),
+            self._route("/api/lags", self._lags),
             self._route("/api/dead", self._dead),
             self._route("/api/dead-groups", self._dead_groups),
             self._route("/api/dead/{record}", self._show),
@@ -158,6 +160,11 @@ class PageRoutes:
         """Confirm a token: a wrong one is refused before this answers."""
         await _body(request)
         return _plain({"unlocked": True})
+
+    async def _lags(self, request: Request) -> Response:
+        """The longest lag in every five minutes of the last day, of the subscriptions that lag most."""
+        found = self._feed.lags.worst(MOST_LAGS)
+        return _plain([{"name": name, "label": cut(name), "now": now, "bars": bars} for name, now, bars in found])
 
     async def _dead_groups(self, request: Request) -> Response:
         return await self._answer(self._operator.dead_groups, request, request_params.filters(request.query_params))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import wraps
 from inspect import getdoc
@@ -36,6 +37,11 @@ class Case:
     @property
     def clusters(self) -> tuple[Cluster, ...]:
         return self.evidence.overview.clusters if self.evidence.overview else ()
+
+    def ago(self, seconds: float | None) -> datetime | None:
+        """The time so long before its moment; None if either is unknown."""
+        now = self.evidence.overview
+        return None if now is None or seconds is None else now.at - timedelta(seconds=seconds)
 
     def command(self, text: str, subscription: str | None = None, *arguments: str, options: Sequence[str] = ()) -> str:
         """A command of ours for this schema, in backticks."""
@@ -80,7 +86,8 @@ class Severity(StrEnum):
 class Finding:
     """One thing that is wrong: in one sentence, what shows it, and what to do, commands in backticks.
 
-    `cause` is the name of the check that found it. The texts are plain and may hold what events and errors say.
+    `cause` is the name of the check that found it. It has been so `since` then, None if unknown. The texts are plain
+    and may hold what events and errors say.
     """
 
     severity: Severity
@@ -89,16 +96,19 @@ class Finding:
     remedy: tuple[str, ...] = ()
     subscription: str | None = None
     cause: str = ""
+    since: datetime | None = None
 
 
 class Symptom(NamedTuple):
-    """What a check has seen: a finding but for its cause, and its severity unless that is not the check's first one."""
+    """What a check has seen: a finding but for its cause, and its severity unless that is not the check's first one. It
+    has been so for `lasts` seconds."""
 
     summary: str
     evidence: tuple[str, ...] = ()
     remedy: tuple[str, ...] = ()
     subscription: str | None = None
     severity: Severity | None = None
+    lasts: float | None = None
 
 
 Judge = Callable[[Case], Iterable[Symptom]]
@@ -115,8 +125,9 @@ class Check:
     judge: Judge | None = None
 
     def __call__(self, case: Case) -> Iterator[Finding]:
-        for summary, evidence, remedy, subscription, severity in self.judge(case) if self.judge else ():
-            yield Finding(severity or self.severities[0], summary, evidence, remedy, subscription, self.name)
+        for summary, evidence, remedy, subscription, severity, lasts in self.judge(case) if self.judge else ():
+            since = case.ago(lasts)
+            yield Finding(severity or self.severities[0], summary, evidence, remedy, subscription, self.name, since)
 
 
 def check(name: str, *severities: Severity) -> Callable[[Judge], Check]:

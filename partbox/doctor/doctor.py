@@ -109,6 +109,7 @@ def _merged(case: Case, alike: Sequence[Finding]) -> Finding:
         ),
         (f"for {name}, and for each of the others with its own name:", *worst.remedy),
         cause=worst.cause,
+        since=min((each.since for each in alike if each.since), default=None),
     )
 
 

@@ -188,7 +188,9 @@ select n.subscription, n.event_type, n.count, extract(epoch from clock_timestamp
 with kinds as (
     select subscription, event_type, substring(last_error from E'^(?:[\\w<>]+\\.)*[A-Z]\\w*') as kind, count(*) as count,
            count(*) filter (where parked_at > clock_timestamp() - %(lately)s * interval '1 s') as lately,
-           max(record_id) as newest, max(parked_at) as last
+           max(record_id) as newest, max(parked_at) as last,
+           min(parked_at) as first,
+           min(parked_at) filter (where parked_at > clock_timestamp() - %(lately)s * interval '1 s') as risen
       from {schema}.parked
      where state = 'dead'
      group by subscription, event_type, kind
@@ -197,7 +199,8 @@ with kinds as (
      limit 5000
 )
 select n.subscription, n.event_type, n.count, n.lately, extract(epoch from clock_timestamp() - n.last)::float8,
-       n.newest, left(k.last_error, 300)
+       extract(epoch from clock_timestamp() - n.first)::float8,
+       extract(epoch from clock_timestamp() - n.risen)::float8, n.newest, left(k.last_error, 300)
   from kinds n
   join {schema}.parked k on k.subscription = n.subscription and k.record_id = n.newest
  order by n.lately desc, n.count desc, n.event_type

@@ -2,17 +2,18 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sights import ADA, BEGAN, BOB, EVE, cluster, instance, partition
+from sights import ADA, BEGAN, BOB, EVE, cluster, instance, overview, partition
 
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
 from partbox.dashboard.frame import from_roster, own
-from partbox.dashboard.history import ChartPoint, History, PageNews
+from partbox.dashboard.history import ChartPoint, DayOfLags, History, PageNews
 from partbox.dashboard.page_text import cut, visible
 from partbox.db.inspect.stats import Running
 from partbox.errors import PartboxError
@@ -54,7 +55,7 @@ def test_an_outbox_that_works_has_no_alarm():
 def test_no_worker_or_silent_ones_only_is_bad():
     assert names(cluster([None] * 256, instances=[])) == [("bad", "no-workers")]
     (alarm,) = alarms(cluster(instances=[instance(ADA, heartbeat_age=7.0)]), 0.0, BEGAN)
-    assert "silent" in alarm.text
+    assert ("silent" in alarm.text, BEGAN - alarm.since) == (True, timedelta(seconds=7))
 
 
 def test_partitions_without_an_owner_are_an_alarm_when_it_lasts():
@@ -67,6 +68,7 @@ def test_a_paused_subscription_says_for_how_long_and_needs_no_owners():
     found = cluster([None] * 256, paused=True, paused_at=BEGAN - timedelta(hours=5))
     (alarm,) = alarms(found, 1_000, BEGAN)
     assert (alarm.name, alarm.actions, alarm.subscription) == ("paused", ("resume",), "default")
+    assert BEGAN - alarm.since == timedelta(hours=5)
     assert "paused for 5 hours" in alarm.text
 
 
@@ -111,6 +113,54 @@ def test_the_past_is_forgotten_where_nobody_looked():
     assert tuple(history.points[0])[:2] == (None, None)
     history.add_point(BEGAN + timedelta(seconds=60), found, Rates(3.0, 2.0))
     assert [tuple(each)[:2] for each in history.points] == [(None, None)]
+
+
+def seen(lag, minutes, name="default"):
+    """A look at subscriptions, of which this one lags so much."""
+    late = replace(cluster(subscription=name), partitions=(partition(0, ADA, oldest_age=lag),))
+    return overview(late, seconds=60.0 * minutes)
+
+
+def test_of_each_five_minutes_the_longest_lag_is_kept_for_a_day():
+    lags = DayOfLags()
+    for minutes, lag in ((0, 1.0), (1, 40.0), (4, None), (5, 7.0), (15, 2.0)):
+        lags.add(seen(lag, minutes))
+    ((name, now, bars),) = lags.worst(9)
+    assert (name, now, bars[-4:], len(bars)) == ("default", 2.0, [40.0, 7.0, None, 2.0], 288)
+    lags.add(seen(3.0, 24 * 60 + 4))
+    ((_, _, bars),) = lags.worst(9)
+    assert (bars[0], bars[-1]) == (7.0, 3.0)
+    for minutes in range(0, 10_000, 5):
+        lags.add(seen(float(minutes), minutes))
+    assert len(lags._bars["default"]) == 288
+
+
+def test_the_subscriptions_that_lag_most_come_first_and_those_that_are_gone_are_forgotten():
+    lags = DayOfLags()
+    lags.add(overview(*(seen(lag, 0, name).clusters[0] for name, lag in (("a", 1.0), ("b", 9.0), ("c", 5.0)))))
+    assert [name for name, _, _ in lags.worst(2)] == ["b", "c"]
+    lags.add(seen(2.0, 1, "a"))
+    assert [(name, now) for name, now, _ in lags.worst(9)] == [("a", 2.0)]
+
+
+def test_the_lags_grow_while_nobody_watches_until_the_glance_is_closed():
+    class Glance:
+        closed = Event()
+        looks = 0
+
+        def overview(self):
+            self.looks += 1
+            if self.looks == 1:
+                raise PartboxError("the database is away for a moment")
+            if self.looks == 3:
+                self.closed.set()
+            return seen(4.0, 0)
+
+    glance, lags = Glance(), DayOfLags(looks=0.001)
+    lags.keep(glance)
+    lags.keep(glance)
+    lags._keeper.join()
+    assert (glance.looks, [now for _, now, _ in lags.worst(9)]) == (3, [4.0])
 
 
 def shown(found):

@@ -1,5 +1,7 @@
 """Records that do not come through, each kind provoked in a real database: named, and a remedy that is SQL ends it."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from waiting import eventually
 
@@ -70,6 +72,8 @@ def test_dead_records_that_are_no_flood_wait_for_a_decision(clinic):
     clinic.plant.park("9", error="no such customer", event_type="-Odd type", age=600)
     found = clinic.one("dead")
     assert found["severity"] == "warning"
+    since = datetime.now(UTC) - datetime.fromisoformat(found["since"])
+    assert timedelta(seconds=9_000) <= since < timedelta(seconds=10_000)  # of the oldest
     assert found["evidence"] == [
         "1 of type Placed: SmtpError: to bob@example.org (the newest is record 2, 10 m ago)",
         "1 of type -Odd type: no such customer (the newest is record 3, 10 m ago)",

@@ -154,14 +154,16 @@ evidences = st.builds(
     ),
     sessions=st.lists(sessions, max_size=3).map(tuple),
     waits=st.lists(st.builds(Wait, blockers=st.lists(counts, max_size=2), age=maybe(ages)), max_size=2).map(tuple),
-    prepared=st.lists(st.builds(PreparedTransaction), max_size=2).map(tuple),
+    prepared=st.lists(st.builds(PreparedTransaction, age=ages), max_size=2).map(tuple),
     slots=st.lists(st.builds(ReplicationSlot), max_size=2).map(tuple),
     tables=st.lists(st.builds(TableFacts, name=st.just("parked")), max_size=2).map(tuple),
     reach=st.dictionaries(named, counts),
     overview=maybe(overviews),
     keys=st.lists(st.tuples(named, keys), max_size=3).map(tuple),
     deferred=st.lists(st.builds(DeferredRows, subscription=named, age=ages), max_size=2).map(tuple),
-    dead=st.lists(st.builds(DeadRows, subscription=named, age=ages), max_size=2).map(tuple),
+    dead=st.lists(st.builds(DeadRows, subscription=named, age=ages, longest=ages, risen=maybe(ages)), max_size=2).map(
+        tuple
+    ),
     unread=st.lists(st.builds(UnreadPart), max_size=2).map(tuple),
 )
 

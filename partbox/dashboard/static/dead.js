@@ -2,6 +2,7 @@
 
 import { ago, byId, counted, el, number, said, show } from "./text.js";
 import { confirm, details, toast, withProgress } from "./ask.js";
+import { go, onMove, place } from "./address.js";
 import { get, postLong } from "./link.js";
 import { List, aggregate, button, why } from "./list.js";
 
@@ -21,20 +22,28 @@ export class Dead extends List {
       consequence: "It is given up for good: it counts as done, and a later purge removes it.",
     },
   };
+  #filters = {};
   #pages = new Map(); // of each group, the record ids that its pages begin behind
 
   constructor(context) {
     super(context);
-    for (const name of FILTERS) {
-      byId(`filter-${name}`).addEventListener("change", () => {
-        this.#pages.clear();
-        this.chosen.clear();
-        this.found = null; // what is drawn is not what the filter says any more
-        show(byId("dead-tools"));
-        for (const each of byId("dead").querySelectorAll("button, input")) each.disabled = true;
-        this.reload();
-      });
-    }
+    for (const name of FILTERS) byId(`filter-${name}`).addEventListener("change", ({ target }) => go({ [name]: target.value.trim() }));
+    onMove(() => this.#moved());
+    this.#moved();
+  }
+
+  // The fields say what the address says, and so does the list.
+  #moved() {
+    const before = JSON.stringify(this.#filters);
+    this.#filters = Object.fromEntries(Object.entries(place()).filter(([name]) => FILTERS.includes(name)));
+    for (const name of FILTERS) byId(`filter-${name}`).value = this.#filters[name] ?? "";
+    if (JSON.stringify(this.#filters) === before) return;
+    this.#pages.clear();
+    this.chosen.clear();
+    this.found = null; // what is drawn is not what the filter says any more
+    show(byId("dead-tools"));
+    for (const each of byId("dead").querySelectorAll("button, input")) each.disabled = true;
+    if (this.context.seen()) this.reload();
   }
 
   // What a problem offers, after a question with their number.
@@ -43,9 +52,9 @@ export class Dead extends List {
     discard: ["Discard all …", () => this.whenFound(() => this.#all("discard"))],
   };
 
-  // With the filters of the request: those in the fields may be newer. A group of one is shown as it came.
+  // With the filters of the request: those of the address may be newer. A group of one is shown as it came.
   async fetch(subscription) {
-    const filters = this.#filters();
+    const filters = this.#filters;
     const found = await get("api/dead-groups", { subscription, ...filters });
     const groups = await Promise.all(found.groups.map((each) => this.#filled(each, { subscription, ...filters }, found.count)));
     return { ...found, groups, filters };
@@ -76,11 +85,6 @@ export class Dead extends List {
   #starts(group) {
     if (!this.#pages.has(group)) this.#pages.set(group, [null]);
     return this.#pages.get(group);
-  }
-
-  #filters() {
-    const given = FILTERS.map((name) => [name, byId(`filter-${name}`).value.trim()]);
-    return Object.fromEntries(given.filter(([, value]) => value));
   }
 
   draw({ groups, count, more, filters }) {

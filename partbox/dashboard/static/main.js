@@ -1,27 +1,32 @@
 // Puts the page together: each frame of the stream is drawn, and asks for what may have changed beside it.
 
-import { byId, clock, el, length, number, said, show } from "./text.js";
+import { byId, clock } from "./text.js";
+import { go, onMove, place } from "./address.js";
 import { Charts } from "./charts.js";
+import { drawHead } from "./head.js";
+import { Lags } from "./lags.js";
 import { PartitionMap } from "./map.js";
 import { drawLately, drawParked, drawWorkers } from "./workers.js";
 import { Troubles, drawDoctor } from "./troubles.js";
 import { Blocked } from "./blocked.js";
 import { Dead } from "./dead.js";
-import { askToken, explain, toast } from "./ask.js";
+import { askToken, confirm, explain, toast } from "./ask.js";
 import { Stream, keep, post, refusal, token } from "./link.js";
 import { unlessPressed } from "./press.js";
 
 let frame = null; // the last one
 let lostAt = null; // when the stream broke
 let rights = []; // what this viewer may do
-let chosen = new URLSearchParams(location.search).get("subscription");
+let chosen = place().subscription;
 
 token();
 const charts = new Charts(byId("charts"));
+const lags = new Lags();
 const map = new PartitionMap();
 const troubles = new Troubles();
 const context = {
   subscription: () => chosen || frame?.subscription?.name || "default",
+  seen: () => frame !== null,
   may: (action) => rights.includes(action),
   failed: (error) => toast(error.message, "bad"),
   changed: () => setTimeout(() => lists.forEach((list) => list.reload()), 300),
@@ -38,7 +43,7 @@ function draw(data) {
     rights = data.may;
     lists.forEach((list) => list.redraw());
   }
-  drawHead();
+  lookAtHead();
   unlessPressed(drawTroubles);
   if (!data.subscription) return;
   charts.draw(data.subscription.point, data.history);
@@ -49,73 +54,19 @@ function draw(data) {
   if (data.error === null) refresh(data);
 }
 
+const lookAtHead = (error = null) => drawHead({ frame, lost: lostAt !== null, error, acts: mayAct(), may: context.may });
+
 function refresh({ subscription, at }) {
   const parked = subscription.parked;
   const mark = [subscription.name, subscription.blocked_keys, ...Object.entries(parked).flat()].join(" ");
   for (const list of lists) list.refresh(mark, at);
+  lags.refresh(at, context.failed);
 }
 
 function lost(error) {
   lostAt ??= new Date();
-  drawHead(error);
+  lookAtHead(error);
   unlessPressed(() => drawTroubles(error));
-}
-
-function drawHead(error = null) {
-  const state = lostAt ? "lost" : frame?.error ? "stale" : frame ? "live" : "waiting";
-  const words = { lost: "Connection lost", stale: "Database away", live: "Live", waiting: "Connecting …" };
-  const connection = byId("connection");
-  if (connection.dataset.state !== state || connection.textContent !== words[state]) {
-    connection.dataset.state = state;
-    connection.textContent = error?.status === 401 ? "Token needed" : words[state];
-  }
-  drawAccess();
-  if (!frame) return;
-  const { schema, database, version } = frame;
-  byId("where").textContent = [database && `database ${database}`, `schema ${schema}`, `partbox ${version}`].filter(Boolean).join(" · ");
-  drawDatabases();
-  if (!frame.subscription) return;
-  drawChoice();
-  const { point, exact, lag, completed, parked } = frame.subscription;
-  const open = point[3];
-  const waits = open ? `${exact ? "" : "about "}${number(open)} waiting, the oldest for ${length(lag)}` : "nothing waits";
-  const dead = parked.dead ? `${number(parked.dead)} dead` : null;
-  byId("summary").textContent = [waits, dead, completed && `about ${number(completed)} done`].filter(Boolean).join(" · ");
-  const wrong = frame.troubles.some(({ level }) => level !== "note");
-  document.title = `${wrong ? "(!) " : ""}${open ? `${number(open)} waiting` : "partbox"} – ${database}`;
-}
-
-// With a token: whether this tab has it. Where an application says who may act: who looks.
-function drawAccess() {
-  const access = byId("access");
-  const [acts, known] = [mayAct(), frame?.unlock === null];
-  access.disabled = known;
-  access.textContent = known ? `${frame.identity}${acts ? "" : ": read-only"}` : acts ? "Actions unlocked" : "Read-only: unlock";
-  access.dataset.state = acts ? "open" : "closed";
-  const [give, take] = ["This tab has the token: it may replay, skip and discard. Press to give it up.", "To replay, skip or discard, press here and paste the token that the server printed."];
-  access.title = known ? `You may ${rights.join(", ")}.` : acts ? give : take;
-}
-
-// Of a node that works for several: each leads to a page of its own.
-function drawDatabases() {
-  const nav = byId("databases");
-  nav.hidden = !frame.databases.length;
-  const links = frame.databases.map(({ name, href, here, trouble }) => {
-    const state = { "data-state": trouble ? "stale" : "live", "aria-current": here && "page", title: trouble };
-    return el("a", { class: "chip", href, "data-key": `database-${href}`, ...state }, said(name), trouble && el("span", { class: "unseen" }, " has a problem"));
-  });
-  show(nav, ...links);
-}
-
-function drawChoice() {
-  const options = frame.subscriptions.map(({ name, label, paused, dead }) => {
-    const marks = [paused && "paused", dead && `${number(dead)} dead`].filter(Boolean).join(", ");
-    return el("option", { value: name, selected: name === frame.subscription.name }, `${label}${marks ? ` (${marks})` : ""}`);
-  });
-  const left = frame.subscription_count - options.length;
-  if (left > 0) options.push(el("option", { disabled: true }, `${number(left)} more: add ?subscription=NAME to the address`));
-  const select = byId("subscription");
-  if (document.activeElement !== select) show(select, ...options);
 }
 
 function drawTroubles(error = null) {
@@ -123,12 +74,12 @@ function drawTroubles(error = null) {
   const told = [...ofServer(error), ...ofToken(), ...now, ...(frame?.troubles ?? [])];
   const actions = {
     token: ["Enter the token", enter],
-    choose: ["Show it", ({ subscription }) => choose(subscription)],
+    choose: ["Show it", ({ subscription }) => go({ subscription })],
     visit: ["Show it", ({ href }) => location.assign(href)],
   };
-  const acts = { resume: ["Resume", resume], ...blocked.actions, ...dead.actions };
+  const acts = { resume: ["Resume", (each) => turn("resume", each.subscription)], ...blocked.actions, ...dead.actions };
   const allowed = Object.entries(acts).filter(([action]) => rights.includes(action));
-  troubles.draw(told, { ...actions, ...Object.fromEntries(allowed) });
+  troubles.draw(told, { ...actions, ...Object.fromEntries(allowed) }, frame?.at);
   drawDoctor(frame?.doctor, told);
 }
 
@@ -175,13 +126,20 @@ function ofDatabases() {
   });
 }
 
-async function resume({ subscription }) {
+// Pauses or resumes a subscription.
+async function turn(verb, subscription) {
   try {
-    await post("api/subscription/resume", { subscription });
-    toast("resumed: workers notice within a heartbeat");
+    await post(`api/subscription/${verb}`, { subscription });
+    toast(`${verb}d: workers notice within a heartbeat`);
   } catch (error) {
     context.failed(error);
   }
+}
+
+async function pause() {
+  const { name } = frame.subscription;
+  const consequence = "Its workers end what runs, then nothing is delivered until it is resumed. What is published meanwhile waits in the log.";
+  if (await confirm({ question: `Pause subscription ${name}?`, consequence, yes: "Pause", danger: true })) await turn("pause", name);
 }
 
 async function enter() {
@@ -199,17 +157,20 @@ byId("access").addEventListener("click", () => {
   return stream.watch(chosen);
 });
 
-byId("subscription").addEventListener("change", (event) => {
-  event.target.blur();
-  choose(event.target.value);
+byId("pause").addEventListener("click", pause);
+
+byId("subscription").addEventListener("change", ({ target }) => {
+  target.blur();
+  go({ subscription: target.value });
 });
 
-function choose(subscription) {
+onMove(() => {
+  const { subscription } = place();
+  if (subscription === chosen) return;
   chosen = subscription;
-  history.replaceState(null, "", `${location.pathname}?${new URLSearchParams({ subscription })}`);
   lists.forEach((list) => list.forget());
   stream.watch(chosen);
-}
+});
 
 addEventListener("hashchange", () => token() && stream.watch(chosen));
 stream.watch(chosen);

@@ -1,6 +1,6 @@
-// The troubles, on top of the page: each with its evidence and its remedy.
+// The troubles, on top of the page: what is wrong, since when, and the one thing to do; then what shows it, and other ways.
 
-import { byId, clock, counted, el, said, show } from "./text.js";
+import { byId, clock, counted, el, length, said, show } from "./text.js";
 import { toast } from "./ask.js";
 
 const LEVELS = { bad: "Problem", warn: "Warning", note: "Note" };
@@ -9,14 +9,14 @@ export class Troubles {
   #drawn = new Map(); // by name: an element stays as long as its trouble does, open or closed as somebody left it
   #actions = {}; // by name: [text, function] of what can be done now
 
-  // `actions` by name: [text, function], those that are possible now.
-  draw(troubles, actions) {
+  // `actions` by name: [text, function], those that are possible now; `at` is now.
+  draw(troubles, actions, at) {
     this.#actions = actions;
     const names = new Set(troubles.map(({ name }) => name));
     for (const name of this.#drawn.keys()) if (!names.has(name)) this.#drawn.delete(name);
     const notes = troubles.filter(({ level }) => level === "note");
     const serious = troubles.filter(({ level }) => level !== "note");
-    const drawn = (each) => this.#element(each, serious.length > 1);
+    const drawn = (each) => this.#element(each, each === serious[0], at);
     place(byId("troubles"), serious.map(drawn));
     byId("notes").hidden = !notes.length;
     byId("notes-count").textContent = counted(notes.length, "note");
@@ -24,38 +24,44 @@ export class Troubles {
     announce(serious);
   }
 
-  #element(trouble, several) {
-    if (!this.#drawn.has(trouble.name)) this.#drawn.set(trouble.name, made(trouble, several));
-    const { element, head, body, action } = this.#drawn.get(trouble.name);
-    element.dataset.level = trouble.level;
-    element.toggleAttribute("data-bare", !trouble.evidence.length && !trouble.remedy.length);
-    show(head, el("span", { class: "level" }, LEVELS[trouble.level]), " ", el("strong", {}, said(trouble.text)));
-    show(body, ...evidence(trouble.evidence), ...remedies(trouble));
-    const possible = (trouble.actions ?? []).filter((each) => this.#actions[each]);
+  #element(trouble, first, at) {
+    const { name, level, text, evidence, remedy, actions = [] } = trouble;
+    if (!this.#drawn.has(name)) this.#drawn.set(name, made(name, level, first));
+    const { element, head, fold, body, action } = this.#drawn.get(name);
+    element.dataset.level = level;
+    const [todo, ...others] = remedy;
+    show(head, el("p", { class: "level" }, LEVELS[level], since(trouble, at)), el("strong", {}, said(text)), todo && el("p", { class: "todo" }, el("b", {}, "Do this: "), ...spelled(todo, name, 0)));
+    fold.hidden = !evidence.length && !others.length;
+    show(body, ...list("Evidence", evidence.map((line) => [said(line)])), ...list("Remedy", others.map((pieces, index) => spelled(pieces, name, index + 1))));
+    const possible = actions.filter((each) => this.#actions[each]);
     const act = (each) => () => this.#actions[each]?.[1](trouble);
-    const key = (each) => `act-${trouble.name}${possible[0] === each ? "" : `-${each}`}`;
+    const key = (each) => `act-${name}${possible[0] === each ? "" : `-${each}`}`;
     show(action, ...possible.map((each) => el("button", { type: "button", "data-key": key(each), onclick: act(each) }, this.#actions[each][0])));
     return element;
   }
 }
 
-// Several begin closed where one of them would fill the screen: the first question is which there are.
-function made({ name, level }, several) {
-  const [head, body, action] = [el("summary"), el("div", { class: "body" }), el("div", { class: "act" })];
-  const open = level !== "note" && !(several && matchMedia("(max-width: 640px)").matches);
-  const fold = el("details", { open }, head, body);
-  return { element: el("article", { class: "trouble-row", "data-trouble": name }, fold, action), head, body, action };
+// The first is open where it does not fill the screen: the question is which there are.
+function made(name, level, first) {
+  const [head, body, action] = [el("div"), el("div", { class: "body" }), el("div", { class: "act" })];
+  const open = level !== "note" && first && !matchMedia("(max-width: 640px)").matches;
+  const fold = el("details", { open }, el("summary", {}, "What shows it, and other ways"), body);
+  return { element: el("article", { class: "trouble-row", "data-trouble": name }, el("div", {}, head, fold), action), head, fold, body, action };
 }
 
-function evidence(lines) {
-  return lines.length ? [el("ul", { class: "evidence", "aria-label": "Evidence" }, ...lines.map((line) => el("li", {}, said(line))))] : [];
+// A moment of another day has its date.
+function since({ since: began }, at) {
+  if (!began || !at) return "";
+  const [then, seconds] = [new Date(began), (new Date(at) - new Date(began)) / 1000];
+  const day = seconds > 43200 ? `${then.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ` : "";
+  return el("time", { datetime: began, title: began }, ` since ${day}${clock(began).slice(0, 5)}, for ${length(seconds)}`);
 }
 
-function remedies({ name, remedy }) {
-  if (!remedy.length) return [];
-  const items = remedy.map((pieces, place) => el("li", {}, ...pieces.flatMap(([text, code]) => (code ? command(text, `copy-${name}-${place}`) : [said(text)]))));
-  return [el("ul", { class: "remedy", "aria-label": "Remedy" }, ...items)];
+function list(name, lines) {
+  return lines.length ? [el("ul", { class: name.toLowerCase(), "aria-label": name }, ...lines.map((line) => el("li", {}, ...line)))] : [];
 }
+
+const spelled = (pieces, name, place) => pieces.flatMap(([text, code]) => (code ? command(text, `copy-${name}-${place}`) : [said(text)]));
 
 // A single word is the name of a setting or the like, and not worth copying.
 function command(text, key) {

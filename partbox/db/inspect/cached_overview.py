@@ -35,7 +35,7 @@ class KeptConnection:
         self._patience = patience
         self._lock = threading.Lock()
         self._conn: Conn | None = None
-        self._closed = False
+        self.closed = threading.Event()
 
     def use(self, look: Callable[[Conn], T]) -> T:
         """Return `look(conn)`, which only reads; retried once if the cached connection turns out to be lost.
@@ -46,12 +46,12 @@ class KeptConnection:
             try:
                 return self._tried(look)
             finally:
-                if self._closed:
+                if self.closed.is_set():
                     self._drop()
 
     def close(self) -> None:
         """Close the connection for good: at once, or when a use that takes longer ends."""
-        self._closed = True
+        self.closed.set()
         if self._lock.acquire(timeout=CLOSING):
             try:
                 self._drop()
@@ -71,7 +71,7 @@ class KeptConnection:
         return look(self._connection())
 
     def _connection(self) -> Conn:
-        if self._closed:
+        if self.closed.is_set():
             raise PartboxError(f"{self._name} is closed: make a new one")
         if self._conn is None:
             conn = connect(self._dsn(), lease=self._patience, pooler=self._settings.pooler, name=self._name)
@@ -128,6 +128,11 @@ class CachedOverview:
         if isinstance(answer, Overview):
             return answer
         raise answer.with_traceback(None)
+
+    @property
+    def closed(self) -> threading.Event:
+        """Set when it is closed for good."""
+        return self._kept.closed
 
     def list_partitions(self, subscription: str) -> None:
         """From the next look on, list the partitions of this one however many subscriptions there are. Any thread."""

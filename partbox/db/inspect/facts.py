@@ -176,13 +176,16 @@ class DeferredRows(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """Dead rows of an event type and a kind of error; `lately` of them of late, the `newest` died `age` seconds ago."""
+    """Dead rows of an event type and a kind of error; `lately` of them of late. The `newest` died `age` seconds ago,
+    the first `longest`, the first of late `risen`."""
 
     subscription: str
     event_type: str
     rows: int
     lately: int
     age: float
+    longest: float
+    risen: float | None
     newest: int
     error: str | None
 

@@ -37,6 +37,7 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             f"{counted(len(hangs), 'handler')} running without an end{more}",
             (*_rows(case, hangs), *_behind(case, cluster, hangs)),
             tuple(_ways_out(case, hangs)),
+            lasts=hangs[0].running.seconds,
         )
 
 

@@ -70,6 +70,7 @@ def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             ),
             name,
             severity=Severity.PROBLEM if stuck else Severity.WARNING,
+            lasts=max([*(each.age for each in rows), *(_since(case, each) for each in stuck)]),
         )
 
 
@@ -92,7 +93,9 @@ def dead_flood(case: Case) -> Iterator[Symptom]:
     for name, rows, lately in _dead(case):
         if lately >= FLOOD:
             shown = [each for each in rows[:SHOWN] if each.lately]
-            yield _died(case, name, f"{lately:,} events died within an hour", shown, rows[0])
+            yield _died(
+                case, name, f"{lately:,} events died within an hour", shown, [each.risen or 0.0 for each in shown]
+            )
 
 
 @check("dead", Severity.WARNING)
@@ -100,7 +103,8 @@ def dead(case: Case) -> Iterator[Symptom]:
     """Dead events wait for a decision, until `retain_dead` is over."""
     for name, rows, lately in _dead(case):
         if lately < FLOOD:
-            yield _died(case, name, counted(sum(each.rows for each in rows), "dead event"), rows[:SHOWN], rows[0])
+            summary = counted(sum(each.rows for each in rows), "dead event")
+            yield _died(case, name, summary, rows[:SHOWN], [each.longest for each in rows])
 
 
 @subscription_check("backlog-grows", Severity.WARNING)
@@ -121,6 +125,7 @@ def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             f"{len(living(cluster))} worker processes",
         ),
         ("find out what handlers spend their time on", MORE),
+        lasts=cluster.oldest_age,
     )
 
 
@@ -146,7 +151,8 @@ def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Sympto
     shown = [_alike(case, each) for each in groups.values()][:SHOWN]
     more = (f"{counted(total, 'aggregate')} blocked in all",) if total > known or len(groups) > SHOWN else ()
     summary = f"{counted(len(stuck), 'aggregate')}: events {why}"
-    return Symptom(summary, (*shown, *more), tuple(_ways_on(case, name, stuck[0])), name)
+    longest = max(_since(case, each) for each in stuck)
+    return Symptom(summary, (*shown, *more), tuple(_ways_on(case, name, stuck[0])), name, lasts=longest)
 
 
 def _alike(case: Case, keys: list[BlockedKey]) -> str:
@@ -178,7 +184,8 @@ def _dead(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
         yield name, rows, sum(each.lately for each in rows)
 
 
-def _died(case: Case, name: str, summary: str, shown: list[DeadRows], worst: DeadRows) -> Symptom:
+def _died(case: Case, name: str, summary: str, shown: list[DeadRows], ages: list[float]) -> Symptom:
+    worst = shown[0]
     kinds = (
         f"{each.lately or each.rows:,} of type {in_short(each.event_type, 60)}: {said(each.error)} "
         f"(the newest is record {each.newest}, {age(each.age)} ago)"
@@ -190,4 +197,4 @@ def _died(case: Case, name: str, summary: str, shown: list[DeadRows], worst: Dea
         f"when the cause is gone: {case.command('dead replay --all', name, options=filters)}",
         f"or give one up: {case.command('dead discard', name, newest)}",
     )
-    return Symptom(summary, tuple(kinds), ways_out, name)
+    return Symptom(summary, tuple(kinds), ways_out, name, lasts=max(ages))

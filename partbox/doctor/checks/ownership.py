@@ -29,6 +29,7 @@ def expired_process(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             "subscription takes over what the process held",
         ),
         severity=Severity.PROBLEM if left else Severity.WARNING,
+        lasts=max(each.heartbeat_age for each in expired),
     )
 
 

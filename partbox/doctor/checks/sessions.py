@@ -67,6 +67,7 @@ def prepared_transaction(case: Case) -> Iterator[Symptom]:
                     f"ask its transaction manager, then in database {each.database}: "
                     f"`commit prepared {literal(each.gid)}` or `rollback prepared {literal(each.gid)}`",
                 ),
+                lasts=each.age,
             )
 
 
@@ -114,6 +115,7 @@ def locks(case: Case) -> Iterator[Symptom]:
             else "end the prepared transaction: `select gid from pg_prepared_xacts`, then `rollback prepared 'GID'`"
             for pid in first[:3]
         ),
+        lasts=max(seconds or 0.0 for seconds in [*(each.age for each in waits), *(each.age for each in shut)]),
     )
 
 
@@ -131,6 +133,7 @@ def kept_lock(case: Case) -> Iterator[Symptom]:
             (f"pid {each.pid} ({who})", f"{STOPS[each.what]} meanwhile"),
             (f"let it end its transaction, or {ending(each.pid, each.application)}",),
             severity=Severity.PROBLEM if each.what == "subscription" else Severity.WARNING,
+            lasts=each.age,
         )
 
 
@@ -162,7 +165,7 @@ def _transaction(case: Case, each: OpenSession, what: str) -> Symptom:
     if _idle(each) and each.user:
         limit = f"alter role {quoted(each.user)} set idle_in_transaction_session_timeout = '1min'"
         remedy.append(f"for the future: `{limit}`")
-    return Symptom(f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy))
+    return Symptom(f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy), lasts=each.age)
 
 
 def _wait(each: Wait) -> str:

@@ -29,6 +29,7 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
                 "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
                 "and nothing is lost meanwhile",
             ),
+            lasts=failing[0].failing,
         )
     elif cluster.sinks:
         yield Symptom(

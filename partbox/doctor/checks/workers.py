@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
-from partbox.doctor.case import Case, Severity, Symptom, idle, living, quiet, standing, subscription_check, waiting
+from partbox.doctor.case import (
+    Case,
+    Severity,
+    Symptom,
+    idle,
+    living,
+    quiet,
+    standing,
+    stood,
+    subscription_check,
+    waiting,
+)
 from partbox.doctor.limits import PAUSED, STALLED
 from partbox.doctor.words import MORE, WORKER
 from partbox.text.wording import age, counted, several
@@ -21,6 +32,7 @@ def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         "no process works on it, and records wait",
         (_backlog(cluster), *(f"its lease is over: {case.process(each)}" for each in cluster.instances[:5])),
         tuple(remedy),
+        lasts=min((each.heartbeat_age for each in cluster.instances), default=None),
     )
 
 
@@ -39,6 +51,7 @@ def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}",
         ),
         severity=Severity.PROBLEM if forgotten else Severity.NOTE,
+        lasts=since,
     )
 
 
@@ -93,6 +106,7 @@ def _stalled(
         remedy,
         cluster.subscription,
         severity=Severity.WARNING if slow else Severity.PROBLEM,
+        lasts=max(map(stood, found)),
     )
 
 

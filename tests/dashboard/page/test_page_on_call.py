@@ -76,22 +76,28 @@ def test_what_doctor_found_stands_on_top_in_rows_with_evidence_and_a_remedy_to_c
     seen = tab(live.with_token)
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     flood = seen.waits_for("[data-trouble=dead-flood]", "12 of type Placed: ValueError: no order 11")
-    assert flood.locator(".level").inner_text() == "Problem"
+    assert flood.locator(".level").inner_text().startswith("Problem since ")
+    assert "see one: partbox dead show" in flood.locator(".todo").inner_text()
+    fold = flood.locator("summary")
+    fold.click()
     command = "partbox dead replay --all --type=Placed"
     seen.button(f"Copy {command}", "[data-trouble=dead-flood]").click()
     seen.waits_for("#toast", "copied")
     assert seen.page.evaluate("navigator.clipboard.readText()") == command
     # One row for all that wait for one thing, though many do.
     circuit = seen.waits_for("[data-trouble=deferred]", "12 events deferred: the circuit of a handler is open")
-    assert "12 aggregates blocked by that" in circuit.inner_text()
+    assert "12 aggregates blocked by that" in circuit.locator(".evidence").text_content()
     assert seen.page.locator("[data-trouble=blocked-key]").count() == 0
     assert "looked for" in seen.text("#doctor")
     top = seen.page.locator("main > *").first
     assert top.locator("[data-trouble]").count() == seen.page.locator("[data-trouble]").count() > 2
     # It stays as somebody left it.
-    flood.locator("summary").click()
     plant.publish("7")
     seen.waits_for("#summary", "13 waiting")
+    assert flood.locator("details").get_attribute("open") == ""
+    fold.click()
+    plant.publish("7")
+    seen.waits_for("#summary", "14 waiting")
     assert flood.locator("details").get_attribute("open") is None
 
 
@@ -194,7 +200,10 @@ def test_on_a_phone_no_action_is_off_the_screen_and_nothing_scrolls_sideways(
     conn.execute(f"update partbox.instance set running = {running(200)}")
     plant.park("a-" + "long-" * 30 + "name", "retrying", blocks=True, error="ConnectionError: " + "x" * 300)
     seen = tab(live.with_token)
-    seen.waits_for("[data-trouble=dead-flood] .evidence")
+    for name in ("dead-flood", "deferred"):
+        fold = seen.waits_for(f"[data-trouble={name}] details")
+        fold.evaluate("(it) => (it.open = true)")
+        fold.locator(".evidence").wait_for()
     assert seen.page.evaluate(SPILT) == []
     seen.page.locator("#blocked .fold").click()
     seen.page.locator("#dead .fold").click()

@@ -287,7 +287,8 @@ def test_everything_has_a_role_and_a_name_can_be_read_and_fits_a_narrow_window(l
     seen = tab(live.with_token)
     seen.waits_for("#dead tbody tr")
     seen.waits_for("#blocked tbody tr")
-    seen.waits_for("[data-trouble=blocked-by-dead] .remedy")
+    seen.waits_for("[data-trouble=blocked-by-dead] .todo")
+    seen.page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     grid = seen.page.get_by_role("grid", name="256 partitions by owner")
     assert grid.get_by_role("row").count() == 16
     assert grid.get_by_role("gridcell").count() == 256
