@@ -136,7 +136,7 @@ class _Asked:
             with suppress(RegistrationError):
                 demand = self.demand(hope)
                 if demand is not None and demand.needs is not None:
-                    return replace(demand, needs=replace(demand.needs, hope=hope))
+                    return replace(demand, needs=replace(demand.needs, is_hope=True))
         return None
 
     def _hopes(self) -> Iterator[type]:
@@ -156,7 +156,7 @@ class _Asked:
                 raise RegistrationError(
                     f"{self.offer.who} must name each parameter, as it asks for more than its event"
                 )
-            needs = self._needs(names, states)
+            needs = self._needs(names, states, state)
         if not models and needs is None:
             return None
         return Demand(next(iter(models), None), parts, needs)
@@ -184,13 +184,13 @@ class _Asked:
         _check_readable(models, offer)
         return parts, models, tuple(each.name for each in positional[: count + extra])
 
-    def _needs(self, names: tuple[str, ...], states: tuple[str, ...]) -> Needs:
+    def _needs(self, names: tuple[str, ...], states: tuple[str, ...], state: Any) -> Needs:
         signature = self.annotations.signature
         numbers = dict.fromkeys(states, 0)
         numbers.update((name, number) for number, name in enumerate((*names, *self.dependencies), 1))
         places, keywords = plan(signature, numbers)
         behind = [*signature.parameters].index(names[-1])
-        return Needs(places, keywords, self.dependencies, self.offer.given, behind)
+        return Needs(places, keywords, self.dependencies, self.offer.given, behind, state if states else None)
 
     def _without(self, names: Collection[str]) -> list[inspect.Parameter]:
         return [each for each in self.annotations.signature.parameters.values() if each.name not in names]

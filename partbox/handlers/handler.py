@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from partbox.callables import Call, is_async, place_of
+from partbox.callables import Call, is_async, name_of, place_of
 from partbox.errors import RegistrationError
 from partbox.handlers.demand import ANY as ANY
 from partbox.handlers.demand import Demand, Offer, named
@@ -127,11 +127,12 @@ class Registration(Registered):
         return Handler(**same, is_async=awaited, circuit=errors, unroutable=unroutable, **options)
 
     def _check_hope(self) -> None:
-        hope = self.demand.needs.hope if self.demand is not None and self.demand.needs is not None else None
-        if hope is not None:
+        needs = self.demand.needs if self.demand is not None else None
+        if needs is not None and needs.is_hope:
+            state = named(needs.state)
             raise RegistrationError(
-                f"{self.who} asks for {named(hope)}, which no event is and no lifespan yields: put @outbox.lifespan "
-                f"above a generator function that is annotated to yield it, as in -> Iterator[{named(hope)}]"
+                f"{self.who} asks for {state}, which no event is and no lifespan yields: put @outbox.lifespan "
+                f"above a generator function that is annotated to yield it, as in -> Iterator[{state}]"
             )
 
     def row(self) -> Row:
@@ -142,6 +143,9 @@ class Registration(Registered):
             options["max_size"] = str(self.max_size)
         if self.demand is not None and self.demand.model is not None:
             options["payload"] = getattr(self.demand.model, "__qualname__", str(self.demand.model))
+        if self.demand is not None and (needs := self.demand.needs) is not None:
+            state = [] if needs.state is None else [named(needs.state)]
+            options["needs"] = ", ".join(state + [name_of(each.dependency) for each in needs.dependencies.values()])
         kind: Literal["sync", "async"] = "async" if is_async(self.call) else "sync"
         return Row(
             self.subscription, self.event_type, self.aggregate_type, self.name, kind, place_of(self.call), options

@@ -18,8 +18,8 @@ class Needs:
     its event, what is behind them, and then what its providers give.
 
     `places` are those by position, `keywords` the others; `dependencies` are by parameter. Providers may take what
-    `given` names. `behind`: the place of the last parameter that no provider fills, but for the state's. `hope`: the
-    class that a lifespan has to yield, as long as none is registered.
+    `given` names. `behind`: the place of the last parameter that no provider fills, but for the state's. `state`: the
+    class of the state, if that is asked for; `is_hope`: no lifespan is registered that yields it.
     """
 
     places: tuple[int, ...]
@@ -27,7 +27,8 @@ class Needs:
     dependencies: Mapping[str, Any]
     given: tuple[str, ...]
     behind: int
-    hope: Any = None
+    state: Any = None
+    is_hope: bool = False
 
     def call(self, handler: Call, *there: Any) -> Any:
         """Call the handler with what there is."""

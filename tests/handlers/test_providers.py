@@ -253,3 +253,20 @@ def test_the_depends_of_fastapi_is_refused_with_that_to_take(outbox: Outbox) -> 
             RegistrationError, match="by the Depends of FastAPI, which is for requests: import that of fast_d"
         ):
             outbox.on("Placed")(handler)
+
+
+def test_the_routing_table_says_what_a_handler_needs(outbox: Outbox) -> None:
+    @outbox.on("Placed")
+    def handler(
+        event: DeliveredEvent,
+        state: State,
+        by: Annotated[str, Depends(repository)],
+        at: Annotated[int, Depends(number)],
+    ) -> None: ...
+
+    @outbox.on("Paid")
+    def other(event: DeliveredEvent) -> None: ...
+
+    outbox.lifespan(lifespan)
+    needs = {row.event_type: row.options.get("needs") for row in outbox.handlers.table()}
+    assert needs == {"Placed": f"State, {__name__}.repository, {__name__}.number", "Paid": None}
