@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from partbox.callables import name_of, place_of
-from partbox.db.deadline import WatchedConnection, allowed
+from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection, allowed, watched
 from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError, SettingsError
@@ -33,6 +33,7 @@ second.
 
 TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
 REFUSED = "unsupported startup parameter"  # PgBouncer's words
+USUAL = 5  # executions of a statement, from which on psycopg prepares it by default
 LONGEST = 500  # characters of what an application's error says
 
 PLANNED = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
@@ -183,7 +184,8 @@ def connect(
 ) -> WatchedConnection:
     """A worker's connection, autocommit. psycopg prepares nothing on it; what `blocking` sends is, if it is `prepared`.
 
-    Results are binary, unless it is `lent` to an application's code, which may have types that psycopg reads as text.
+    If it is `lent` to an application's code, which may have types that psycopg reads as text, results are not binary,
+    and psycopg prepares statements as it does by default, but behind a pooler.
     It is cut when a statement is not answered within `limit` seconds: a little more than `lease`, unless given.
     """
     more = PLANNED if prepared else ""
@@ -192,7 +194,11 @@ def connect(
     factory, adapters = (Cursor[Any], None) if lent else (Binary, DEFAULTS)
     try:
         conn = WatchedConnection.connect(
-            conninfo, autocommit=True, prepare_threshold=None, cursor_factory=factory, context=adapters
+            conninfo,
+            autocommit=True,
+            prepare_threshold=USUAL if lent and not pooler else None,
+            cursor_factory=factory,
+            context=adapters,
         )
     except psycopg.OperationalError as error:
         if REFUSED in str(error) and not pooler:
@@ -213,11 +219,13 @@ def connect(
     return conn
 
 
-async def connect_async(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> AsyncConnection[Any]:
-    """`connect`, for a connection that an application's asynchronous code gets: without a deadline."""
+async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> WatchedAsyncConnection:
+    """`connect`, for a connection that an application's asynchronous code gets."""
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
-    conn = await AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+    threshold = None if pooler else USUAL
+    conn = await WatchedAsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=threshold)
     _open.add(conn)
+    conn.deadline = watched(conn, allowed(lease))
     if not pooler and conn.info.server_version >= TIMED:
         await conn.execute(query("untimed", "partbox"))
     return conn

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final
 from weakref import WeakSet, finalize
 
-from psycopg import BaseConnection, Connection, OperationalError
+from psycopg import AsyncConnection, BaseConnection, Connection, OperationalError
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
@@ -200,6 +200,21 @@ class WatchedConnection(Connection[Any]):
             self.deadline.close()
 
 
+class WatchedAsyncConnection(AsyncConnection[Any]):
+    """An asynchronous connection with a deadline, which an application's code gets, too."""
+
+    deadline: Deadline = NEVER
+
+    async def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            with self.deadline:
+                return await super().wait(gen, *args, **kwargs)
+        except OperationalError as error:
+            if self.deadline.cut:
+                raise self.deadline.lost() from error
+            raise
+
+
 def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
     """A deadline of `limit` seconds a statement for any connection of psycopg, from now on."""
     deadline = Deadline(os.dup(conn.pgconn.socket), limit)
@@ -210,7 +225,7 @@ def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
 
 def of(conn: BaseConnection[Any]) -> Deadline:
     """The deadline of a connection; one that never expires if it has none."""
-    return conn.deadline if isinstance(conn, WatchedConnection) else NEVER
+    return conn.deadline if isinstance(conn, WatchedConnection | WatchedAsyncConnection) else NEVER
 
 
 @contextmanager

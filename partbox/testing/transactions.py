@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from partbox.db.deadline import NEVER
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
@@ -65,7 +66,7 @@ def called(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> A
 def _of_django() -> Iterator[tuple[()]]:
     from partbox.worker.runners.effects.django import connection, within
 
-    with within(connection()):
+    with within(connection(), NEVER):
         yield ()
 
 
@@ -73,5 +74,6 @@ def _of_django() -> Iterator[tuple[()]]:
 def _of_sqlalchemy(on: Any, handler: Handler) -> Iterator[tuple[Any, ...]]:
     from partbox.worker.runners.effects.sqlalchemy import session_for
 
-    with session_for(on, handler) as (_, given):
+    with session_for(on, handler) as (here, given):
         yield (given,)
+        here.prepare()

@@ -57,6 +57,8 @@ class SessionFactory:
         effects = None
         if close_effects is not None:
             effects = self._connect("effects", lent=True)
+            if reading.pooled and not effects.pooled:  # by a pooler that nobody named
+                effects.pooled, effects.prepare_threshold = True, None
             close.callback(close_effects, effects)
         session = Session(reading, saving, effects)
         self._made = session.all

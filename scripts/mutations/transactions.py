@@ -7,6 +7,7 @@ SESSIONS = "tests/worker/runners/test_sqlalchemy_sessions.py"
 EFFECTS = "tests/worker/runners/test_sqlalchemy_effects.py"
 AWAITED = "tests/worker/runners/test_async_effects.py"
 LAST = "tests/worker/runners/test_last_statements.py::test_the_save_is_the_last_statement_before_the_commit"
+HANGING = "tests/worker/saver/test_hanging_connections.py"
 DJANGO = "tests/django/test_transactional_models.py"
 REFUSED = "test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alone"
 
@@ -113,5 +114,26 @@ MUTATIONS = (
         "            told_to_end.add(self._task)\n",
         "",
         (f"{AWAITED}::test_a_stop_cancels_what_runs_and_charges_nobody",),
+    ),
+    Mutation(
+        "flush-within-our-deadline",
+        "What a session sends when its handler has returned may take no longer than a statement of partbox.",
+        f"{ROOM}/sqlalchemy.py",
+        "            with allowing(self.conn):\n                here.prepare()",
+        "            here.prepare()",
+        (
+            f"{HANGING}::test_effects_that_hang_are_cut_and_run_again_while_a_handlers_own_statement_may_take_its_time"
+            "[SQLAlchemy]",
+        ),
+    ),
+    Mutation(
+        "prepared-behind-a-pooler",
+        "Statements of handlers are prepared in sessions that a pooler hands to others.",
+        "partbox/db/connect.py",
+        "prepare_threshold=USUAL if lent and not pooler else None,",
+        "prepare_threshold=USUAL if lent else None,",
+        (
+            "tests/worker/runners/test_effects.py::test_what_handlers_repeat_is_prepared_but_behind_a_pooler[psycopg-True]",
+        ),
     ),
 )

@@ -1,8 +1,11 @@
 """Handlers with `transactional="django"`: models write in the transaction whose commit carries the cursor."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+TESTS = Path(__file__).parents[1]  # the folder of the proxy
 
 HANDLERS = '''
 
@@ -240,6 +243,40 @@ with outbox.worker():
                 time.sleep(0.01)  # between two looks at the server: it tells nobody when a session ends
 assert groups() == ["k-0", "k-1", "k-2"]
 assert len({{*mine}}) == 3, mine
+"""
+    )
+
+
+def test_a_connection_that_hangs_is_cut_and_its_events_run_again(shop: Any) -> None:
+    """At the release of a savepoint, which Django sends."""
+    shop.environment |= {"PARTBOX_LEASE": "2", "PARTBOX_HEARTBEAT": "0.3", "PARTBOX_DSN": shop.dsn}
+    shop.run(
+        BEGIN
+        + f"""
+import sys
+sys.path.append({str(TESTS)!r})
+from hanging_proxy import hanging_proxy
+from psycopg.conninfo import conninfo_to_dict
+import logging
+
+class Failures(logging.Handler):
+    def emit(self, record):
+        hung.append(record.getMessage())
+        proxy.go_on()  # so that the server, too, ends that session, and with it what it has locked
+
+logging.getLogger("partbox.worker").addHandler(Failures(logging.ERROR))
+hung = []
+shop.hang = lambda event, name: hung or hung.append(proxy.hang())
+connection.ensure_connection()  # past the proxy, on which the worker's own goes
+with hanging_proxy(connection.settings_dict["OTHER"]) as proxy:
+    place = conninfo_to_dict(proxy.dsn)
+    connections.settings["default"] |= {{"HOST": place["host"], "PORT": place["port"]}}
+    publish("k", 1)
+    publish("k", 2, then="hang")
+    publish("k", 3)
+    work(lambda: len(SAID) == 3)
+assert len(hung) == 2 and "no answer within 3.0 s, so the connection was cut" in hung[1], hung
+assert groups() == ["k-1", "k-2", "k-3"] and SAID == [(name, True) for name in groups()]
 """
     )
 

@@ -34,7 +34,7 @@ async def save(
     """See `cursors.save`: durable, of these cursors, parks and finished rows, in the session of `session`."""
     values = save_values(session, subscription, me, *saves) | {"durable": True}
     texts = {name: None if value is None else str(value) for name, value in values.items()}
-    cursor = await AsyncOwnCursor(conn).execute(query("save", schema), texts)
+    cursor = await AsyncOwnCursor(conn).execute(query("save", schema), texts, prepare=False)
     mine, took, same = await cursor.fetchone() or (None, 0.0, False)
     if not same:
         await conn.close()

@@ -1,8 +1,12 @@
 """Transactional handlers: effect and cursor commit together. In a worker of this process on a real database."""
 
+import inspect
+
 import psycopg
 import pytest
 from effect_table import effects, is_of_fives, lose_connections, publish_fives
+from orm import Effect
+from sqlalchemy import insert, text
 
 from partbox import RetryAfter
 
@@ -138,3 +142,75 @@ def test_what_a_handler_publishes_is_published_once(desk):
     with desk.outbox.worker():
         desk.eventually(lambda: len(desk.numbers()) == 20 and desk.all_done())
     assert desk.numbers() == list(range(20))
+
+
+async def write_async(event, conn):
+    await conn.execute("insert into effect (number, key) values (%s, %s)", [event.payload["number"], "k"])
+
+
+def write_by_orm(event, session):
+    session.execute(insert(Effect).values(number=event.payload["number"], key="k"))
+
+
+async def write_by_orm_async(event, session):
+    await session.execute(insert(Effect).values(number=event.payload["number"], key="k"))
+
+
+PREPARED = {
+    "psycopg": (write, True, lambda conn, sql: conn.execute(sql).fetchall()),
+    "async psycopg": (write_async, True, lambda conn, sql: conn.execute(sql)),
+    "SQLAlchemy": (write_by_orm, "sqlalchemy", lambda session, sql: session.execute(text(sql)).all()),
+    "async SQLAlchemy": (write_by_orm_async, "sqlalchemy", lambda session, sql: session.execute(text(sql))),
+}
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+@pytest.mark.parametrize("kind", PREPARED)
+def test_what_handlers_repeat_is_prepared_but_behind_a_pooler(desk_with, kind, pooler):
+    """As psycopg does by default, and SQLAlchemy over it."""
+    desk = desk_with(pooler=pooler)
+    desk.conn.execute("create table effect (number int, key text, id bigint generated always as identity)")
+    handle, transactional, ask = PREPARED[kind]
+    seen = []
+
+    def sync(event, given):
+        handle(event, given)
+        seen.append([name for (name,) in ask(given, "select statement from pg_prepared_statements")])
+
+    async def awaited(event, given):
+        await handle(event, given)
+        found = await ask(given, "select statement from pg_prepared_statements")
+        rows = found.fetchall()
+        seen.append([name for (name,) in (await rows if inspect.isawaitable(rows) else rows)])
+
+    handler = awaited if inspect.iscoroutinefunction(handle) else sync
+    desk.outbox.register(handler, "Counted", transactional=transactional)
+    desk.publish("k", *range(8))
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert seen[0] == []
+    assert any(statement.lower().startswith("insert into effect") for statement in seen[-1]) is not pooler
+    assert not any("The fenced write" in statement for statement in seen[-1])
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "SQLAlchemy"])
+def test_a_statement_whose_table_has_changed_since_it_was_prepared_fails_once(desk_with, kind):
+    desk = desk_with(retry="fixed:0.01", max_attempts=2)
+    desk.conn.execute("create table effect (number int, key text, id bigint generated always as identity)")
+    handle, transactional, ask = PREPARED[kind]
+    attempts = []
+
+    def asking(event, given):
+        attempts.append(event.attempt)
+        ask(given, "select * from effect")
+        handle(event, given)
+
+    desk.outbox.register(asking, "Counted", transactional=transactional)
+    desk.publish("k", *range(8))
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+        desk.conn.execute("alter table effect add more int")
+        desk.publish("k", 8, 9)
+        desk.eventually(desk.all_done)
+    assert effects(desk) == list(range(10))
+    assert attempts == [1] * 9 + [2, 1]

@@ -9,13 +9,24 @@ from typing import Any
 import pytest
 from desk import Desk
 from hanging_proxy import Proxy, hanging_proxy
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from stopped_backend import stop_at_rest
 
-from partbox import Done, Outbox
+from partbox import Outbox
 from partbox.supervisor.embedded import EmbeddedWorker
 
 POLLER, SAVER, EFFECTS, MEMBERSHIP = "partbox poller", "partbox saver", "partbox effects", "partbox supervisor"
 QUICK = {"lease": 2.0, "heartbeat": 0.3, "poll_idle": 0.05}
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Number(Base):
+    __tablename__ = "effect"
+    number: Mapped[int] = mapped_column(primary_key=True)
 
 
 @pytest.fixture
@@ -117,29 +128,73 @@ def stop_beside_a_saver_that_hangs(desk: Desk, proxy: Proxy) -> None:
     assert all_numbers(desk) == published
 
 
-def test_effects_that_hang_are_cut_and_run_again_while_a_handlers_own_statement_may_take_its_time(desk, proxy, dsn):
-    slow, once = threading.Event(), threading.Event()
-    desk.conn.execute("create table effect (number integer)")
+SLOW_ONCE = """
+create table effect (number integer);
+create sequence times;
+create function slow_once() returns trigger language plpgsql as
+    $$ begin if nextval('times') = 1 then perform pg_sleep(4); end if; return new; end $$;
+create trigger slow_once before insert on effect for each row execute function slow_once()
+"""
+INSERT = "insert into effect values (%s)"
 
-    def handle(event, connection):
+
+class Hang:
+    """Has the connection of transactions hang once, in which a savepoint cannot be released then."""
+
+    def __init__(self, desk: Desk, proxy: Proxy) -> None:
+        self._desk, self._proxy, self._is_over = desk, proxy, False
+
+    def passes(self, event: Any) -> int | None:
+        """The number of the event; None if it hangs."""
         number = event.payload["number"]
-        if number == 1 and not slow.is_set():
-            slow.set()
-            connection.execute("select pg_sleep(4)")  # longer than our own statements may
-        if number == 2 and not once.is_set():
-            once.set()
-            proxy.hang(EFFECTS)  # in which its savepoint cannot be released
-        else:
-            connection.execute("insert into effect values (%s)", [number])
-        desk.note(event)
-        return Done()
+        self._desk.note(event)
+        if number != 2 or self._is_over:
+            return int(number)
+        self._is_over = True
+        assert self._proxy.hang(EFFECTS) == 1
+        return None
 
-    desk.outbox.register(handle, "Counted", transactional=True)
+    def of_psycopg(self, event: Any, conn: Any) -> None:
+        if (number := self.passes(event)) is not None:
+            conn.execute(INSERT, [number])
+
+    async def of_async_psycopg(self, event: Any, conn: Any) -> None:
+        if (number := self.passes(event)) is not None:
+            await conn.execute(INSERT, [number])
+
+    def of_sqlalchemy(self, event: Any, session: Session) -> None:
+        if (number := self.passes(event)) is not None:
+            session.add(Number(number=number))  # which is sent when it returns
+
+    async def of_async_sqlalchemy(self, event: Any, session: AsyncSession) -> None:
+        self.of_sqlalchemy(event, session)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("handle", "transactional"),
+    [
+        (Hang.of_psycopg, True),
+        (Hang.of_async_psycopg, True),
+        (Hang.of_sqlalchemy, "sqlalchemy"),
+        (Hang.of_async_sqlalchemy, "sqlalchemy"),
+    ],
+    ids=["psycopg", "async psycopg", "SQLAlchemy", "async SQLAlchemy"],
+)
+def test_effects_that_hang_are_cut_and_run_again_while_a_handlers_own_statement_may_take_its_time(
+    desk, proxy, caplog, handle, transactional
+):
+    """Its own takes longer than ours may: a flush behind the handler, too."""
+    desk.conn.execute(SLOW_ONCE)
+    desk.outbox.register(handle.__get__(Hang(desk, proxy)), "Counted", transactional=transactional)
     with desk.outbox.worker():
-        desk.publish("k", 1, 2, 3)
+        desk.publish("k", 1)
+        desk.eventually(desk.all_done)
+        assert "hangs" not in caplog.text
+        desk.publish("k", 2, 3)
         desk.eventually(desk.all_done)
     assert desk.conn.execute("select number from effect order by number").fetchall() == [(1,), (2,), (3,)]
-    assert desk.numbers().count(1) <= 2
+    assert desk.numbers().count(1) == 1
+    assert "no answer within 3.0 s, so the connection was cut" in caplog.text
 
 
 def test_a_worker_whose_every_connection_hangs_goes_on_when_the_network_does(desk, proxy, caplog):

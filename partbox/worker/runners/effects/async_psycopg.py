@@ -5,16 +5,16 @@ handler with its savepoint is one.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from uuid import UUID
 
-from psycopg import AsyncConnection, OperationalError
+from psycopg import AsyncConnection
 
 from partbox.db.connect import connect_async
-from partbox.db.deadline import WatchedConnection, allowed, watched
+from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection, allowing
 from partbox.db.delivery import async_effects
 from partbox.events import DeliveredEvent
 from partbox.outcomes import Done
@@ -27,66 +27,54 @@ from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.loop_hosts import must_end
 from partbox.worker.runners.walkers import Loop
 
-T = TypeVar("T")
-
 
 class AsyncPsycopgEffects(Effects):
     """`transactional=True` on an `async def`."""
 
     lends: ClassVar[bool] = False
-    conn: AsyncConnection[Any]  # type: ignore[assignment]
+    conn: WatchedAsyncConnection  # type: ignore[assignment]
 
     def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
         super().__init__(context, session, loop)
         self._calls = LoopCalls(loop)
-        self.conn = self._calls.wait(lambda: connected(context))
-        self._deadline = watched(self.conn, allowed(context.settings.lease))
+        self.conn = self._calls.wait(lambda: connected(context, session))
         self.given = (self.conn,)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         block = self.conn.transaction()
-        self._limited(block.__aenter__)
+        self._calls.wait(block.__aenter__)
         try:
             yield
         except BaseException as error:
-            self._limited(partial(block.__aexit__, type(error), error, error.__traceback__))
+            self._calls.wait(partial(block.__aexit__, type(error), error, error.__traceback__))
             raise
-        self._limited(partial(block.__aexit__, None, None, None))
+        self._calls.wait(partial(block.__aexit__, None, None, None))
 
     def begin(self) -> None:
-        self._limited(lambda: async_effects.begin_effects(self.conn, self._schema))
+        self._calls.wait(lambda: async_effects.begin_effects(self.conn, self._schema))
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         return self._calls.wait(lambda: self._call(endpoint, event))
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        return self._limited(lambda: saved(self, self.conn, me, saves))
+        return self._calls.wait(lambda: saved(self, self.conn, me, saves))
 
     def interrupt(self) -> None:
         self._calls.interrupt()
 
     def close(self) -> None:
         with suppress(Exception):
-            self._limited(self.conn.close)
+            self._calls.wait(self.conn.close)
         self.conn.pgconn.finish()  # if the loop has ended
-
-    def _limited(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run statements of partbox in the loop, within the deadline."""
-        try:
-            with self._deadline:
-                return self._calls.wait(function)
-        except OperationalError as error:
-            if self._deadline.cut:
-                raise self._deadline.lost() from error
-            raise
 
     async def _call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""
         result: object = None
         try:
             async with self.conn.transaction():
-                result = await self._calls.handle(endpoint, event, self.given)
+                with allowing(self.conn):
+                    result = await self._calls.handle(endpoint, event, self.given)
                 if self.context.engine.forked:
                     leave(result)
                 if result is not None and not isinstance(result, Done):
@@ -100,10 +88,10 @@ class AsyncPsycopgEffects(Effects):
         return result
 
 
-async def connected(context: Context) -> AsyncConnection[Any]:
+async def connected(context: Context, session: WatchedConnection) -> WatchedAsyncConnection:
     """A connection for a worker's handlers, in the loop that runs."""
-    settings = context.settings
-    return await connect_async(context.dsn(), lease=settings.lease, pooler=settings.pooler, name="partbox effects")
+    lease, pooler = context.settings.lease, context.settings.pooler or session.pooled
+    return await connect_async(context.dsn(), lease=lease, pooler=pooler, name="partbox effects")
 
 
 async def saved(

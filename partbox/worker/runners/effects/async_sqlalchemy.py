@@ -6,18 +6,18 @@ The transactor's thread waits for the whole of it: to submit each step took a te
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from uuid import UUID
 
-from psycopg import AsyncConnection, OperationalError
+from psycopg import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection as OuterConnection
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_async_engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from partbox.db.deadline import WatchedConnection, allowed, watched
+from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection
 from partbox.db.delivery import async_effects
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
@@ -30,20 +30,17 @@ from partbox.worker.runners.effects.sqlalchemy import OF_ONE, SqlalchemyEffects,
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.walkers import Loop
 
-T = TypeVar("T")
-
 
 class AsyncSqlalchemyEffects(SqlalchemyEffects):
     """`transactional="sqlalchemy"` on an `async def`."""
 
     lends: ClassVar[bool] = False
-    conn: AsyncConnection[Any]  # type: ignore[assignment]
+    conn: WatchedAsyncConnection  # type: ignore[assignment]
 
     def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
         self._calls = LoopCalls(loop)
         self._interrupted = False
-        self.conn = self._calls.wait(lambda: connected(context))
-        self._deadline = watched(self.conn, allowed(context.settings.lease))
+        self.conn = self._calls.wait(lambda: connected(context, session))
         with psycopg_errors():
             self._outer = self._calls.wait(self._connect)
         super().__init__(context, session, loop)
@@ -56,7 +53,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
         self._calls.wait(lambda: greenlet_spawn(run))
 
     def begin(self) -> None:
-        self._limited(async_effects.begin_effects(self.conn, self._schema))
+        await_only(async_effects.begin_effects(self.conn, self._schema))
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         try:
@@ -66,7 +63,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
             raise OperationalError(ENDED) from error
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        return self._limited(saved(self, self.conn, me, saves))
+        return await_only(saved(self, self.conn, me, saves))
 
     def hooks(self) -> Iterable[Callable[[], object]]:
         return [partial(self._run, call) for call in super().hooks()]
@@ -75,7 +72,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
         self._calls.interrupt()
 
     def close(self) -> None:
-        with suppress(Exception), self._deadline:
+        with suppress(Exception):
             self._run(super().close)
             self._calls.wait(self.conn.close)
         self.conn.pgconn.finish()  # if the loop has ended
@@ -91,27 +88,13 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
         return self._outer.sync_connection
 
     def _set_autocommit(self, value: bool) -> None:
-        self._limited(self.conn.set_autocommit(value))
-
-    def _commit(self) -> None:
-        with self._deadline:
-            super()._commit()
+        await_only(self.conn.set_autocommit(value))
 
     def _roll_back_driver(self) -> None:
-        self._limited(self.conn.rollback())
+        await_only(self.conn.rollback())
 
     def _run(self, call: Callable[[], object]) -> None:
         self._calls.wait(lambda: greenlet_spawn(call))
-
-    def _limited(self, awaited: Coroutine[Any, Any, T]) -> T:
-        """Await statements of partbox, within the deadline."""
-        try:
-            with self._deadline:
-                return await_only(awaited)
-        except OperationalError as error:
-            if self._deadline.cut:
-                raise self._deadline.lost() from error
-            raise
 
     async def _connect(self) -> OuterConnection:
         async def own() -> Any:

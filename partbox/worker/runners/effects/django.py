@@ -4,7 +4,7 @@ Handlers get nothing: models use that connection by themselves. What they would 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -56,14 +56,16 @@ class DjangoEffects(Effects):
     def transaction(self) -> Iterator[None]:
         django = self._django
         self._refresh()
-        with ExitStack() as until_committed, psycopg_errors(self), transaction.atomic(using=django.alias):
+        with psycopg_errors(self):
+            block = transaction.atomic(using=django.alias)
+            block.__enter__()
             if getattr(self, "conn", None) is not django.connection:
                 self.conn = django.connection
                 self._deadline = watched(self.conn, allowed(self.context.settings.lease))
-            yield
-            # Django would let one that raises keep the others from being called.
-            self._hooks, django.run_on_commit = django.run_on_commit, []
-            until_committed.enter_context(self._deadline)
+            with left_within(self._deadline, block):
+                yield
+                # Django would let one that raises keep the others from being called.
+                self._hooks, django.run_on_commit = django.run_on_commit, []
 
     def begin(self) -> None:
         with self._deadline:
@@ -71,8 +73,11 @@ class DjangoEffects(Effects):
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
-        with within(self._django):
-            yield
+        try:
+            with within(self._django, self._deadline):
+                yield
+        except DjangoError as error:
+            raise self.hung() or error from error.__cause__
 
     @property
     def is_intact(self) -> bool:
@@ -119,9 +124,12 @@ def alias() -> str:
 
 
 @contextmanager
-def within(django: Any) -> Iterator[None]:
+def within(django: Any, limit: Deadline) -> Iterator[None]:
     """A savepoint in the transaction of this connection of Django, inside of which no other one is written on."""
-    with transaction.atomic(using=django.alias):
+    block = transaction.atomic(using=django.alias)
+    with limit:
+        block.__enter__()
+    with left_within(limit, block):
         with refused(django.connection):
             yield
         if django.needs_rollback:  # Django would roll back, and raise nothing
@@ -129,6 +137,19 @@ def within(django: Any) -> Iterator[None]:
                 "the handler has caught an error of the database, and its changes are to be rolled back: catch it "
                 "around a `with transaction.atomic():` of its own, or raise"
             )
+
+
+@contextmanager
+def left_within(limit: Deadline, block: AbstractContextManager[object]) -> Iterator[None]:
+    """Leave a block that was entered, whose last statements hang no longer than the limit; the body may."""
+    try:
+        yield
+    except BaseException as error:
+        with limit:
+            block.__exit__(type(error), error, error.__traceback__)
+        raise
+    with limit:
+        block.__exit__(None, None, None)
 
 
 @contextmanager

@@ -74,11 +74,14 @@ class Joined:
         """Join the savepoint, before the handler can begin another; what fails here is to be undone, too."""
         self.session.connection()
 
-    def release(self) -> None:
-        """Flush it, call its hooks and release its savepoint. RuntimeError if the handler has ended its transaction."""
+    def prepare(self) -> None:
+        """Flush it, and call its hooks. RuntimeError if the handler has ended its transaction."""
         if self.session.get_transaction() is not self._transaction:
             raise RuntimeError("the handler has ended the transaction of its session: only return, or raise")
         self._transaction._prepare_impl()  # which SQLAlchemy opens to transactions of two phases only
+
+    def release(self) -> None:
+        """Release its savepoint. RuntimeError if the handler has left another one open."""
         if self._on.get_nested_transaction() is not self._savepoint:
             raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
         self._savepoint.commit()
@@ -115,7 +118,7 @@ class Joined:
 
 @contextmanager
 def joined(on: Connection, session: Session) -> Iterator[Joined]:
-    """A session in a savepoint of `on`, which the end of the block flushes and releases, and an error undoes."""
+    """A session in a savepoint of `on`, which the end of the block releases, and an error undoes."""
     here = Joined(on, session)
     try:
         here.join()

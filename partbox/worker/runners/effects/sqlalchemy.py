@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.pool import StaticPool
 
-from partbox.db.deadline import WatchedConnection
+from partbox.db.deadline import WatchedConnection, allowing
 from partbox.errors import PartboxError
 from partbox.handlers import Handler
 from partbox.worker.context import Context
@@ -44,7 +44,7 @@ class SqlalchemyEffects(Effects):
                 self._on.begin()
                 yield
                 self._ends = True
-                self._commit()
+                self._on.commit()
             self._committed = self._joined
         except BaseException:
             self._ends = True
@@ -60,6 +60,8 @@ class SqlalchemyEffects(Effects):
         with self._session_for(handler) as (here, given):
             self.given = (given,)
             yield
+            with allowing(self.conn):
+                here.prepare()
         self._joined.append(here)
 
     @property
@@ -95,9 +97,6 @@ class SqlalchemyEffects(Effects):
 
     def _set_autocommit(self, value: bool) -> None:
         self.conn.autocommit = value
-
-    def _commit(self) -> None:
-        self._on.commit()
 
     def _roll_back_driver(self) -> None:
         self.conn.rollback()
