@@ -184,21 +184,17 @@ def connect(
 ) -> WatchedConnection:
     """A worker's connection, autocommit. psycopg prepares nothing on it; what `blocking` sends is, if it is `prepared`.
 
-    If it is `lent` to an application's code, which may have types that psycopg reads as text, results are not binary,
-    and psycopg prepares statements as it does by default, but behind a pooler.
-    It is cut when a statement is not answered within `limit` seconds: a little more than `lease`, unless given.
+    `lent` to an application's code: results are not binary, for types that psycopg reads as text, and without a pooler
+    psycopg prepares as by default. A statement without an answer for `limit` seconds, else a little more than `lease`,
+    cuts it.
     """
-    more = PLANNED if prepared else ""
-    more = more if lent else f"{SEEING} {more}"
+    more = ("" if lent else f"{SEEING} ") + (PLANNED if prepared else "")
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
     factory, adapters = (Cursor[Any], None) if lent else (Binary, DEFAULTS)
+    threshold = USUAL if lent and not pooler else None
     try:
         conn = WatchedConnection.connect(
-            conninfo,
-            autocommit=True,
-            prepare_threshold=USUAL if lent and not pooler else None,
-            cursor_factory=factory,
-            context=adapters,
+            conninfo, autocommit=True, prepare_threshold=threshold, cursor_factory=factory, context=adapters
         )
     except psycopg.OperationalError as error:
         if REFUSED in str(error) and not pooler:
@@ -206,9 +202,8 @@ def connect(
         raise
     if not (lent or instrumented):
         conn.cursor_factory = factory
-    conn.lent = lent
+    conn.lent, conn.pooled = lent, pooler
     _open.add(conn)
-    conn.pooled = pooler
     conn.watch(allowed(lease) if limit is None else limit)
     try:
         if not pooler:

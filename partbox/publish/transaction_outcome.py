@@ -71,6 +71,11 @@ class TransactionEnd:
         """True if the marks must be read before the commit."""
         return self._marks > 0
 
+    @property
+    def is_read(self) -> bool:
+        """True if the marks have been read."""
+        return self._kept is not None
+
     def savepoint_mark(self) -> int:
         self._marks += 1
         return self._marks

@@ -130,8 +130,8 @@ MUTATIONS = (
         "prepared-behind-a-pooler",
         "Statements of handlers are prepared in sessions that a pooler hands to others.",
         "partbox/db/connect.py",
-        "prepare_threshold=USUAL if lent and not pooler else None,",
-        "prepare_threshold=USUAL if lent else None,",
+        "threshold = USUAL if lent and not pooler else None",
+        "threshold = USUAL if lent else None",
         (
             "tests/worker/runners/test_effects.py::test_what_handlers_repeat_is_prepared_but_behind_a_pooler[psycopg-True]",
         ),

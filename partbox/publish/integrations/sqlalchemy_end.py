@@ -39,6 +39,13 @@ def ending_of(conn: Connection) -> TransactionEnd:
     return _open.setdefault(conn.connection.dbapi_connection, TransactionEnd())
 
 
+def read_marks(conn: Connection) -> None:
+    """Read now which batches savepoints have undone, and not before the COMMIT: no savepoint comes between."""
+    driver = conn.connection.dbapi_connection
+    if (ending := _open.get(driver)) is not None and (marks := _marks(driver)) is not None:
+        ending.commits(marks)
+
+
 def check_not_over(conn: Connection) -> None:
     """Raise PublishError in a hook that is called at the end of this very transaction."""
     if conn.connection.dbapi_connection in _over:
@@ -57,7 +64,8 @@ def _watch(dialect: Dialect) -> None:
 def _committing(commit: Callable[[Any], None]) -> Callable[[Any], None]:
     def do_commit(given: Any) -> None:
         conn = _of(given)
-        if (ending := _open.get(conn)) is not None and (marks := _marks(conn)) is not None:
+        ending = _open.get(conn)
+        if ending is not None and not ending.is_read and (marks := _marks(conn)) is not None:
             ending.commits(marks)
         try:
             commit(given)
@@ -71,6 +79,8 @@ def _committing(commit: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _taking_back(method: Callable[[Any], None]) -> Callable[[Any], None]:
     def do(given: Any) -> None:
+        if (ending := _open.get(_of(given))) is not None:
+            ending.does_not_commit()
         try:
             method(given)
         finally:

@@ -22,6 +22,7 @@ def raw(event: Any, conn: Connection[Any]) -> None:
 def of_sqlalchemy(event: Any, session: Session) -> None:
     TRACE.follow(session.connection().connection.driver_connection)
     write(event, session)
+    TRACE.outbox.publish(session, "Echo", event.payload)
 
 
 async def awaited(event: Any, conn: AsyncConnection[Any]) -> None:
@@ -32,10 +33,13 @@ async def awaited(event: Any, conn: AsyncConnection[Any]) -> None:
 async def of_async_sqlalchemy(event: Any, session: AsyncSession) -> None:
     TRACE.follow((await (await session.connection()).get_raw_connection()).driver_connection)
     await session.execute(text("insert into effect (number) values (1)"))
+    await TRACE.outbox.publish_async(session, "Echo", event.payload)
 
 
 class Traces:
-    """The messages of libpq on one connection, from the first handler on."""
+    """The messages of libpq on one connection, from the first handler on. `outbox`: by which handlers publish."""
+
+    outbox: Any = None
 
     def __init__(self) -> None:
         self.file: Any = None
@@ -75,8 +79,11 @@ def test_the_save_is_the_last_statement_before_the_commit(
     monkeypatch.setattr(transactor, "MOST", 2)
     desk.conn.execute(TABLES)
     TRACE.begin(tmp_path / "trace")
+    TRACE.outbox = desk.outbox
+    desk.outbox.register(desk.note, "Echo")
     desk.outbox.register(handle, "Counted", transactional=transactional)
     desk.publish("k", 1, 2, 3, 4)
+    desk.outbox.after_commit(lambda events: None)  # for which it is read what savepoints have undone
     with desk.outbox.worker():
         desk.eventually(desk.all_done)
         sent = TRACE.sent()

@@ -21,6 +21,7 @@ from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection
 from partbox.db.delivery import async_effects
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
+from partbox.publish.integrations.sqlalchemy_end import read_marks
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.runners.effects.async_psycopg import connected, saved
@@ -63,6 +64,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
             raise OperationalError(ENDED) from error
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
+        read_marks(self._on)
         return await_only(saved(self, self.conn, me, saves))
 
     def hooks(self) -> Iterable[Callable[[], object]]:

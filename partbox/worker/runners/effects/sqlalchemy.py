@@ -1,9 +1,10 @@
 """Transactions of SQLAlchemy on the lent connection, which an engine of its own hands out and nobody else uses."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
+from uuid import UUID
 
 from psycopg import Error, errors
 from sqlalchemy import create_engine, event, exc
@@ -14,7 +15,9 @@ from sqlalchemy.pool import StaticPool
 from partbox.db.deadline import WatchedConnection, allowing
 from partbox.errors import PartboxError
 from partbox.handlers import Handler
+from partbox.publish.integrations.sqlalchemy_end import read_marks
 from partbox.worker.context import Context
+from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
 from partbox.worker.runners.walkers import Loop
@@ -68,6 +71,10 @@ class SqlalchemyEffects(Effects):
     def is_intact(self) -> bool:
         root = self._on.get_transaction()
         return root is not None and root.is_active and super().is_intact
+
+    def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
+        read_marks(self._on)  # of publishing: nothing comes between the save and the COMMIT
+        return super().save(me, saves)
 
     def hooks(self) -> Iterable[Callable[[], object]]:
         committed, self._committed = self._committed, []
