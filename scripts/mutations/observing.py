@@ -1,9 +1,10 @@
-"""Observing: a log that nobody reads, and one that is to name the remedy."""
+"""Observing: a log that nobody reads, one that is to name the remedy, and what leaves the process."""
 
 from mutations.mutation import Mutation
 
 OUTLET = "partbox/observe/logs/outlet.py"
 FULL = "tests/observe/logs/test_full_pipe.py"
+SENTRY, REPORTS = "partbox/observe/sentry.py", "tests/observe/test_sentry.py"
 
 MUTATIONS = (
     Mutation(
@@ -29,5 +30,48 @@ MUTATIONS = (
         "said: object = error\n",
         "said: object = str(error)\n",
         ("tests/supervisor/test_purger.py::test_a_purge_that_finds_no_room_on_the_servers_disk_names_the_remedy",),
+    ),
+    Mutation(
+        "variables-in-a-report",
+        "Sentry would be sent payloads, in the variables of handlers and of partbox.",
+        SENTRY,
+        '"include_local_variables": False',
+        '"include_local_variables": True',
+        (f"{REPORTS}::test_what_a_handler_returns_is_reported_too",),
+    ),
+    Mutation(
+        "all-lines-of-an-error",
+        "Sentry would be sent the row that PostgreSQL quotes, and the input of a model.",
+        SENTRY,
+        '(str(each.get("value") or "").splitlines() or [""])[0]',
+        'str(each.get("value") or "")',
+        (f"{REPORTS}::test_no_report_says_a_payload_and_only_an_errors_text_whose_it_is",),
+    ),
+    Mutation(
+        "variables-of-our-frames",
+        "What the application reports to Sentry would hold payloads in the variables of partbox.",
+        SENTRY,
+        '                frame.pop("vars", None)\n',
+        "                pass\n",
+        (f"{REPORTS}::test_what_the_application_reports_shows_no_variable_of_a_stack_through_partbox",),
+    ),
+    Mutation(
+        "a-second-issue-by-the-log",
+        "Each dead event would be an issue for itself, beside that of its cause.",
+        SENTRY,
+        '"event", None) in SAID',
+        '"event", None) in ()',
+        (f"{REPORTS}::test_worker_processes_report_each_failure_once_beside_all_that_sentry_does_by_itself",),
+    ),
+    Mutation(
+        "two-instruments-of-one-name",
+        "Of two outboxes in a process OpenTelemetry would show the same series twice, with different values.",
+        "partbox/observe/metering.py",
+        "if prefix not in of:",
+        "if True:",
+        (
+            "tests/observe/metrics/test_metering.py::"
+            "test_outboxes_with_one_provider_are_added_up_and_other_prefixes_stand_alone",
+        ),
     ),
 )

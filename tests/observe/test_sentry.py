@@ -189,12 +189,21 @@ def test_attempts_that_fail_are_warnings_and_can_be_left_out(dsn, start):
 def test_what_a_handler_returns_is_reported_too(shop):
     outbox, reports = shop
     outbox.on("OrderLost", name="lost")(lambda event: Dead("nobody wants it"))
-    outbox.on_batch("OrderListed", name="listed", max_attempts=1)(lambda events: [OSError("full")] * len(events))
+
+    @outbox.on_batch("OrderListed", name="listed", max_attempts=1)
+    def listed(events):
+        payload = events[0].payload
+        try:
+            raise OSError(f"full\n{payload}")
+        except OSError as error:  # its stack does not go through partbox
+            return [error] * len(events)
+
     publish(outbox, order(1, "OrderLost"), order(2, "OrderListed"))
     assert outbox.drain()
 
     said = {report["fingerprint"][-1]: report["exception"]["values"][-1]["value"] for report in reports}
     assert said == {"dead": "nobody wants it", "OSError": "full"}
+    assert CANARY not in json.dumps(reports, default=str)
 
 
 @pytest.mark.parametrize("header", ["sentry-trace", "traceparent"])

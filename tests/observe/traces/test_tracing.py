@@ -72,10 +72,11 @@ def test_without_opentelemetry_the_import_says_what_to_install(monkeypatch, modu
         importlib.import_module(f"partbox.observe.{module}")
 
 
-def test_the_core_imports_nothing_of_it(forks, tmp_path):
+def test_the_core_imports_nothing_of_it_nor_of_sentry(forks, tmp_path):
     """The process that commands are forked from has imported them all."""
     (tmp_path / "look.py").write_text(
-        "import sys; sys.exit(not {'partbox', 'partbox.cli'} <= {*sys.modules} or 'opentelemetry' in sys.modules)"
+        "import sys; sys.exit(not {'partbox', 'partbox.cli', 'partbox.supervisor.child'} <= {*sys.modules}"
+        " or bool({'opentelemetry', 'sentry_sdk'} & {*sys.modules}))"
     )
     process = forks.start("python", "look.py", cwd=tmp_path)
     assert (process.communicate(), process.returncode) == (("", ""), 0)
