@@ -69,6 +69,7 @@ ENTRIES = (
     CommandEntry(RUN, "worker", "Deliver events to the handlers of MODULE:OUTBOX until stopped."),
     CommandEntry(RUN, "relay", "Send every event to a broker, in order per aggregate, until stopped."),
     CommandEntry(LOOK, "status", "Worker processes, partitions by owner, and the backlog."),
+    CommandEntry(LOOK, "find", "Where an event is, and what became of it."),
     CommandEntry(LOOK, "top", "The same, live on the whole terminal."),
     CommandEntry(LOOK, "dashboard", "The same, live in a browser."),
     CommandEntry(LOOK, "config", "Every setting: its value, its origin, and its meaning."),

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from signal import Signals
 from typing import Protocol
@@ -57,6 +58,11 @@ def ending(code: int | None) -> str:
         return f"was killed by {Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+def moment(when: datetime | None) -> str:
+    """A time in UTC, to the second; "-" for None."""
+    return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def age(length: float | None) -> str:

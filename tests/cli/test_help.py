@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PANELS = {
     "Start here": ["demo", "init"],
     "Run": ["worker", "relay", "cdc"],
-    "Look": ["status", "top", "dashboard", "config", "segments", "actions", "grafana"],
+    "Look": ["status", "find", "top", "dashboard", "config", "segments", "actions", "grafana"],
     "Mend": ["doctor", "dead", "blocked"],
     "Operate": ["migrate", "import", "purge", "rebase", "subscription"],
     "Develop": ["handlers", "metrics", "bench", "chaos", "events"],

@@ -38,6 +38,14 @@ COMMANDS = (
     ("dead", "show", "1"),
     ("dead", "count", "--type", NAME),
     ("dead", "replay", "--type", f"{NAME} too", "--all", "--yes"),
+    ("find",),
+    ("find", "--json"),
+    ("find", "--record", "1"),
+    ("find", "--record", "1", "--payload"),
+    ("find", "--ended", "skipped"),
+    ("find", "--record", "1", "--json"),
+    ("find", NAME),
+    ("find", "--ended", NAME),
     ("blocked", "list"),
     ("blocked", "list", "--group"),
     ("blocked", "list", "--json"),
@@ -56,9 +64,20 @@ COMMANDS = (
 @pytest.fixture
 def infested(conn: psycopg.Connection[Any]) -> None:
     conn.execute(
-        "insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload)"
-        " select 1, gen_random_uuid(), %(n)s, %(n)s, %(n)s || n, %(n)s, '1' from generate_series(1, 2) n",
-        {"n": NAME},
+        "insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload,"
+        " headers)"
+        " select 1, gen_random_uuid(), %(n)s, %(n)s, %(n)s || n, %(n)s, '1', %(h)s from generate_series(1, 2) n",
+        {"n": NAME, "h": json.dumps({NAME: LONG, "traceparent": f"00-{NAME}-1-1", "partbox-idempotency-key": NAME})},
+    )
+    conn.execute(
+        "insert into partbox.attempt (subscription, record_id, attempt, outcome, instance, error)"
+        " select 'default', 1, 1, outcome, %(n)s, %(n)s from unnest(array['failed', 'skipped']) as outcome",
+        {"n": LONG},
+    )
+    conn.execute(
+        "insert into partbox.action (who, action, subscription, target, count)"
+        " values (%s, 'blocked skip', 'default', '{\"record_ids\": [1]}', 1)",
+        [NAME],
     )
     conn.execute(
         "insert into partbox.instance (subscription, node, hostname, pid, version, lease, running, sinks)"

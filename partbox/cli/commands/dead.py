@@ -1,11 +1,9 @@
 """`partbox dead`: records that no worker tries any more: list, replay, discard."""
 
-from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-import orjson
 import typer
 
 from partbox.cli.shell.options import (
@@ -33,6 +31,7 @@ from partbox.cli.shell.output import (
     table,
 )
 from partbox.cli.shell.progress import bar, confirm, interrupted
+from partbox.cli.views.payloads import payload_lines, with_payload
 from partbox.db.operator.dead import DeadDetail, DeadRecord
 from partbox.errors import PartboxError
 from partbox.operations.dead import DeadRecords
@@ -108,7 +107,7 @@ def show(
     """
     found = outbox.verbs(DeadRecords).show(id, payload=payload, subscription=subscription)
     if outbox.json:
-        print_json(_plain(found, payload))
+        print_json(with_payload(asdict(found), payload))
         return
     details = table(("", ""), _details(found, payload), lines=True)
     details.show_header = False
@@ -261,18 +260,5 @@ def _details(found: DeadDetail, payload: bool) -> Iterator[tuple[str, str]]:
         yield "traceback", found.traceback
     for name, value in found.headers.items():
         yield "header", f"{name}: {value}"
-    if payload and isinstance(found.payload, bytes):
-        yield "payload", f"{len(found.payload):,} bytes: --json prints them as base64"
-    elif payload:
-        yield "payload", "gone from the log" if found.payload is None else str(found.payload)
-
-
-def _plain(found: DeadDetail, payload: bool) -> dict[str, object]:
-    """As JSON: a payload that is JSON stands there as such, verbatim."""
-    plain: dict[str, object] = asdict(found)
-    value = plain.pop("payload")
-    if isinstance(value, bytes):
-        plain["payload_base64"] = b64encode(value).decode()
-    elif payload:
-        plain["payload"] = None if value is None else orjson.Fragment(str(value))
-    return plain
+    if payload:
+        yield from payload_lines(found.payload)

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -21,6 +20,7 @@ from partbox.text.secrets import masked
 from partbox.text.wording import age as age
 from partbox.text.wording import counted as counted
 from partbox.text.wording import in_short as in_short
+from partbox.text.wording import moment as moment
 
 FOR_PIPES = 200
 
@@ -102,11 +102,6 @@ def print_json(value: Any) -> None:
     """Dataclasses, UUIDs and plain data, indented; what would act on a terminal is escaped, as JSON escapes it."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     sys.stdout.write(f"{printable_json(text)}\n")  # not by typer, which writes UTF-8 where the output is ASCII
-
-
-def moment(when: datetime | None) -> str:
-    """A time in UTC, to the second; "-" for None."""
-    return "-" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def in_one_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind

@@ -1,0 +1,164 @@
+"""`partbox find`: where an event is, and what became of it."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+
+from partbox.cli.shell.options import OutboxOptions, Since, Until, bundled, flag, option
+from partbox.cli.shell.output import ListColumn, console, moment, print_json, print_list, table
+from partbox.cli.views.payloads import payload_lines, with_payload
+from partbox.db.inspect.found import FoundRecord, FoundRecords
+from partbox.operations.records import ENDINGS, RecordSearch
+from partbox.operations.timeline import summary, timeline
+from partbox.text.printing import printable_line
+from partbox.text.wording import size
+
+What = Annotated[
+    str | None, typer.Argument(metavar="ID", help="An aggregate id, event id (UUID), idempotency key or record id.")
+]
+Payload = Annotated[bool, flag("Show the payloads too.", "--payload")]
+Limit = Annotated[int, option("N", "Maximum number of records, up to 200.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNames:
+    """The options that say what an id is of, in the place of ID."""
+
+    aggregate: Annotated[str | None, option("ID", "The records of this aggregate.")] = None
+    event: Annotated[str | None, option("UUID", "The record of this event.")] = None
+    key: Annotated[str | None, option("KEY", "The record of this idempotency key.")] = None
+    record: Annotated[str | None, option("ID", "This record.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilters:
+    """The filters of records."""
+
+    type: Annotated[str | None, option("TYPE", "Only this event type.")] = None
+    aggregate_type: Annotated[str | None, option("TYPE", "Only of this aggregate type.")] = None
+    tenant: Annotated[str | None, option("ID", "Only of this tenant.")] = None
+    since: Since = None
+    until: Until = None
+    before: Annotated[str | None, option("ID", "Only with lower record ids: goes on where a list was cut.")] = None
+    ended: Annotated[str | None, option("ENDING", f"What ended so, --since a day ago: {', '.join(ENDINGS)}.")] = None
+    failed_between: Annotated[
+        tuple[str, str] | None, option("FROM TO", "What failed between these times; the same as --ended failed.")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The filters that were given, by their names in Python."""
+        named = asdict(self)
+        named["event_type"] = named.pop("type")
+        if between := named.pop("failed_between"):
+            if clash := [name for name in ("since", "until", "ended") if named[name] is not None]:
+                raise typer.BadParameter(f"--failed-between has its times: leave out --{clash[0]}")
+            named |= {"ended": "failed", "since": between[0], "until": between[1]}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+@bundled
+def find(
+    *,
+    what: What = None,
+    names: RecordNames,
+    filters: RecordFilters,
+    payload: Payload = False,
+    limit: Limit = 20,
+    subscription: Annotated[str | None, option("NAME", "Only what became of them in this one.")] = None,
+    outbox: OutboxOptions,
+) -> None:
+    """Find records, the newest first, and show what became of each in every subscription; of a single one its story.
+
+    A delivery stands between two times: it was not done before the first, and it was saved by the second. Nothing is
+    changed, and the work is bounded: a search that is cut says so. Times are the database's, in UTC.
+
+    Example: partbox find 4711
+
+    Example: partbox find --type OrderPlaced --tenant acme --since 10m
+
+    Example: partbox find --failed-between 2026-01-31T03:00Z 2026-01-31T04:00Z
+
+    Example: partbox find --ended discarded --since 1h
+    """
+    query = filters.given() | {name: value for name, value in asdict(names).items() if value is not None}
+    found = outbox.verbs(RecordSearch).find(what, **query, payload=payload, limit=limit, subscription=subscription)
+    if outbox.json:
+        print_json(_plain(found, payload))
+        return
+    if len(found.records) == 1:
+        _print_story(found.records[0], payload)
+    else:
+        pairs = [(record, standing) for record in found.records for standing in record.standings]
+        print_list(pairs, LISTED, False, nothing=_nothing(what))
+    for line in _rest(found, limit):
+        typer.echo(f"\n{line}")
+
+
+def _plain(found: FoundRecords, payload: bool) -> dict[str, Any]:
+    plain = asdict(found)
+    return plain | {"records": [with_payload(record, payload) for record in plain["records"]]}
+
+
+def _nothing(what: str | None) -> str:
+    return "no record" if what is None else f"no record has {printable_line(what)!r} as its {ANY_ID}"
+
+
+def _rest(found: FoundRecords, limit: int) -> Iterator[str]:
+    """What the answer does not hold, and how to have it."""
+    for other in found.others:
+        yield f"read as {found.meant}; there is a {other} like this, too: --{OPTION[other]} shows that"
+    if found.read_since is None:
+        return
+    full = len(found.records) >= limit
+    stopped = f"the {limit:,} newest" if full else "the work of a search is bounded"
+    further = f"--before {found.before} goes on" if found.before is not None else "--since and --until choose a time"
+    yield f"{stopped}: nothing from before {moment(found.read_since)} was read; {further}"
+
+
+def _print_story(record: FoundRecord, payload: bool) -> None:
+    details = table(("", ""), _details(record, payload), lines=True)
+    details.show_header = False
+    console().print(details)
+    several = len(record.standings) > 1
+    rows = (
+        (moment(each.at) if each.at else "now", *([each.subscription or ""] if several else []), each.text)
+        for each in timeline(record)
+    )
+    columns = ("when", *(["subscription"] if several else []), "what")
+    console().print(table(columns, rows, whole=("when",)))
+
+
+def _aggregate(record: FoundRecord) -> str:
+    return record.aggregate_type if record.aggregate_id is None else f"{record.aggregate_type} {record.aggregate_id}"
+
+
+def _details(record: FoundRecord, payload: bool) -> Iterator[tuple[str, str]]:
+    yield "record", f"{record.record_id} in partition {record.partition}"
+    yield "event", str(record.event_id)
+    yield "type", record.event_type
+    yield "aggregate", _aggregate(record)
+    known = {"tenant": record.tenant_id, "trace": record.trace_id, "idempotency key": record.idempotency_key}
+    yield from ((name, value) for name, value in known.items() if value is not None)
+    yield "occurred", moment(record.occurred_at)
+    yield "payload size", size(record.size) + (f" of {record.content_type}" if record.content_type else "")
+    yield from (("header", f"{name}: {value}") for name, value in record.headers.items())
+    yield from (("traceback", each.traceback) for each in record.standings if each.traceback is not None)
+    if payload:
+        yield from payload_lines(record.payload)
+    yield "", ""
+
+
+ANY_ID = "aggregate id, event id, idempotency key or record id"
+OPTION = {"record id": "record", "idempotency key": "key"}
+LISTED = (
+    ListColumn("record", lambda pair: str(pair[0].record_id), "number"),
+    ListColumn("published", lambda pair: moment(pair[0].published_at), "whole"),
+    ListColumn("type", lambda pair: pair[0].event_type),
+    ListColumn("aggregate", lambda pair: _aggregate(pair[0])),
+    ListColumn("size", lambda pair: size(pair[0].size), "number"),
+    ListColumn("trace", lambda pair: pair[0].trace_id or "-"),
+    ListColumn("subscription", lambda pair: pair[1].subscription),
+    ListColumn("what became of it", lambda pair: summary(pair[1])),
+)

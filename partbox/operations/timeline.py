@@ -1,0 +1,120 @@
+"""What became of a record, in words: a line for each thing that befell it, and one for where it stands."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from partbox.db.inspect.found import AHEAD, FoundRecord
+from partbox.protocol.standing import HistoryEntry, RecordStanding
+from partbox.text.wording import brief, counted, in_short, moment
+
+LAST: Final = datetime.max.replace(tzinfo=UTC)
+HAPPENED: Final = {
+    "failed": "attempt {attempt} failed{run}{process}{error}",
+    "dead": "given up{after}{run}{process}{error}",
+    "ignored": "attempt {attempt} failed{run}{process}, and on_error said that it does not matter{error}",
+    "interrupted": "attempt {attempt} began{process}: the process died{error}",
+    "done": "delivered{run}{process}",
+    "repeated": "delivered{run}{process}; a process that died may have run it, too",
+    "skipped": "skipped{who}{error}",
+    "replayed": "replayed{who}",
+    "discarded": "discarded{who}",
+}
+"""By outcome; one that a newer version writes stands as it is."""
+STANDS: Final = {
+    "waiting": "waits to be read",
+    "running": "is running",
+    "retrying": "failed{tries}, next attempt {due}",
+    "deferred": "put off until {due}",
+    "scheduled": "scheduled for {due}",
+    "held": "held",
+    "ready": "is to run as soon as a handler is free",
+    "dead": "dead{tries} since {since}",
+    "discarded": "discarded {since}",
+    "delivered": "delivered",
+    "ignored": "failed, and was ignored",
+    "unwanted": "not for this subscription, by its type filter",
+    "passed": "published before the subscription was created, which therefore did not get it, if it began then",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """A line of a story: when, in which subscription (None: in all of them), and what; `at` None is now."""
+
+    at: datetime | None
+    subscription: str | None
+    text: str
+
+
+def timeline(record: FoundRecord) -> list[TimelineEntry]:
+    """The story of a record, the oldest first. Texts may hold what somebody has typed: errors, names, reasons."""
+    told = [TimelineEntry(record.published_at, None, "published"), *_delayed(record)]
+    for standing in record.standings:
+        told += _told(standing)
+    return sorted(told, key=lambda each: each.at or LAST)  # stable: what is of one moment stays in its order
+
+
+def summary(standing: RecordStanding) -> str:
+    """What became of a record in a subscription, in one line."""
+    tries = f" after {counted(standing.attempts, 'attempt')}" if standing.attempts else ""
+    said = STANDS[standing.state].format(due=moment(standing.due_at), since=moment(standing.since), tries=tries)
+    if standing.delivered is not None:
+        process = "" if standing.process is None else f" by {standing.process}"
+        return f"{said}{_between(standing)}{process}{_twice(standing)}{_error(standing.error)}"
+    behind = "" if standing.behind is None else f", behind record {standing.behind} of its aggregate"
+    ahead = "" if not standing.ahead else f", {_ahead(standing.ahead)} of its partition come before"
+    why = "" if standing.why is None else f"; {standing.why}"
+    return f"{said}{_where(standing)}{behind}{ahead}{why}{_error(standing.error)}"
+
+
+def _delayed(record: FoundRecord) -> Iterator[TimelineEntry]:
+    if record.available_at is not None and record.available_at > record.published_at:
+        yield TimelineEntry(record.available_at, None, "not to be delivered before now")
+
+
+def _told(standing: RecordStanding) -> Iterator[TimelineEntry]:
+    """Its history, and where it stands unless that has been told."""
+    for entry in standing.history:
+        yield TimelineEntry(entry.at, standing.subscription, happening(entry))
+    end, last = standing.delivered, standing.history[-1] if standing.history else None
+    if end is None or last is None or last.at != end.before:
+        yield TimelineEntry(end.before if end else None, standing.subscription, summary(standing))
+
+
+def happening(entry: HistoryEntry) -> str:
+    """An entry of a history in words."""
+    return HAPPENED.get(entry.outcome, f"{entry.outcome}{{process}}{{who}}{{error}}").format(
+        attempt=entry.attempt,
+        after=f" after {counted(entry.attempt, 'attempt')}" if entry.attempt else "",
+        run="" if entry.seconds is None else f" after {brief(entry.seconds)}",
+        process="" if entry.process is None else f" in {entry.process}",
+        who="" if entry.who is None else f" by {entry.who}",
+        error=_error(entry.error),
+    )
+
+
+def _between(standing: RecordStanding) -> str:
+    end = standing.delivered
+    if end is None or end.before is None:
+        return ""
+    return f" between {moment(end.after)} and {moment(end.before)}"
+
+
+def _where(standing: RecordStanding) -> str:
+    if standing.process is None:
+        return ""
+    return f" in {standing.process}" if standing.state == "running" else f", in a partition of {standing.process}"
+
+
+def _twice(standing: RecordStanding) -> str:
+    return "; a process that died may have run it, too" if standing.may_have_run_twice else ""
+
+
+def _error(error: str | None) -> str:
+    return "" if error is None else f": {in_short(error)}"
+
+
+def _ahead(count: int) -> str:
+    return f"over {counted(AHEAD, 'record')}" if count > AHEAD else counted(count, "record")
