@@ -7,7 +7,7 @@ import typer
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Json, flag
 from partbox.cli.shell.output import console, print_json, table
-from partbox.observe.metrics.docs_page import page
+from partbox.observe.metrics.docs_page import tables
 from partbox.observe.metrics.table import METRICS
 
 Markdown = Annotated[bool, flag("Print the documentation of all metrics instead.", "--markdown")]
@@ -19,7 +19,7 @@ def metrics(json: Json = False, markdown: Markdown = False) -> None:
     Example: partbox metrics
     """
     if markdown:
-        typer.echo(page(), nl=False)
+        typer.echo(tables(), nl=False)
         return
     prefix = load().metrics_prefix
     rows = [(f"{prefix}_{each.name}", each.kind, ", ".join(each.labels), each.meaning) for each in METRICS]

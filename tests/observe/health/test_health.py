@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,7 +15,6 @@ from partbox.errors import SchemaError
 from partbox.http.routes import routes
 from partbox.observe.health import health
 from partbox.observe.health.health import Health, Orphans, Sibling, orphaned, siblings
-from partbox.observe.metrics.docs_page import page
 
 FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
 
@@ -155,7 +155,8 @@ def test_whether_it_lives_is_answered_without_a_thread_of_the_pool():
 
 
 def test_the_probes_of_the_documentation_wait_for_longer_than_readiness_does():
-    probes, timeouts = re.findall(r"httpGet", page()), re.findall(r"timeoutSeconds: (\d+)", page())
+    page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    probes, timeouts = re.findall(r"httpGet", page), re.findall(r"timeoutSeconds: (\d+)", page)
     assert len(timeouts) == len(probes) == 2
     assert all(int(seconds) > health.PATIENCE for seconds in timeouts)
 
