@@ -10,7 +10,6 @@ from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema.migrate import migrate
 from partbox.doctor.checks import CHECKS
-from partbox.doctor.docs_page import page
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "\x1b[2J[bold]\x9b\u202e'; drop\nproblem  fake  " + "x" * 10_000
@@ -237,7 +236,8 @@ def test_a_wrong_length_is_one_line(run, text):
 
 def test_the_documentation_lists_the_checks_as_they_are(run):
     committed = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-    assert run("doctor", "--markdown")[1] == page() == committed, "partbox doctor --markdown > docs/doctor.md"
+    (listed,) = re.findall(r"(?s)## What it knows\n\n.*?\n\n(.*?)\n## ", committed)
+    assert run("doctor", "--markdown")[1] == listed, "put what it prints into docs/doctor.md"
 
 
 def test_every_check_has_a_test_that_provokes_it():

@@ -12,8 +12,7 @@ from partbox.cli.shell.flags import database
 from partbox.cli.shell.options import OutboxOptions, bundled, flag, length, option
 from partbox.cli.shell.output import console, counted, in_one_line, print_json
 from partbox.doctor.case import Finding, Severity
-from partbox.doctor.checks import DATABASE, SCHEMA
-from partbox.doctor.docs_page import page
+from partbox.doctor.checks import CHECKS, DATABASE, SCHEMA
 from partbox.doctor.doctor import Report, examine, report
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.duration import written
@@ -41,7 +40,7 @@ def doctor(
     Example: partbox doctor --dsn postgresql://localhost/shop
     """
     if markdown:
-        typer.echo(page(), nl=False)
+        typer.echo(_checks(), nl=False)
         return
     settings = outbox.settings()
     limits = limits_of(settings, length("--transactions-over", transactions_over))
@@ -82,3 +81,9 @@ def _summary(found: Report) -> str:
     counts = [(one, sum(each.severity is one for each in found.findings)) for one in Severity]
     said = ", ".join(counted(number, one) for one, number in counts if number)
     return f"schema {found.schema}: {'healthy, with ' if found.healthy else ''}{said}"
+
+
+def _checks() -> str:
+    """All checks, as a table in Markdown."""
+    rows = [f"| `{each.name}` | {' or '.join(each.severities)} | {each.meaning} |\n" for each in CHECKS]
+    return "".join(["| cause | severity | meaning |\n", "|---|---|---|\n", *rows])
