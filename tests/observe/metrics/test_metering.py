@@ -16,6 +16,7 @@ from waiting import eventually
 
 from partbox import Event, Outbox, UnrecoverableError
 from partbox.errors import PartboxError
+from partbox.observe import Observers
 from partbox.observe.collector import NodeCollector, registry_of
 from partbox.observe.metering import Metering
 from partbox.observe.metrics.application import ApplicationCollector
@@ -130,6 +131,11 @@ def test_a_worker_shows_the_same_numbers_as_in_a_registry(reader, dsn):
         theirs = [registry.get_sample_value(f"partbox_{name}_{part}", about) for part in ("count", "sum")]
         assert reader.values(f"partbox.{name}")[labels(**about)] == tuple(theirs)
         assert theirs[0] == count
+
+
+def test_histograms_can_be_left_out_and_take_nothing_from_an_event_then():
+    left_out = dill.loads(dill.dumps(Metering(histograms=False)))
+    assert not Observers([left_out, left_out.recorder("partbox", "default")]).hears("delivered", "parked", "answered")
 
 
 def test_histograms_have_the_buckets_of_prometheus(reader):
