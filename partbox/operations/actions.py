@@ -1,9 +1,7 @@
 """What operators did: list."""
 
-from typing import Final, get_args
-
 from partbox.db.operator import actions
-from partbox.db.operator.actions import OperatorAction, Words
+from partbox.db.operator.actions import WORDS, OperatorAction
 from partbox.db.operator.dead import time_of
 from partbox.db.session import require
 from partbox.operations import arguments
@@ -12,8 +10,7 @@ from partbox.operations.session import OperatorVerbs
 from partbox.text.printing import printable_line
 from partbox.text.wording import hint
 
-KNOWN: Final = get_args(Words)
-VERBS: Final = {words.rpartition(" ")[2] for words in KNOWN}
+KNOWN = sorted({*WORDS, *(words.rpartition(" ")[2] for words in WORDS)})
 
 
 class Actions(OperatorVerbs):
@@ -37,9 +34,8 @@ class Actions(OperatorVerbs):
         PartboxError for what cannot be meant, psycopg.Error where the database cannot be reached.
         """
         limit, since, until = arguments.limit(limit), arguments.bound("since", since), arguments.bound("until", until)
-        if action is not None and action not in VERBS.union(KNOWN):
-            meant = hint(str(action), sorted(VERBS.union(KNOWN)))
-            raise ArgumentError("action", f"{printable_line(str(action))!r} is none: {meant}")
+        if action is not None and action not in KNOWN:
+            raise ArgumentError("action", f"{printable_line(str(action))!r} is none: {hint(str(action), KNOWN)}")
         if subscription is not None:
             arguments.text("subscription", subscription)
         with self._session() as conn:

@@ -90,14 +90,7 @@ def bound(name: str, value: Bound | None) -> datetime | float | None:
         return None
     with suppress(ValueError):
         return seconds(value)
-    when: Bound = value
-    with suppress(ValueError):
-        when = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if not isinstance(when, datetime):
-        raise ArgumentError(name, f'{value!r} is no time: write it in ISO 8601, or "2h" for two hours ago')
-    if when.utcoffset() is None:
-        raise ArgumentError(name, f"{value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
-    return when
+    return _zoned(name, value, f'{value!r} is no time: write it in ISO 8601, or "2h" for two hours ago')
 
 
 def _checked(check: Callable[[str, Any], str], name: str, value: object) -> str:
@@ -202,14 +195,19 @@ def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[st
 
 def time_with_zone(what: str, value: Moment) -> datetime:
     """A time with its zone, as datetime or in ISO 8601."""
-    try:
+    if not isinstance(value, str | datetime):
+        raise ArgumentError(what, f"must be a datetime, not {type(value).__name__} {value!r}: convert it")
+    return _zoned(what, value, f"{value!r} is no time: write it in ISO 8601, such as 2026-01-31T09:00:00Z")
+
+
+def _zoned(name: str, value: object, otherwise: str) -> datetime:
+    when = value
+    with suppress(ValueError):
         when = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        raise ArgumentError(what, f"{value!r} is no time: write it in ISO 8601, such as 2026-01-31T09:00:00Z") from None
     if not isinstance(when, datetime):
-        raise ArgumentError(what, f"must be a datetime, not {type(when).__name__} {when!r}: convert it")
+        raise ArgumentError(name, otherwise)
     if when.utcoffset() is None:
-        raise ArgumentError(what, f"{value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
+        raise ArgumentError(name, f"{value!s} has no time zone: give it one, such as {when.isoformat()}Z for UTC")
     return when
 
 

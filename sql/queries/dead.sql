@@ -1,18 +1,22 @@
+-- name: dead_chosen
+-- A part of those below: the dead records `k` that filters choose.
+k.subscription = %(subscription)s and k.state = 'dead'
+and (%(event_type)s::text is null or k.event_type = %(event_type)s)
+and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
+and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
+and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
+and (%(older_than)s::float8 is null
+     or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
+and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
+and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
+
 -- name: dead_list
 -- Dead records, oldest first. The log is asked for those alone, one row at a time, by its key: it may be any size.
 select k.record_id, r.event_id, k.event_type, k.aggregate_type, k.aggregate_id, r.tenant_id, k.attempts, k.parked_at,
        r.created_at, k.last_error, k.blocks, k.traceback
   from (select k.*
           from {schema}.parked k
-         where k.subscription = %(subscription)s and k.state = 'dead'
-               and (%(event_type)s::text is null or k.event_type = %(event_type)s)
-               and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
-               and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
-               and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
-               and (%(older_than)s::float8 is null
-                    or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
-               and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
-               and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
+         where {dead_chosen}
                and (%(after)s::bigint is null or k.record_id > %(after)s)
          order by k.record_id
          limit %(limit)s) k
@@ -30,15 +34,7 @@ select n.number, n.count, n.blocking, n.died_from, n.died_to,
                count(*) filter (where k.blocks) as blocking, min(k.parked_at) as died_from, max(k.parked_at) as died_to,
                max(k.record_id) as newest
           from {schema}.parked k
-         where k.subscription = %(subscription)s and k.state = 'dead'
-               and (%(event_type)s::text is null or k.event_type = %(event_type)s)
-               and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
-               and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
-               and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
-               and (%(older_than)s::float8 is null
-                    or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
-               and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
-               and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
+         where {dead_chosen}
          group by number
          order by count desc, newest desc
          limit %(limit)s) n
@@ -52,15 +48,7 @@ select n.number, n.count, n.blocking, n.died_from, n.died_to,
 -- How many.
 select count(*)
   from {schema}.parked k
- where k.subscription = %(subscription)s and k.state = 'dead'
-       and (%(event_type)s::text is null or k.event_type = %(event_type)s)
-       and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
-       and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
-       and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
-       and (%(older_than)s::float8 is null
-            or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
-       and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
-       and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
+ where {dead_chosen}
 
 -- name: dead_chunks
 -- The ids of all that match, in chunks of about `size`: keys in the order of their lowest id, never a key in two chunks.
@@ -72,15 +60,7 @@ select array_agg(placed.record_id order by placed.record_id)
                        min(k.record_id) over (partition by k.aggregate_type, k.aggregate_id,
                                               case when k.aggregate_id is null then k.record_id end) as lowest
                   from {schema}.parked k
-                 where k.subscription = %(subscription)s and k.state = 'dead'
-                       and (%(event_type)s::text is null or k.event_type = %(event_type)s)
-                       and (%(aggregate_type)s::text is null or k.aggregate_type = %(aggregate_type)s)
-                       and (%(aggregate_id)s::text is null or k.aggregate_id = %(aggregate_id)s)
-                       and (%(group)s::bigint is null or {schema}.dead_group(k.event_type, k.last_error) = %(group)s)
-                       and (%(older_than)s::float8 is null
-                            or k.parked_at <= statement_timestamp() - make_interval(secs => least(%(older_than)s, 3e9)))
-                       and (%(since)s::timestamptz is null or k.parked_at >= %(since)s)
-                       and (%(until)s::timestamptz is null or k.parked_at < %(until)s)
+                 where {dead_chosen}
                ) keyed) placed
  group by placed.chunk
  order by placed.chunk

@@ -43,11 +43,19 @@ app = typer.Typer(
 
 Limit = Annotated[int, option("N", "Maximum number of records.")]
 Id = argument("ID", "A record id, or an event id (UUID).")
-OneId = Annotated[str | None, Id]
-All = Annotated[bool, flag("All that match the filters, instead of one.", "--all")]
 Payload = Annotated[bool, flag("Show the payload too.", "--payload")]
 
 MEANWHILE = "workers deliver them before what waits of their aggregates; what was delivered since they died stays so"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadOrder:
+    """Which dead records an act is on: one, or all that match the filters."""
+
+    id: Annotated[str | None, Id] = None
+    all: Annotated[bool, flag("All that match the filters, instead of one.", "--all")] = False
+    yes: Yes = False
+    subscription: Subscription = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +136,7 @@ def count(*, filters: DeadFilters, subscription: Subscription = "default", outbo
 
 @app.command()
 @bundled
-def replay(
-    *,
-    id: OneId = None,
-    all: All = False,
-    filters: DeadFilters,
-    yes: Yes = False,
-    subscription: Subscription = "default",
-    outbox: OutboxOptions,
-) -> None:
+def replay(*, order: DeadOrder, filters: DeadFilters, outbox: OutboxOptions) -> None:
     """Deliver dead records again, with all their attempts, in order and before what waits of their aggregates.
 
     Later events of those aggregates may have been delivered since they died. Stopped half-way, it has replayed whole
@@ -146,61 +146,47 @@ def replay(
 
     Example: partbox dead replay --all --type OrderPlaced --older-than 2h
     """
-    done, left = _changed("replay", id, all, filters, yes, subscription, outbox)
+    done, left = _changed("replay", order, filters, outbox)
     text = f"replayed {counted(done, 'dead record')}: {MEANWHILE}"
     if left:
         text += f"; {counted(left, 'dead record')} left, which no saved cursor has passed yet: try again in a moment"
-    nothing = f"{_none(filters, subscription)}: nothing to replay"
+    nothing = f"{_none(filters, order.subscription)}: nothing to replay"
     print_answer(outbox.json, {"replayed": done, "left": left}, text if done or left else nothing)
 
 
 @app.command()
 @bundled
-def discard(
-    *,
-    id: OneId = None,
-    all: All = False,
-    filters: DeadFilters,
-    yes: Yes = False,
-    subscription: Subscription = "default",
-    outbox: OutboxOptions,
-) -> None:
+def discard(*, order: DeadOrder, filters: DeadFilters, outbox: OutboxOptions) -> None:
     """Give dead records up for good: they are never delivered, and purged as if they were done.
 
     Example: partbox dead discard 4711
 
     Example: partbox dead discard --all --older-than 30d --yes
     """
-    done, _ = _changed("discard", id, all, filters, yes, subscription, outbox)
-    nothing = f"{_none(filters, subscription)}: nothing to discard"
+    done, _ = _changed("discard", order, filters, outbox)
+    nothing = f"{_none(filters, order.subscription)}: nothing to discard"
     print_answer(outbox.json, {"discarded": done}, f"discarded {counted(done, 'dead record')}" if done else nothing)
 
 
 def _changed(
-    verb: Literal["replay", "discard"],
-    id: str | None,
-    all: bool,
-    filters: DeadFilters,
-    yes: bool,
-    subscription: str,
-    outbox: OutboxOptions,
+    verb: Literal["replay", "discard"], order: DeadOrder, filters: DeadFilters, outbox: OutboxOptions
 ) -> tuple[int, int]:
     """Change one record, or all that match once the user has confirmed; the numbers that were changed and left.
 
     Either one id or --all is required: never both, never all by accident. Without a match nobody is asked.
     """
-    records = outbox.verbs(DeadRecords)
-    if id is not None and (all or filters.given()):
+    records, id, chosen = outbox.verbs(DeadRecords), order.id, {**filters.given(), "subscription": order.subscription}
+    if id is not None and (order.all or filters.given()):
         raise PartboxError(f"ID {id!r} is one record: leave out --all and the filters, or leave out the ID")
-    if id is None and not all:
+    if id is None and not order.all:
         raise PartboxError(f"which records? name one, `partbox dead {verb} 42`, or say --all (filters narrow it)")
     one, every = (records.replay, records.replay_all) if verb == "replay" else (records.discard, records.discard_all)
     if id is not None:
-        return one(id, subscription=subscription), 0
-    total = records.count(**filters.given(), subscription=subscription)
+        return one(id, subscription=order.subscription), 0
+    total = records.count(**chosen)
     if not total:
         return 0, 0
-    confirm(f"{verb} {counted(total, 'dead record')}{filters}{' for good' if verb == 'discard' else ''}", yes)
+    confirm(f"{verb} {counted(total, 'dead record')}{filters}{' for good' if verb == 'discard' else ''}", order.yes)
     reached, of = 0, total
     try:
         with bar(verb, total) as show:
@@ -210,7 +196,7 @@ def _changed(
                 reached, of = now, most
                 show(now, most)
 
-            done = every(**filters.given(), subscription=subscription, progress=progress)
+            done = every(**chosen, progress=progress)
     except KeyboardInterrupt:
         rest = "the same command continues with the others"
         raise typer.Exit(interrupted(f"{verb}ed {reached:,} of {of:,} dead records; {rest}")) from None

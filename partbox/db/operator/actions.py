@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from getpass import getuser
 from os import getpid
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from psycopg.rows import tuple_row
@@ -21,23 +21,13 @@ from partbox.db.sql import Conn, around, only, records
 from partbox.errors import PartboxError
 from partbox.text.printing import printable_line
 
-Words = Literal[
-    "dead replay",
-    "dead discard",
-    "blocked retry",
-    "blocked skip",
-    "subscription create",
-    "subscription pause",
-    "subscription resume",
-    "subscription replay",
-    "subscription drop",
-    "archive begin",
-    "archive end",
-    "import",
-    "purge",
-    "rebase",
-]
-"""Those of commands."""
+VERBS = {
+    "dead": ("replay", "discard"),
+    "blocked": ("retry", "skip"),
+    "subscription": ("create", "pause", "resume", "replay", "drop"),
+    "archive": ("begin", "end"),
+}
+WORDS = ("import", "purge", "rebase", *(f"{noun} {verb}" for noun, verbs in VERBS.items() for verb in verbs))
 
 _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 
@@ -99,7 +89,7 @@ class LongAct:
     """An act of several statements, or transactions: one note, which counts what each of them has changed."""
 
     schema: str
-    action: Words
+    action: str
     target: Mapping[str, object]
     _id: int | None = None
 
