@@ -20,6 +20,22 @@ def old(conn, monkeypatch, dsn):
     conn.execute("update partbox.partition set last_id = 5, floor_id = 5")
 
 
+def test_what_was_archived_and_restored_by_hand_is_noted(partbox, old, tmp_path):
+    place = tmp_path / "archive"
+    partbox("purge", "--archive", str(place))
+    partbox("purge", "--no-archive")
+    partbox("import", "--archive", str(place), "--as", "again")
+    acts = json.loads(partbox("actions", "--json").out)
+    assert [(act["action"], act["count"]) for act in acts] == [
+        ("import", 5),
+        ("archive end", 1),
+        ("purge", 5),
+        ("archive begin", 1),
+    ]
+    assert acts[0]["target"]["as"] == "again"
+    assert acts[0]["target"]["archive"].startswith(str(place))
+
+
 @pytest.mark.thorough
 def test_what_expires_is_archived_and_comes_back(partbox, old, tmp_path, conn):
     place = str(tmp_path / "archive")

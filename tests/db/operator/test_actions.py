@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ownership import SCHEMA
+from ownership import SCHEMA, assign, claim, join
 from planted_records import Planter
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege, ObjectNotInPrerequisiteState
@@ -86,6 +86,18 @@ def test_acts_on_subscriptions_are_noted_and_what_they_do_on_the_way(plant, outb
         ("subscription drop", {}),
     ]
     assert {each.subscription for each in outbox.actions.list(subscription="audit")} == {"audit"}, "though it is gone"
+
+
+def test_a_replay_that_fails_has_paused_and_resumed_and_both_are_noted(conn, outbox):
+    me, *_ = join(conn)
+    assign(conn, me)
+    claim(conn, me)
+    with pytest.raises(PartboxError, match="still owned"):
+        outbox.subscriptions.replay("default", from_time="2020-01-01T00:00Z", timeout=0)
+    assert noted(outbox) == [
+        ("subscription pause", "default", {"before": "replay"}, 1),
+        ("subscription resume", "default", {}, 1),
+    ]
 
 
 def test_the_end_of_an_archive_a_rebase_and_a_purge_by_hand_are_noted(conn, outbox):
@@ -229,6 +241,14 @@ def test_a_function_may_act_as_somebody():
 def test_what_names_nobody_is_refused(identity):
     with pytest.raises(PartboxError, match=r"identity .* must be a text that names who acts"), acting_as(identity):
         pytest.fail("it was taken")
+
+
+def test_a_user_by_a_hostile_name_is_one_printable_line_too(plant, outbox, monkeypatch):
+    monkeypatch.setenv("LOGNAME", HOSTILE)
+    outbox.dead.replay(plant.park())
+    (who,) = [each.who for each in outbox.actions.list()]
+    assert who.isprintable()
+    assert who.startswith(r"\x1b[31meve")
 
 
 def test_a_process_whose_user_has_no_name_acts_all_the_same(plant, outbox, monkeypatch):
