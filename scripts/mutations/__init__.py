@@ -9,6 +9,7 @@ from mutations import (
     collecting,
     connections,
     cursor,
+    finding,
     handover,
     history,
     lists,
@@ -35,6 +36,7 @@ from mutations.mutation import Mutation
 MUTATIONS: tuple[Mutation, ...] = (
     *acting.MUTATIONS,
     *cursor.MUTATIONS,
+    *finding.MUTATIONS,
     *progress.MUTATIONS,
     *quick.MUTATIONS,
     *bell.MUTATIONS,

@@ -58,9 +58,10 @@ create index action_at on {schema}.action (at);
 comment on table {schema}.action is 'What operators did: who, when, what, on what, how many. Rows are added, and purged.';
 
 -- The last row in `attempt` tells of a delivery, if that is an end of the event. One at the first go left none: it was saved by
--- the first note of progress that has passed the record (after all that have not, should the subscription have been set back),
--- else by the cursor itself; and it came after what a note says to have been unread. Who did it is known if such a note is kept,
--- for each owner leaves one with its partition.
+-- the first note of progress that has passed the record, else by the cursor itself; and it came after what a note says to have
+-- been unread: after the first delivery, should the subscription have been set back. It was delivered by that note's process,
+-- or by the owner, for each owner leaves a note with its partition: unless earlier notes are gone, and it may have claimed
+-- since (an epoch is not below the milliseconds of its claim).
 create view {schema}.delivery as
     select c.subscription, r.partition, r.id, r.event_id, r.event_type, r.aggregate_type, r.aggregate_id, r.tenant_id,
            r.created_at as published_at,
@@ -86,20 +87,20 @@ create view {schema}.delivery as
             where n.subscription = c.subscription and n.partition = c.partition and n.at >= r.created_at and n.read_id < r.id
                   and last.ends is not true) unread on true
       left join lateral (
-           select n.at, n.instance from {schema}.progress_note n
+           select n.at, n.instance, n.epoch from {schema}.progress_note n
             where n.subscription = c.subscription and n.partition = c.partition
                   and n.at >= greatest(r.created_at, last.at, unread.at)
                   and n.last_id >= r.id and pg_visible_in_snapshot(r.xid, n.snapshot)
-                  and not exists (
-                      select from {schema}.progress_note later
-                       where later.subscription = c.subscription and later.partition = c.partition and later.at > n.at
-                             and (later.last_id < r.id or not pg_visible_in_snapshot(r.xid, later.snapshot)))
                   and last.ends is not true
             order by n.at limit 1) note on true
      cross join lateral (
            select case when last.ends then last.at else coalesce(note.at, c.saved_at) end as at,
                   case when last.ends then last.instance
-                       when unread.at is not null then coalesce(note.instance, i.pid || ' on ' || i.node) end as instance
+                       when coalesce(note.epoch, c.epoch) <= extract(epoch from r.created_at) * 1000 or exists (
+                                select from {schema}.progress_note n
+                                 where n.subscription = c.subscription and n.partition = c.partition
+                                       and n.at < coalesce(note.at, 'infinity'))
+                       then coalesce(note.instance, i.pid || ' on ' || i.node) end as instance
            ) saved
      where r.partition >= 0 and k.record_id is null
            and (r.id <= least(c.floor_id, c.last_id) or (r.id <= c.last_id and pg_visible_in_snapshot(r.xid, c.snapshot)))

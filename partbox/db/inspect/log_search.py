@@ -130,7 +130,7 @@ def _read(
     limit: int,
     *,
     low: int = 0,
-    steps: Sequence[int] = STEPS,
+    steps: Sequence[int] | None = None,
     **where: int,
 ) -> Sighted:
     """Read step after step, backwards, until `limit` records are found, or nothing is left."""
@@ -140,7 +140,7 @@ def _read(
     if sought.until is not None:
         values["before"] = min(sought.before, _first_id(conn, schema, sought.until + SKEW))
     places: list[LogPlace] = []
-    for step in steps:
+    for step in steps or STEPS:
         count, lowest, since, found = only(conn, query, schema, **values | {"most": step})
         places += [LogPlace(*each) for each in found]
         if len(places) > limit:

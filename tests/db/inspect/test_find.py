@@ -3,6 +3,7 @@
 import pytest
 from observing import subscribe
 
+from partbox.db.inspect import log_search
 from partbox.errors import PartboxError, SchemaError
 
 
@@ -143,3 +144,57 @@ def test_each_subscription_has_its_own_standing(plant, outbox, conn):
     }
     assert found[first]["default"].error == "ValueError: boom"
     assert found[first]["default"].due_at is not None
+
+
+def aged(conn, count: int) -> None:
+    """So many records, a second apart, the last one published an hour ago; each event id says when."""
+    conn.execute(
+        """insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, created_at)
+           select n %% 256, (lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') || '7'
+                             || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
+                  'Placed', 'Order', 'o' || n, moment
+             from generate_series(1, %(n)s) n
+            cross join lateral (select now() - (3600 + %(n)s - n) * interval '1 s' as moment) m""",
+        {"n": count},
+    )
+    # As they would be by their aggregate ids.
+    conn.execute("update partbox.record set partition = partbox.partition_of(aggregate_id)")
+
+
+def event_of(conn, record: int):
+    ((event_id,),) = conn.execute("select event_id from partbox.record where id = %s", [record]).fetchall()
+    return event_id
+
+
+def test_an_event_is_found_around_its_moment_in_a_long_log(conn, outbox, monkeypatch):
+    monkeypatch.setattr(log_search, "FEW_STEPS", (10,))
+    aged(conn, 5_000)
+    for record in (1, 77, 2_500, 4_999, 5_000):
+        event_id = event_of(conn, record)
+        assert ids(outbox.records.find(event_id)) == [record]
+    conn.execute(
+        "insert into partbox.idempotency select 'paid', event_id, created_at from partbox.record where id = 99"
+    )
+    assert ids(outbox.records.find(key="paid")) == [99]
+    assert ids(outbox.records.find(since="3700s", until="3698s")) == [4_902, 4_901]
+
+
+def test_a_search_goes_on_step_by_step_as_far_as_it_may(conn, outbox, monkeypatch):
+    monkeypatch.setattr(log_search, "STEPS", (10, 20, 70))
+    aged(conn, 300)
+    found = outbox.records.find(aggregate="o45", event_type="Placed")
+    assert ids(found) == [45]
+    assert ids(outbox.records.find(event_type="Placed", aggregate_type="Order", limit=100))[-1] == 201
+    far = outbox.records.find(event_type="Nothing")
+    assert (far.records, far.before) == ((), 201)
+    assert far.read_since == conn.execute("select created_at from partbox.record where id = 201").fetchone()[0]
+
+
+def test_an_event_that_is_not_found_near_its_moment_says_that_not_all_was_read(conn, outbox, monkeypatch):
+    monkeypatch.setattr(log_search, "FEW_STEPS", (10,))
+    aged(conn, 1_000)
+    event_id = event_of(conn, 500)
+    conn.execute("delete from partbox.record where id = 500")
+    found = outbox.records.find(event=event_id)
+    assert (found.records, found.before) == ((), None)
+    assert found.read_since is not None

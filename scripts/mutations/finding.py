@@ -1,0 +1,91 @@
+"""What a search finds, and what it tells of a record."""
+
+from mutations.mutation import Mutation
+
+FIND, VIEW = "tests/db/inspect/test_find.py", "tests/db/inspect/test_delivery_view.py"
+RULE, COMMAND = "tests/protocol/test_standing.py", "tests/cli/test_find_command.py"
+SEARCH, HISTORY = "partbox/db/inspect/log_search.py", "sql/migrations/0015_history.sql"
+STANDING, QUERIES = "partbox/protocol/standing.py", "sql/queries/find.sql"
+
+MUTATIONS = (
+    Mutation(
+        "given-up-is-delivered",
+        "A discarded record is told as delivered.",
+        STANDING,
+        "said = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)",
+        "said = _consumed(facts) if facts.consumed else _unfinished(facts)",
+        (RULE,),
+    ),
+    Mutation(
+        "ignored-is-delivered",
+        "A record whose error was ignored is told as delivered.",
+        STANDING,
+        'state = "ignored" if end.outcome == "ignored" else "delivered"',
+        'state = "delivered"',
+        (RULE,),
+    ),
+    Mutation(
+        "the-dead-wait",
+        "A dead record is told as if it waited for something.",
+        STANDING,
+        "        if parked.state in GIVEN_UP:\n            return said\n",
+        "",
+        (RULE,),
+    ),
+    Mutation(
+        "delivered-before-read",
+        "A delivery is told without what says that it was not read yet.",
+        HISTORY,
+        "n.read_id < r.id",
+        "n.read_id < r.id - 1000000",
+        (VIEW,),
+    ),
+    Mutation(
+        "late-is-early",
+        "A record that committed late is told as delivered when others above it were.",
+        HISTORY,
+        "                  and n.last_id >= r.id and pg_visible_in_snapshot(r.xid, n.snapshot)\n",
+        "                  and n.last_id >= r.id\n",
+        (VIEW,),
+    ),
+    Mutation(
+        "first-of-two-deliveries",
+        "Of a record that was delivered again the time of the first delivery is told.",
+        HISTORY,
+        "and n.at >= greatest(r.created_at, last.at, unread.at)\n",
+        "and n.at >= greatest(r.created_at, last.at)\n",
+        (VIEW,),
+    ),
+    Mutation(
+        "anybody-did-it",
+        "A process is named that may have claimed the partition after the delivery.",
+        HISTORY,
+        "when coalesce(note.epoch, c.epoch) <= extract(epoch from r.created_at) * 1000 or exists (",
+        "when true or exists (",
+        (VIEW,),
+    ),
+    Mutation(
+        "cut-and-silent",
+        "A search that was cut says that it is complete.",
+        SEARCH,
+        "return Sighted(tuple(places[:limit]), places[limit - 1].record_id, since)",
+        "return Sighted(tuple(places[:limit]))",
+        (f"{FIND}::test_what_is_cut_says_so_and_how_it_goes_on",),
+    ),
+    Mutation(
+        "half-a-search",
+        "A search ends after its first step.",
+        SEARCH,
+        "        if count < step:\n",
+        "        if count <= step:\n",
+        (f"{FIND}::test_a_search_goes_on_step_by_step_as_far_as_it_may",),
+    ),
+    Mutation(
+        "wrong-half",
+        "The ids of a stretch of time are looked for on the wrong side.",
+        QUERIES,
+        "case when probe.created_at < %(when)s then probe.id + 1 else h.low end",
+        "case when probe.created_at > %(when)s then probe.id + 1 else h.low end",
+        (f"{FIND}::test_an_event_is_found_around_its_moment_in_a_long_log",),
+    ),
+)
