@@ -39,6 +39,7 @@ class Purged:
     records: int = 0
     dead: int = 0
     keys: int = 0
+    history: int = 0
     inbox: int = 0
     segments: int = 0
     freed: int = 0
@@ -51,10 +52,11 @@ class Purged:
     @property
     def total(self) -> int:
         """The rows and segments that went."""
-        return self.records + self.dead + self.keys + self.inbox + self.segments
+        return self.records + self.dead + self.keys + self.history + self.inbox + self.segments
 
     def __str__(self) -> str:
-        counts = {"record": self.records, "dead row": self.dead, "idempotency key": self.keys, "inbox row": self.inbox}
+        counts = {"record": self.records, "dead row": self.dead, "idempotency key": self.keys}
+        counts |= {"history row": self.history, "inbox row": self.inbox}
         said = [counted(count, name) for name, count in counts.items() if count]
         if self.segments:
             said.insert(0, f"{counted(self.segments, 'segment')} of {size(self.freed)}")
@@ -154,4 +156,7 @@ def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[step
         yield "dead", {"retain": settings.retain_dead, **limits}
         yield "records", {"retain": settings.retain_done, "retain_dead": settings.retain_dead, **limits}
         yield "keys", {"retain": settings.retain_keys, **limits}
+        kept = {"attempt": 0.0, "progress_note": settings.retain_history, "action": settings.retain_actions}
+        for table, retain in kept.items():
+            yield "history", {"history": table, "retain": retain, **limits}
     yield "inbox", {"retain": settings.retain_inbox, **limits}

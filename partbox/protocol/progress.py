@@ -156,6 +156,10 @@ class Progress:
         """The number of new records read above the saved last id."""
         return self.read_new - self.saved_passed
 
+    def read_id(self) -> int:
+        """The highest id of what was read."""
+        return max(self.last_id, *self._unread[-1:], max(self._finished, default=0))
+
     def in_flight(self) -> int:
         """The number of new records read and not finished; too low by the number of late ones that are finished."""
         return len(self._unread) - len(self._raises) - len(self._finished)

@@ -130,5 +130,16 @@ class Ignored(NamedTuple):
         return {"id": id, "n": attempts, "o": "ignored", "e": error, "sec": seconds}
 
 
-Entry = Park | Ignored
+class ProgressNote(NamedTuple):
+    """How far a partition is, to be told by later: nothing above `read_id` had been read when it was gathered."""
+
+    partition: int
+    read_id: int
+
+    def wire(self) -> dict[str, Any]:
+        """The JSON object that `save` takes."""
+        return {"p": self.partition, "r": self.read_id}
+
+
+Entry = Park | Ignored | ProgressNote
 """An entry of the list that a save sends."""

@@ -103,6 +103,10 @@ class Settings(BaseModel):
     retain_dead: Duration = Field(default=30 * 86_400.0, description="how long dead records are kept, from death")
     retain_keys: Duration = Field(default=7 * 86_400.0, description="how long idempotency keys are kept")
     retain_inbox: Duration = Field(default=30 * 86_400.0, description="how long inbox entries are kept")
+    retain_history: Duration = Field(
+        default=3 * 86_400.0, description="how long it is kept how far partitions were each minute; `0`: none is noted"
+    )
+    retain_actions: Duration = Field(default=90 * 86_400.0, description="how long it is kept what operators did")
     archive: Annotated[str | None, BeforeValidator(forms.archive_place), BeforeValidator(forms.none_of_text)] = Field(
         default=None,
         description="where records are written before they leave the log: a directory, or a URL such as "

@@ -3,6 +3,8 @@
 from mutations.mutation import Mutation
 
 ATTEMPTS = "tests/worker/runners/test_attempts.py"
+NOTED = "tests/worker/saver/test_noted_progress.py"
+NOTES = "tests/db/delivery/test_progress_notes.py"
 SAVE = "sql/functions/save.sql"
 
 MUTATIONS = (
@@ -69,5 +71,61 @@ MUTATIONS = (
         "gone.attempts, 'discarded' from gone",
         "gone.attempts, 'discarded' from gone where false",
         (f"{ATTEMPTS}::test_operators_leave_rows_and_none_says_done_of_what_was_given_up",),
+    ),
+    Mutation(
+        "read-before-it-was",
+        "Events that end out of order are told as delivered after a time at which their handlers had ended.",
+        "partbox/protocol/progress.py",
+        "return max(self.last_id, *self._unread[-1:], max(self._finished, default=0))",
+        "return self.last_id",
+        (f"{NOTED}::test_each_delivery_was_between_the_times_that_are_told",),
+    ),
+    Mutation(
+        "reading-forgotten",
+        "After a lost connection nothing is known to have been read, and what was done then is told as done later.",
+        "partbox/worker/engine/partition.py",
+        "max(self.progress.read_id(), self.resumption.read_to)",
+        "self.progress.read_id()",
+        (f"{NOTED}::test_a_delivery_that_a_lost_connection_has_not_saved_is_not_told_as_later",),
+    ),
+    Mutation(
+        "read-at-the-save",
+        "What was read, and done, while a save was on its way is told as delivered after it.",
+        SAVE,
+        "greatest(p.saved_at, p.claimed_at), j.r)",
+        "clock_timestamp(), j.r)",
+        (f"{NOTES}::test_a_note_has_the_cursor_of_its_save_and_how_far_was_read_at_the_save_before",),
+    ),
+    Mutation(
+        "hour-long-minutes",
+        "What was saved an hour before the next event is told as delivered within that hour.",
+        SAVE,
+        "p.saved_at >= p.claimed_at and p.saved_at < clock_timestamp() - interval '1 minute'",
+        "false",
+        (f"{NOTES}::test_what_was_saved_long_before_is_noted_as_saved_then",),
+    ),
+    Mutation(
+        "heirs-take-credit",
+        "What a process delivered before it died is told as delivered by the next owner.",
+        "sql/functions/bury.sql",
+        "where o.saved_at >= o.claimed_at",
+        "where false",
+        (f"{NOTES}::test_who_died_is_told_by_what_it_had_saved_and_the_next_owner_is_not",),
+    ),
+    Mutation(
+        "release-unnoted",
+        "What a process delivered in its last minute is told as delivered by the next owner.",
+        "partbox/worker/engine/last_save.py",
+        "(release or now >= self.due)",
+        "now >= self.due",
+        (f"{NOTED}::test_a_partition_is_noted_once_a_minute_and_when_it_is_released",),
+    ),
+    Mutation(
+        "note-a-save",
+        "Each save leaves a note, and a backlog some bytes an event.",
+        "partbox/worker/engine/last_save.py",
+        "(release or now >= self.due)",
+        "True",
+        (f"{NOTED}::test_a_partition_is_noted_once_a_minute_and_when_it_is_released",),
     ),
 )

@@ -1,10 +1,12 @@
 -- purpose: keep the last ten rows of these records in `attempt`; whoever calls it has locked their partition rows
 create or replace function {schema}.attempts_kept(subscription text, record_ids bigint[])
-returns void language sql set search_path = pg_catalog, pg_temp set row_security = off as $$
+returns void language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $$
+begin
     delete from {schema}.attempt a
      using unnest(attempts_kept.record_ids) as id
      cross join lateral (select k.at from {schema}.attempt k
                           where k.subscription = attempts_kept.subscription and k.record_id = id
                           order by k.at desc offset 9 limit 1) tenth
-     where a.subscription = attempts_kept.subscription and a.record_id = id and a.at < tenth.at
+     where a.subscription = attempts_kept.subscription and a.record_id = id and a.at < tenth.at;
+end
 $$;

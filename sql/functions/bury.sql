@@ -19,6 +19,7 @@ set search_path = pg_catalog, pg_temp set row_security = off as $$
 declare
     orphans {schema}.partition[];
     drained uuid[];
+    names   text[];
     moment  timestamptz;
     wanted  bigint;
 begin
@@ -27,10 +28,11 @@ begin
     with gone as (
         delete from {schema}.instance i
          where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment)
-        returning i.instance_id, i.draining
+        returning i.instance_id, i.draining, i.pid || ' on ' || i.node as name
     )
-    select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining)
-      into buried, drained from gone;
+    select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining),
+           array_agg(gone.name)
+      into buried, drained, names from gone;
 
     select array_agg(locked) into orphans
       from (select p.*
@@ -43,6 +45,14 @@ begin
           where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment);
     end if;
 
+    -- What it has saved is told as its own, and not as that of the next owner.
+    insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, epoch, instance)
+    select o.subscription, o.partition, o.saved_at, o.last_id, o.snapshot, o.epoch,
+           coalesce(names[array_position(buried, o.owner)], o.owner::text)
+      from unnest(orphans) as o
+     where o.saved_at >= o.claimed_at
+           and not exists (select from {schema}.instance i where i.instance_id = o.owner)
+        on conflict do nothing;
     with orphan as (
         update {schema}.partition p
            set owner = null,

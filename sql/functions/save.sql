@@ -7,7 +7,8 @@
 --   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
 --   last_ids      null beside a snapshot: nothing has become of a record since the last save, and `saved_at` says since when
 --   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w", "o", "sec"}}]: see
---                 rows.py; what has an outcome "o" leaves a row in `attempt`, and without "new" it is nothing but that
+--                 rows.py; what has an outcome "o" leaves a row in `attempt`, and without "new" it is nothing but that;
+--                 and {{"p", "r"}}: how far the partition is goes into `progress_note`, and that it is read up to r
 --   done_ids      parked records that are finished
 --   durable       false: synchronous_commit = off for this save
 create or replace function {schema}.save(
@@ -39,6 +40,25 @@ begin
         perform {schema}.all_cursors(save.subscription);  -- a row that is gone is not owned by others
         return query select unnest(mine);
         return;
+    end if;
+
+    if save.parks is not null then
+        -- What is read above r is read after this save was gathered, and so after the one before it. Where that is long ago,
+        -- how far it went is noted, too, lest its events seem to have been delivered just now.
+        insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, read_at, read_id, epoch, instance)
+        select p.subscription, p.partition, state.*, p.epoch, {schema}.process_of(save.me)
+          from json_to_recordset(save.parks) as j (p smallint, r bigint)
+          join {schema}.partition p on p.subscription = save.subscription and p.partition = j.p
+          join unnest(save.partitions, save.snapshot_no, save.last_ids) as sent (partition, no, last_id)
+            on sent.partition = p.partition
+         cross join lateral (
+             values (clock_timestamp(), coalesce(sent.last_id, p.last_id), coalesce(save.snapshots[sent.no], p.snapshot),
+                     greatest(p.saved_at, p.claimed_at), j.r),
+                    (p.saved_at, p.last_id, p.snapshot, null, null)) as state (at, last_id, snapshot, read_at, read_id)
+         where j.r is not null
+               and (state.read_id is not null
+                    or p.saved_at >= p.claimed_at and p.saved_at < clock_timestamp() - interval '1 minute')
+            on conflict do nothing;
     end if;
 
     update {schema}.partition p

@@ -14,3 +14,8 @@ select gone, onward from {schema}.purge_keys(%(retain)s, %(batch)s, %(place)s::b
 -- name: purge_inbox
 -- One step of deleting inbox rows.
 select gone, onward from {schema}.purge_inbox(%(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
+
+-- name: purge_history
+-- One step of deleting rows of the history, of one of its tables.
+select gone, onward
+  from {schema}.purge_history(%(history)s, %(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)

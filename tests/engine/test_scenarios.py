@@ -8,6 +8,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from partbox.db.delivery import cursors, records
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol.horizon import Snapshot
+from partbox.protocol.rows import Park
 from partbox.worker.runners.dispatcher import IN_TIME
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -270,7 +272,7 @@ def _told(name: str, arguments: Any, answer: Any) -> Iterator[str]:
                 release = ", and releases it" if saving.release else ""
                 at = f": {saving.snapshot} last id {saving.last_id} floor {saving.floor_id}" if saving.snapshot else ""
                 yield f"saves partition {saving.partition}{at}{release}{refused}"
-            for park in sorted(parks, key=lambda park: park.record_id):
+            for park in sorted((each for each in parks if isinstance(each, Park)), key=attrgetter("record_id")):
                 yield f"parks {park.record_id} {park.state}, attempts {park.attempts}" + ", starts" * park.charge
             if done:
                 yield f"deletes parked {_ids(sorted(done))}"

@@ -45,6 +45,7 @@ def test_the_defaults_are_those_of_the_documentation():
     assert (settings.max_payload, settings.error_limit) == (1_048_576, 4_000)
     assert (settings.retain_done, settings.retain_dead) == (7 * 86_400, 30 * 86_400)
     assert (settings.retain_keys, settings.retain_inbox) == (7 * 86_400, 30 * 86_400)
+    assert (settings.retain_history, settings.retain_actions) == (3 * 86_400, 90 * 86_400)
     assert (settings.purge_interval, settings.purge_batch) == (3_600, 500)
     assert (settings.metrics_prefix, settings.http, settings.pooler) == ("partbox", None, False)
     assert settings.processes >= 1

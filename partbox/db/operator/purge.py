@@ -8,9 +8,9 @@ from partbox.db.sql import Conn, records
 START = (0, 0)
 """Where the first step of each kind begins."""
 
-Kind = Literal["dead", "records", "keys", "inbox"]
+Kind = Literal["dead", "records", "keys", "history", "inbox"]
 """Parked rows that have been dead for the retention and block nothing; records that no subscription needs; idempotency
-keys; inbox rows."""
+keys; rows of a table of the history; inbox rows."""
 
 
 class PurgeStep(NamedTuple):
@@ -21,11 +21,12 @@ class PurgeStep(NamedTuple):
 
 
 def step(
-    conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **retain: float
+    conn: Conn, kind: Kind, schema: str, place: Sequence[int], *, batch: int, dry_run: bool, **limits: float | str
 ) -> PurgeStep | None:
-    """At most `batch` rows of a kind that are older than `retain` (s); None: another purge is at work.
+    """At most `batch` rows of a kind that are older than `retain` (s) of `limits`; None: another purge is at work.
 
-    Records have a `retain_dead` too, for a dry run, which leaves the dead rows and counts their records.
+    Records have a `retain_dead` too, for a dry run, which leaves the dead rows and counts their records; what is of the
+    `history` names its table by that.
     """
-    values = {"place": list(place), "batch": batch, "dry_run": dry_run, **retain}
+    values = {"place": list(place), "batch": batch, "dry_run": dry_run, **limits}
     return next(iter(records(conn, PurgeStep, f"purge_{kind}", schema, **values)), None)

@@ -61,11 +61,12 @@ class Claims:
     `settled` is read without the lock: when the last tick left nothing to be done, and nothing was lost since.
     """
 
-    def __init__(self, state: EngineState, *, window: int, letters: bool) -> None:
+    def __init__(self, state: EngineState, *, window: int, letters: bool, notes: bool = False) -> None:
         self._state = state
         self._lock = state.lock
         self._window = window
         self._letters = letters
+        self._notes = notes
         self.settled = False
 
     @verb  # the saver drops what it has released
@@ -183,7 +184,7 @@ class Claims:
 
     def _adopt(self, rows: Iterable[Owned], now: float) -> None:
         for row in rows:
-            partition = Partition(row, now, window=self._window, letters=self._letters)
+            partition = Partition(row, now, window=self._window, letters=self._letters, notes=self._notes)
             before = self._state.partitions.get(row.partition)
             partition.predecessor = before if before is not None and before.busy else None
             self._state.partitions[row.partition] = partition

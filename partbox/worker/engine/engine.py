@@ -21,7 +21,7 @@ class Engine(EngineState):
     """Each attribute is a façade: the verbs for one driver, every one of which takes the lock by itself.
 
     `queue` has the lanes that are ready; `lines`: handlers are of kinds for which new events may stand in line.
-    `transactional`: some of the handlers are. `letters`: dead events are owed to a hook.
+    `transactional`: some of the handlers are. `letters`: dead events are owed to a hook. `notes`: progress is noted.
     """
 
     def __init__(  # noqa: PLR0913  each comes from elsewhere, and none belongs to another
@@ -36,13 +36,14 @@ class Engine(EngineState):
         process: ProcessState = STATELESS,
         transactional: bool = False,
         letters: bool = False,
+        notes: bool = False,
     ) -> None:
         super().__init__(concurrency)
         budget = ReadBudget(bounds)
         ready = ReadyQueue(1) if queue is None else queue
         self.outcomes = outcomes = Outcomes(self)  # for runners: what became of events
         self.runs = runs = Runs(self, outcomes, concurrency, ready, lines=lines)  # for runners: who runs which lane
-        self.claims = Claims(self, window=bounds.window, letters=letters)  # for ownership
+        self.claims = Claims(self, window=bounds.window, letters=letters, notes=notes)  # for ownership
         self.credits = Credits(self, runs, budget, transactional=transactional)  # for whoever reads the log
         claim = Claim(0, subscription, codecs, process)
         self.intake = Intake(self, runs, claim, transactional=transactional)  # what was read

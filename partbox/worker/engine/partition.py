@@ -12,7 +12,7 @@ Everything is touched only with the lock of `Engine` held, but for `cursor`, whi
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ from partbox.events.record import EVENT_ID, ID, IDENTITY, Row
 from partbox.protocol.cursor import Cursor
 from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress, Target, give_back
-from partbox.protocol.rows import Owned
+from partbox.protocol.rows import Owned, ProgressNote
 from partbox.worker.engine.key import Key, key_of
+from partbox.worker.engine.last_save import LastNote, LastSave
 from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.parked_rows import ParkedRows, PayloadBytes
 from partbox.worker.engine.phase import Phase
@@ -165,20 +166,6 @@ class SharedLane(Lane):
         return self.partition.lane(key_of(event))
 
 
-@dataclass(slots=True)
-class LastSave:
-    """The last save of a partition: when it was committed (monotonic seconds), and what the database knows by it.
-
-    `finished` counts the records that had been finished here when it was made. `under_way`: another has been gathered
-    and is not committed, so that what the database knows cannot be told.
-    """
-
-    at: float
-    last_id: int
-    finished: int = 0
-    under_way: bool = False
-
-
 class Tenure(NamedTuple):
     """One ownership of a partition. An epoch never repeats, so what is said of a tenure is said of no other."""
 
@@ -187,9 +174,12 @@ class Tenure(NamedTuple):
 
 
 class Partition:
-    """A partition from claim to release, or until it is lost. `letters`: dead events are owed to a hook."""
+    """A partition from claim to release, or until it is lost.
 
-    def __init__(self, owned: Owned, now: float, *, window: int, letters: bool) -> None:
+    `letters`: dead events are owed to a hook. `notes`: its progress is noted from time to time.
+    """
+
+    def __init__(self, owned: Owned, now: float, *, window: int, letters: bool, notes: bool = False) -> None:
         self.number = owned.partition
         self.window = window
         self._letters = letters
@@ -200,6 +190,7 @@ class Partition:
         self.suspects = Suspects()
         self.resumption = Resumption()
         self.incarnation = 1  # how often it has been read anew, in this ownership
+        self.last_save = LastSave(now, owned.last_id, LastNote.of(now) if notes else LastNote(inf))
         self.begin(owned, now)
 
     def begin(self, owned: Owned, now: float) -> None:
@@ -210,7 +201,7 @@ class Partition:
         saved = Page(owned.snapshot, owned.floor_id)
         self.cursor = Cursor(self.number, owned.last_id, saved)
         self.progress = Progress(saved, owned.last_id)
-        self.last_save = LastSave(now, owned.last_id)
+        self.last_save = LastSave(now, owned.last_id, LastNote(self.last_save.note.due))
         self.payload_bytes = PayloadBytes()
         self.narrow: int | None = None  # so many new records are asked for: of more there were too many bytes
         self.suspects.begin(owned.suspect_until, self.window)
@@ -361,12 +352,20 @@ class Partition:
         if self.narrow >= self.window:
             self.narrow = None
 
-    def saved(self, target: Target, finished: int, now: float) -> None:
+    def saved(self, target: Target, finished: int, now: float, *, noted: bool = False) -> None:
         """A save of this target is committed, which was made when so many records had been finished."""
         self.progress.saved(target)
-        self.last_save = LastSave(now, target.last_id, finished)
+        self.last_save = LastSave(
+            now, target.last_id, LastNote.of(now, finished) if noted else self.last_save.note, finished
+        )
         self.resumption.saved(target.page, target.last_id, self.parked)
         give_back(self._lanes, self.payload_bytes.sizes)
+
+    def note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
+        """What a save now is to note, if something was finished since the last note and it is time, or it is let go."""
+        if not self.last_save.note.is_over(finished, now, release=release):
+            return None
+        return ProgressNote(self.number, max(self.progress.read_id(), self.resumption.read_to))
 
     # Leaving.
 

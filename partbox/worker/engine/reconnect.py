@@ -29,7 +29,7 @@ class Resumption:
     _unsure: set[Pair] = field(default_factory=set)  # of these: those that do not come again if their save committed
     done_to: int = 0  # what of the remembered is read up to here need not be handed over to be found done
     _reset_at: float | None = None
-    _read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
+    read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
     _parked_ids: set[int] = field(default_factory=set)  # of parked records that were done or in memory then
 
     def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
@@ -40,14 +40,14 @@ class Resumption:
         self.remembered.update(progress.done(), parked.deleting.items())
         self._unsure = set(self.remembered)
         self.done_to = max((id for id, _ in self.remembered), default=0)
-        self._read_to = max(self._read_to, read_to)
+        self.read_to = max(self.read_to, read_to)
         self._parked_ids.update(parked.in_memory())
 
     def is_over(self, parked: ParkedRows, read_to: float | None, now: float) -> bool:
         """True if all is found again, or there was time enough; `read_to` is None while nothing whole is read."""
         if self._reset_at is None or now > self._reset_at + SETTLE:
             return True
-        if not parked.known or read_to is None or read_to < self._read_to:
+        if not parked.known or read_to is None or read_to < self.read_to:
             return False
         if self._parked_ids and not parked.due_read:
             return False

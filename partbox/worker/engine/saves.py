@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from partbox.protocol.parking import RowState
 from partbox.protocol.progress import Target
-from partbox.protocol.rows import Entry, Ignored, Saving
+from partbox.protocol.rows import Entry, Ignored, ProgressNote, Saving
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.parked_rows import Pending
@@ -19,7 +19,9 @@ READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """Its cursor, parks and deletions; `finished` counts the records that had been finished here by then.
+    """Its cursor, parks and deletions, and a note of it if one is due.
+
+    `finished` counts the records that had been finished here by then.
 
     `still`: nothing has become of its records since the save before, whose last id it has. Such a save only moves the
     snapshot and the floor, and does not count as progress: who asks since when a partition stands still is told so.
@@ -31,6 +33,7 @@ class PartitionSave(NamedTuple):
     parks: list[Pending]
     done_ids: list[int]
     ignored: list[Ignored]
+    note: ProgressNote | None
     finished: int
     release: bool
     still: bool
@@ -42,8 +45,8 @@ class PartitionSave(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of parked rows that it writes or deletes."""
-        return len(self.parks) + len(self.done_ids)
+        """The number of rows that it writes or deletes for single events."""
+        return len(self.parks) + len(self.done_ids) + len(self.ignored)
 
     def saving(self) -> Saving:
         """Its cursor, as the statement has it."""
@@ -91,9 +94,9 @@ class Saves:
         )
 
     @verb  # nobody finishes or loses anything between two parts of what a save says
-    def gather(self) -> list[PartitionSave]:
+    def gather(self, now: float) -> list[PartitionSave]:
         """Take all that there is to save, but for partitions that a transaction is to save."""
-        return [gather(partition) for partition in self._state.clean()]
+        return [gather(partition, now) for partition in self._state.clean()]
 
     @verb  # ownership loses partitions meanwhile
     def still_mine(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
@@ -119,7 +122,7 @@ class Saves:
                 self._state.touch(partition)
 
 
-def gather(partition: Partition) -> PartitionSave:
+def gather(partition: Partition, now: float) -> PartitionSave:
     """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
     draining = partition.draining
     # No cursor inside a cut page is saved: the rest of it is read on, and parked (DESIGN 5).
@@ -142,15 +145,18 @@ def gather(partition: Partition) -> PartitionSave:
     finished = progress.finished_ever()
     stirred = release or parks or done_ids or finished != before.finished
     still = not stirred and target.last_id == before.last_id
-    return PartitionSave(partition, partition.incarnation, target, parks, done_ids, ignored, finished, release, still)
+    note = partition.note(finished, now, release=release)
+    incarnation = partition.incarnation
+    return PartitionSave(partition, incarnation, target, parks, done_ids, ignored, note, finished, release, still)
 
 
 def sent(saves: Sequence[PartitionSave]) -> tuple[list[Saving], list[Entry], list[int]]:
-    """The arguments of the save: cursors, parks and ignored events, finished parked rows."""
+    """The arguments of the save: cursors; parks, ignored events and notes; finished parked rows."""
     parks = (pending.park for save in saves for pending in save.parks)
+    notes = (save.note for save in saves if save.note is not None)
     return (
         [save.saving() for save in saves],
-        [*parks, *(ignored for save in saves for ignored in save.ignored)],
+        [*parks, *(ignored for save in saves for ignored in save.ignored), *notes],
         [id for save in saves for id in save.done_ids],
     )
 
@@ -161,7 +167,7 @@ def committed(state: EngineState, saves: Sequence[PartitionSave], now: float) ->
         partition = save.partition
         if partition.incarnation != save.incarnation:
             continue  # read anew since, from the saved cursor: what this save passed is found done (EVIDENCE A9)
-        partition.saved(save.target, save.finished, now)
+        partition.saved(save.target, save.finished, now, noted=save.note is not None)
         if save.parks or save.done_ids:
             for key in partition.parked.committed(save.parks, save.done_ids, now):
                 state.wake(partition, key)

@@ -175,7 +175,7 @@ class Transactions:
             self._queue.add(lane)
 
     @verb  # no loss and no save of the saver comes between what is noted and what is gathered
-    def note(self, transaction: OpenTransaction) -> list[PartitionSave]:
+    def note(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
         """Note what became of its events, and gather its save; CalledOffError if it must not commit."""
         if transaction.stage is Stage.CONDEMNED:
             raise CalledOffError("a connection was lost meanwhile")
@@ -185,7 +185,7 @@ class Transactions:
         transaction.enter(Stage.ENDING)
         for judged in transaction.judged:
             self._outcomes.note(*judged)
-        saves = [gather(partition) for partition in _partitions(transaction)]
+        saves = [gather(partition, now) for partition in _partitions(transaction)]
         for save in saves:
             last = transaction.last.get(save.partition)
             # Effects are committed with a cursor that has passed them, or not at all (DESIGN 6).

@@ -81,7 +81,7 @@ class Transaction:
                 self._run_one(effects, *self._next)
                 if len(self.runs) == most or time.monotonic() >= until or not self.pick():
                     break
-            self.saves = self._transactions.note(self.opened)
+            self.saves = self._transactions.note(self.opened, time.monotonic())
             self._save(effects)
         self._transactions.committed(self.opened, self.saves, time.monotonic())
 

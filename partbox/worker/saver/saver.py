@@ -188,7 +188,7 @@ class Saver:
             return self._engine.saves.still_mine(self._unsent)
         self._progressed.clear()  # before it is gathered: what comes after that sets it again
         self._hurried.clear()
-        return self._engine.saves.gather()
+        return self._engine.saves.gather(time.monotonic())
 
     def _note_idle_advances(self, now: float) -> None:
         """Cursors that only moved with the horizon are saved once a minute: they hold back pruning and purge.

@@ -27,7 +27,16 @@ OTHERS = {
     " from generate_series(1, 2000) g",
     "inbox": "insert into partbox.inbox select 'c', gen_random_uuid(), now() - g % 2 * interval '31 days'"
     " from generate_series(1, 2000) g",
+    "attempt": "insert into partbox.attempt (subscription, record_id, attempt, outcome)"
+    " select 'default', g, 1, 'failed' from generate_series(1, 2000) g",
+    "progress_note": "insert into partbox.progress_note"
+    " (subscription, partition, at, last_id, snapshot, epoch, instance)"
+    " select 'default', g % 256, now() - g % 2 * interval '31 days' - g * interval '1 ms', g, '1:1:', 1, '7 on n'"
+    " from generate_series(1, 2000) g",
+    "action": "insert into partbox.action (at, who, action) select now() - g % 2 * interval '31 days', 'me', 'replay'"
+    " from generate_series(1, 2000) g",
 }
+HISTORY = ("attempt", "progress_note", "action")
 
 
 @pytest.fixture
@@ -58,15 +67,21 @@ def test_every_step_takes_at_most_a_batch_and_together_they_take_all(conn, plant
     assert (sum(sizes), planted.left()) == (400, [])
 
 
-@pytest.mark.parametrize("kind", ["dead", "keys", "inbox"])
+@pytest.mark.parametrize("kind", OTHERS)
 def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, planted, kind):
+    """Of attempts those go whose records are gone, and above what was purged nothing is looked for."""
     planted.consume(2_000)
     conn.execute(OTHERS[kind].encode())
-    table = {"dead": "parked", "keys": "idempotency", "inbox": "inbox"}[kind]
+    if kind == "attempt":
+        many(conn, 600)
+        conn.execute("insert into partbox.meta (key, value) values ('purged_id', '1600')")
+    table = {"dead": "parked", "keys": "idempotency", "inbox": "inbox"}.get(kind, kind)
+    limits = {"retain": 30 * DAY, "batch": 23} | ({"history": kind} if kind in HISTORY else {})
+    kind = "history" if kind in HISTORY else kind
     for dry_run in (True, False):
         place, gone = list(steps.START), []
         while place is not None:
-            step = steps.step(conn, kind, SCHEMA, place, retain=30 * DAY, batch=23, dry_run=dry_run)
+            step = steps.step(conn, kind, SCHEMA, place, dry_run=dry_run, **limits)
             place = step.onward
             gone.append(step.gone)
         assert sum(gone) == 1_000

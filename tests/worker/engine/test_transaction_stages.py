@@ -56,7 +56,7 @@ def effects() -> Effects:
 def test_what_has_run_is_saved_and_the_saver_has_the_partition_again(effects: Effects) -> None:
     opened = effects.run()
     assert effects.partition.serial
-    saves = effects.transactions.note(opened)
+    saves = effects.transactions.note(opened, 0.0)
     assert [save.saving().last_id for save in saves] == [EVENTS]
     effects.transactions.saved(opened)
     effects.transactions.committed(opened, saves, 1.0)
@@ -70,7 +70,7 @@ def test_one_whose_connection_is_lost_while_handlers_run_does_not_commit(effects
     assert not effects.transactions.hold_still(), "nobody waits for a handler"
     assert effects.transactions.pick(opened, 0.0) is None
     with pytest.raises(CalledOffError, match="a connection was lost"):
-        effects.transactions.note(opened)
+        effects.transactions.note(opened, 0.0)
     assert effects.transactions.failed(opened) is Stage.CONDEMNED
     assert effects.lane.running, "until all is read anew"
     effects.transactions.connected(object(), uuid4())
@@ -91,7 +91,7 @@ def test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_noth
     effects: Effects, stage: Stage
 ) -> None:
     opened = effects.run()
-    effects.transactions.note(opened)
+    effects.transactions.note(opened, 0.0)
     if stage is Stage.SAVED:
         effects.transactions.saved(opened)
     assert effects.transactions.hold_still()
@@ -102,7 +102,7 @@ def test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_noth
 
 def test_after_a_failure_nothing_begins_until_all_is_read_anew(effects: Effects) -> None:
     opened = effects.run(1)
-    effects.transactions.note(opened)
+    effects.transactions.note(opened, 0.0)
     assert effects.transactions.failed(opened) is Stage.ENDING
     effects.transactions.end(opened)
     assert effects.transactions.begin() is None
@@ -119,7 +119,7 @@ def test_of_a_partition_that_is_not_as_it_was_nothing_is_noted(effects: Effects,
     else:
         effects.engine.claims.take_up([Owned(5, 2, "1:1:", 0, 0, 0, None)], 1.0)
     with pytest.raises(CalledOffError, match="partition 5 was lost"):
-        effects.transactions.note(opened)
+        effects.transactions.note(opened, 0.0)
     assert opened.stage is Stage.RUNNING
 
 
@@ -138,7 +138,7 @@ def test_no_stage_is_left_out_or_taken_back(effects: Effects) -> None:
         effects.transactions.saved(opened)
     effects.transactions.end(opened)
     with pytest.raises(AssertionError, match="OVER"):
-        effects.transactions.note(opened)
+        effects.transactions.note(opened, 0.0)
 
 
 def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_other(effects: Effects) -> None:
@@ -155,7 +155,7 @@ def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_othe
         effects.transactions.ran(transaction, Judged(lane, event, None))
         assert effects.transactions.pick(transaction, 1.0) is None
         assert transaction.kind == (number + 1) % 2
-        saves = effects.transactions.note(transaction)
+        saves = effects.transactions.note(transaction, 0.0)
         effects.transactions.saved(transaction)
         effects.transactions.committed(transaction, saves, 2.0)
         effects.transactions.end(transaction)

@@ -32,7 +32,8 @@ class Calls:
         monkeypatch.setattr(saver, "MOST_ROWS", MOST)
 
     def _saving(self, conn, schema, subscription, me, savings, parks=(), done_ids=(), **more):
-        self.sizes.append((len(savings), len(parks) + len(done_ids)))
+        rows = [each for each in parks if isinstance(each, Park)]
+        self.sizes.append((len(savings), len(rows) + len(done_ids)))
         if len(self.sizes) in self._failing:
             raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
         return self._save(conn, schema, subscription, me, savings, parks, done_ids, **more)
