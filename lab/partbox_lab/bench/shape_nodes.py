@@ -13,11 +13,12 @@ from partbox_lab.bench.statements import LogPosition
 
 
 class HandlerShape(NamedTuple):
-    """A shape of handler: its line, and how many of it run at once."""
+    """A shape of handler: its line, how many of it run at once, and what runs the async ones."""
 
     budget: Budget
     handler: Any
     concurrency: int
+    event_loop: str = "asyncio"
 
 
 class ShapeDrain(NamedTuple):
@@ -55,7 +56,7 @@ class ShapeNodes:
 
     def _node(self, shape: HandlerShape) -> BenchNode:
         subscription = shape.budget.name
-        outbox = self._database.outbox(shape.handler, subscription)
+        outbox = self._database.outbox(shape.handler, subscription, event_loop=shape.event_loop)
         outbox.subscriptions.create(subscription)
         self._stack.callback(outbox.subscriptions.drop, subscription)
         return self._stack.enter_context(

@@ -30,6 +30,7 @@ BARE: Final[tuple[tuple[HandlerShape, Bare], ...]] = (
     (HandlerShape(_waits("threads", "sync in 4 threads, vs bare threads", 0.9), wait, 4), waiting_threads),
     (HandlerShape(_waits("threads-16", "sync in 16 threads, vs bare threads", 0.9), wait, 16), waiting_threads),
     (HandlerShape(_waits("async", "async, 100 at once, vs bare asyncio", 0.8), wait_async, 100), waiting_tasks),
+    (HandlerShape(_waits("uvloop", "the same by uvloop, vs asyncio", 0.8), wait_async, 100, "uvloop"), waiting_tasks),
 )
 WAITING_LISTS: Final = HandlerShape(
     Budget("wait-lists", "lists of up to 1,000 that wait 1 ms, vs lists that do nothing", Direction.AT_LEAST, 0.9),
