@@ -110,11 +110,6 @@ def event_types() -> list[EventType]:
     return [each for each in found if each is not None]
 
 
-def event_type_named(name: str) -> EventType | None:
-    """The declared class of this name, if its module has been imported."""
-    return event_type_of(_classes.get(name))
-
-
 def event_type_of(cls: Any) -> EventType | None:
     """The declaration of a class itself, not of one that it inherits from; None if it has none."""
     return vars(cls).get(MARK) if isinstance(cls, type) else None

@@ -39,6 +39,14 @@ MUTATIONS = (
         (f"{TESTS}::test_the_role_is_that_which_logged_in_and_not_one_that_it_took_on",),
     ),
     Mutation(
+        "function-of-others-in-an-act",
+        "Who may create functions where operators' sessions look them up would have an operator run his own.",
+        QUERIES,
+        "session_user::text",
+        "session_user",
+        (f"{TESTS}::test_a_publisher_who_may_create_functions_cannot_have_an_operator_run_them",),
+    ),
+    Mutation(
         "identity-that-stays",
         "The next act of the thread would be told as that of the last user.",
         ACTIONS,

@@ -2,8 +2,8 @@
 -- A part of others: the note of what `act` has changed, a number; what else it answers is noted with the target. The
 -- database says which role it was.
 insert into {schema}.action (who, action, subscription, target, count)
-select concat(%(who)s::text, ' as ', session_user), %(action)s::text, %(subscription)s::text,
-       jsonb_strip_nulls(%(target)s::jsonb || to_jsonb(act) - '{{changed,record_id}}'::text[]), act.changed
+select %(who)s::text || ' as ' || session_user::text, %(action)s::text, %(subscription)s::text,
+       jsonb_strip_nulls(%(target)s::jsonb || pg_catalog.to_jsonb(act) - '{{changed,record_id}}'::text[]), act.changed
   from act
  where act.changed > 0
 returning id

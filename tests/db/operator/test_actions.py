@@ -304,6 +304,19 @@ def test_a_worker_role_reads_them_and_can_change_no_other_note_but_count_on(plan
             conn.execute("select from partbox.action")
 
 
+def test_a_publisher_who_may_create_functions_cannot_have_an_operator_run_them(plant, outbox, conn, cast: Cast):
+    """One with exactly the types of a statement would be preferred to PostgreSQL's own, of any types."""
+    conn.execute("grant create on schema public to public")
+    with psycopg.connect(cast.of("publisher"), autocommit=True) as own:
+        body = "language plpgsql as $$ begin raise exception 'hijacked by %', current_user; end $$"
+        own.execute(f"create function public.concat(text, text, name) returns text {body}")
+        own.execute(f"create function public.joined(text, name) returns text {body}")
+        own.execute("create operator public.|| (leftarg = text, rightarg = name, function = public.joined)")
+        own.execute(f"create function public.to_jsonb(record) returns jsonb {body}")
+    outbox.dead.replay(plant.park())
+    assert [each.action for each in outbox.actions.list()] == ["dead replay"]
+
+
 # Lists.
 
 
