@@ -23,7 +23,7 @@ from partbox.text.wording import counted, size
 
 PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
 DRY_BATCH = 10_000
-RETAINED = ("retain_done", "retain_dead", "retain_keys", "retain_inbox")
+RETAINED = ("retain_done", "retain_dead", "retain_keys", "retain_history", "retain_actions", "retain_inbox")
 
 
 @dataclass(frozen=True, slots=True)

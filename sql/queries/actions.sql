@@ -15,12 +15,13 @@ select act.* from act
  where {schema}.all_written('action', (select count(*) from act where act.changed > 0), (select count(*) from note))
 
 -- name: action_counted
--- One note for an act of several statements or transactions: made by the first that changes anything, counted on by others.
-with act as (
-    select %(changed)s::bigint as changed where %(id)s::bigint is null
-), note as ({noted}), more as (
+-- One note for an act of several statements or transactions: made by the first that changes anything, counted on by others;
+-- made anew if it is gone, as in a purge of the notes themselves.
+with more as (
     update {schema}.action set count = count + %(changed)s::bigint where id = %(id)s::bigint returning id
-), written as (
+), act as (
+    select %(changed)s::bigint as changed where not exists (select from more)
+), note as ({noted}), written as (
     select id from note union all select id from more
 )
 select max(id) from written having {schema}.all_written('action', 1, count(*))

@@ -114,7 +114,16 @@ def test_the_end_of_an_archive_a_rebase_and_a_purge_by_hand_are_noted(conn, outb
     assert (begin, none, end, rebase) == ("archive begin", {}, "archive end", "rebase")
     assert moved["subscriptions"] == {"default": 256}
     kept = {"retain_done": "7d", "retain_dead": "30d", "retain_keys": "7d", "retain_inbox": "30d"}
+    kept |= {"retain_history": "3d", "retain_actions": "90d"}
     assert purged == ("purge", None, kept, 1)
+
+
+def test_who_purges_all_notes_by_hand_leaves_one_of_that(conn, dsn, plant, outbox):
+    conn.execute(KEY)
+    outbox.dead.replay(plant.park())
+    assert Outbox(dsn, retain_actions=0).purge().history >= 1
+    ((action, _, target, count),) = noted(outbox)
+    assert (action, target["retain_actions"], count >= 1) == ("purge", "0s", True)
 
 
 def test_what_workers_purge_is_no_act_of_an_operator(conn, dsn, outbox):
