@@ -158,5 +158,5 @@ def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[step
         yield "keys", {"retain": settings.retain_keys, **limits}
         kept = {"attempt": 0.0, "progress_note": settings.retain_history, "action": settings.retain_actions}
         for table, retain in kept.items():
-            yield "history", {"history": table, "retain": retain, **limits}
+            yield "history", {"table": table, "retain": retain, **limits}
     yield "inbox", {"retain": settings.retain_inbox, **limits}

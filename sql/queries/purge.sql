@@ -7,15 +7,6 @@ select gone, onward
 -- One step of deleting dead parked rows.
 select gone, onward from {schema}.purge_dead(%(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
 
--- name: purge_keys
--- One step of deleting idempotency keys.
-select gone, onward from {schema}.purge_keys(%(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
-
--- name: purge_inbox
--- One step of deleting inbox rows.
-select gone, onward from {schema}.purge_inbox(%(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
-
--- name: purge_history
--- One step of deleting rows of the history, of one of its tables.
-select gone, onward
-  from {schema}.purge_history(%(history)s, %(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)
+-- name: purge_rows
+-- One step of deleting rows of another table.
+select gone, onward from {schema}.purge_rows(%(table)s, %(retain)s, %(batch)s, %(place)s::bigint[], %(dry_run)s)

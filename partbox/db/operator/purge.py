@@ -12,6 +12,8 @@ Kind = Literal["dead", "records", "keys", "history", "inbox"]
 """Parked rows that have been dead for the retention and block nothing; records that no subscription needs; idempotency
 keys; rows of a table of the history; inbox rows."""
 
+TABLES = {"keys": "idempotency", "inbox": "inbox"}
+
 
 class PurgeStep(NamedTuple):
     """The number of rows purged, or to be purged, and where the next step continues; None: the end was reached."""
@@ -26,7 +28,8 @@ def step(
     """At most `batch` rows of a kind that are older than `retain` (s) of `limits`; None: another purge is at work.
 
     Records have a `retain_dead` too, for a dry run, which leaves the dead rows and counts their records; what is of the
-    `history` names its table by that.
+    history names its `table`.
     """
-    values = {"place": list(place), "batch": batch, "dry_run": dry_run, **limits}
-    return next(iter(records(conn, PurgeStep, f"purge_{kind}", schema, **values)), None)
+    values = {"table": TABLES.get(kind), "place": list(place), "batch": batch, "dry_run": dry_run, **limits}
+    query = "purge_rows" if values["table"] else f"purge_{kind}"
+    return next(iter(records(conn, PurgeStep, query, schema, **values)), None)

@@ -136,7 +136,7 @@ def _migrate_inbox(conn: Conn, schema: str) -> bool:
         OwnCursor(conn).execute(fixed("inbox_only", schema))
     elif not since.inbox_only:
         return False
-    for name in ("locked", "purge_inbox"):
+    for name in ("locked", "purge_rows", "purge_inbox"):
         text = (folder() / "functions" / f"{name}.sql").read_text(encoding="utf-8")
         OwnCursor(conn).execute(composed(text, schema))
     OwnCursor(conn).execute(fixed("locks", schema))

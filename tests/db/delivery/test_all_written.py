@@ -152,6 +152,7 @@ WRITES: dict[str, tuple[str, str, Callable[[Stage], object]]] = {
     "a purge of records": ("delete", "record", run("select partbox.purge_records(-1, 0, 9, '{0,0}', false)")),
     "a purge that is noted": ("insert", "meta", run("select partbox.purge_records(-1, 0, 9, '{0,0}', false)")),
     "a purge of keys": ("delete", "idempotency", run("select partbox.purge_keys(-1, 9, '{0,0}', false)")),
+    "a purge of actions": ("delete", "action", run("select partbox.purge_rows('action', -1, 9, '{0,0}', false)")),
     "a purge of the inbox": ("delete", "inbox", run("select partbox.purge_inbox(-1, 9, '{0,0}', false)")),
 }
 
@@ -163,6 +164,7 @@ def test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it(stage: Stage, na
     conn = stage.conn
     conn.execute("insert into partbox.idempotency (key, event_id) values ('k', gen_random_uuid())")
     conn.execute("insert into partbox.inbox (consumer, event_id) values ('c', gen_random_uuid())")
+    conn.execute("insert into partbox.action (who, action) values ('me', 'purge')")
     conn.execute("update partbox.instance set draining = true" if "uncharges" in name else "select")
     conn.execute("update partbox.parked set started_at = clock_timestamp() where state = 'retrying'")
     if table in ("record", "meta"):

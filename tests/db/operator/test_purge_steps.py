@@ -76,7 +76,7 @@ def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, plante
         many(conn, 600)
         conn.execute("insert into partbox.meta (key, value) values ('purged_id', '1600')")
     table = {"dead": "parked", "keys": "idempotency", "inbox": "inbox"}.get(kind, kind)
-    limits = {"retain": 30 * DAY, "batch": 23} | ({"history": kind} if kind in HISTORY else {})
+    limits = {"retain": 30 * DAY, "batch": 23} | ({"table": kind} if kind in HISTORY else {})
     kind = "history" if kind in HISTORY else kind
     for dry_run in (True, False):
         place, gone = list(steps.START), []

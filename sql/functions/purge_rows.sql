@@ -1,0 +1,55 @@
+-- purpose: delete (dry_run: count) rows of a table that are older than `retain` s; of `attempt`, those whose record is gone
+--
+-- One bounded step of a purge, as in purge_records; `place` is {{block, row}} of the table, {{0, 0}} at first. Block by
+-- block, because no index knows the age, and from the start each step would pass over what those before it left.
+-- Attempts go after their record, whose id is up to the greatest that ever went: of what lies above, nothing is looked
+-- for. What is deleted is asked for again: a row may have come into the place of one that somebody else has deleted.
+create or replace function {schema}.purge_rows(
+    in_table text, retain float8, batch integer, place bigint[], dry_run boolean
+) returns table (gone bigint, onward bigint[]) language plpgsql
+set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
+#variable_conflict use_column
+declare
+    stretch constant bigint := 1000;
+    path    text := format('%I.%I', {schema_name}, in_table);
+    size    bigint := pg_relation_size(path::regclass) / current_setting('block_size')::bigint;
+    before  timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
+    purged  bigint := (select m.value::bigint from {schema}.meta m where m.key = 'purged_id');
+    ended   text := case in_table when 'attempt' then
+                        format('i.record_id <= $2 and not exists (select from %I.record r'
+                               ' where r.partition >= 0 and r.id = i.record_id)', {schema_name})
+                    when 'idempotency' then 'i.created_at < $1' when 'inbox' then 'i.created_at < $1'
+                    else 'i.at < $1' end;
+    found   tid[];
+    kept    bigint;
+begin
+    if not dry_run then
+        if not {schema}.locked('purge') then
+            return;
+        end if;
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+
+    execute format('select array_agg(old.ctid) from (select i.ctid from %s i where i.ctid > $3 and i.ctid < $4 and %s'
+                   ' order by i.ctid limit $5) old', path, ended)
+       into found
+      using before, purged, format('(%s,%s)', place[1], place[2])::tid, format('(%s,0)', place[1] + stretch)::tid, batch;
+    gone := coalesce(cardinality(found), 0);
+    if gone > 0 and not dry_run then
+        execute format('delete from %s i where i.ctid = any ($3) and %s', path, ended) using before, purged, found;
+        get diagnostics gone = row_count;
+        if gone < cardinality(found) then
+            execute format('select count(*) from %s i where i.ctid = any ($3) and %s', path, ended)
+               into kept using before, purged, found;
+            perform {schema}.all_written(in_table, kept, 0);
+        end if;
+    end if;
+
+    if cardinality(found) = batch then
+        onward := translate(found[batch]::text, '()', '{{}}')::bigint[];
+    elsif place[1] + stretch < size then
+        onward := array[place[1] + stretch, 0];
+    end if;
+    return next;
+end
+$$;
