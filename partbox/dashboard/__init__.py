@@ -12,6 +12,7 @@ from partbox.dashboard.feed import Diagnosis, Feed
 from partbox.dashboard.frame import ProcessLabels, from_roster, own
 from partbox.dashboard.history import DayOfLags
 from partbox.dashboard.operator_actions import OperatorActions
+from partbox.dashboard.record_views import RecordViews
 from partbox.dashboard.routes import PageRoutes
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.doctor.doctor import examine
@@ -42,7 +43,7 @@ def routes(
     name, _, colour = (settings.environment or "").partition(":")
     place = {"environment": name or None, "colour": colour or "grey", "trace_url": settings.trace_url}
     feed = Feed(glance, settings.schema_name, labels, diagnosis=diagnosis, siblings=siblings, place=place, lags=lags)
-    return PageRoutes(feed, OperatorActions(dsn, settings), guard).routes()
+    return PageRoutes(feed, OperatorActions(dsn, settings), RecordViews(dsn, settings), guard).routes()
 
 
 def pages(

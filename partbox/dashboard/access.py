@@ -36,6 +36,7 @@ LEAST = 16  # characters of a chosen token
 NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"  # noqa: S105
 NO_PAYLOADS = "payloads are not shown here: the setting http_payloads allows it to those who have the token"
 ELSEWHERE = "this page is served to 127.0.0.1 and localhost: use one of these names, or bring the token"
+HOLDER = "the holder of the page's token"
 NOT_ALLOWED = "you may not {action} here: the application that serves this page decides who may"
 FOREIGN = "this request comes from another site"
 FIT = re.compile(rf"[A-Za-z0-9_-]{{{LEAST},}}")
@@ -79,7 +80,7 @@ class Access:
         return self.token is not None
 
     async def judge(self, request: Request, action: Action) -> str | Refusal:
-        return self._refused(action, request, request.headers) or "token"
+        return self._refused(action, request, request.headers) or HOLDER
 
     def _refused(self, action: Action, request: Request, headers: Mapping[str, str]) -> Refusal | None:
         if self.open_to_look and not _is_here(headers.get("host", "")) and not self.holds(headers):

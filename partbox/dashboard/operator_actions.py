@@ -7,18 +7,22 @@ psycopg.Error as the commands do.
 from collections.abc import Callable
 from typing import Any
 
-from partbox.dashboard.page_text import LONG, cut, plain, visible
+from partbox.dashboard.page_text import LONG, cut, plain
 from partbox.dashboard.request_params import ActionParams
+from partbox.db.operator.actions import OperatorAction
 from partbox.db.operator.blocked import BlockedKey
 from partbox.db.operator.dead import DeadRecord
 from partbox.errors import PartboxError
+from partbox.operations.actions import Actions
 from partbox.operations.blocked import BlockedKeys
 from partbox.operations.dead import DeadRecords
 from partbox.operations.subscriptions import Subscriptions
 from partbox.settings import Settings
 from partbox.text.secrets import masked
+from partbox.text.wording import several
 
 PAGE = 50
+FEW = 5  # records that are named
 MOST_GROUPS = 50  # the largest; others follow when these are done
 MOST_KEYS = 500  # the longest blocked; others follow when these are done
 
@@ -37,6 +41,7 @@ class OperatorActions:
         self._dead = dead = DeadRecords(dsn, settings)
         self._blocked = blocked = BlockedKeys(dsn, settings)
         switch = Subscriptions(dsn, settings)
+        self._actions = Actions(dsn, settings)
         self.actions: dict[str, Callable[[ActionParams], Plain]] = {
             "dead/replay": lambda asked: _each(asked, dead.replay),
             "dead/discard": lambda asked: _each(asked, dead.discard),
@@ -74,15 +79,10 @@ class OperatorActions:
             "more": len(found) > MOST_GROUPS,
         }
 
-    def show(self, subscription: str, record_id: int) -> Plain:
-        """One dead record with its whole texts, never its payload or headers."""
-        found = self._dead.show(record_id, subscription=subscription)
-        whole = {name: getattr(found, name) for name in ("aggregate_type", "aggregate_id", "event_type", "tenant_id")}
-        whole |= {
-            name: text and masked(text) for name, text in (("error", found.error), ("traceback", found.traceback))
-        }
-        texts = {name: text and visible(text, keep="\n\t") for name, text in whole.items()}
-        return _dead(found) | texts | plain(found, "content_type", "published_at", "occurred_at")
+    def done(self, subscription: str | None) -> list[Plain]:
+        """What operators did last, in this subscription or in any."""
+        found = self._actions.list(PAGE, subscription=subscription)
+        return [plain(each, "at", "action", "subscription", "count", who=cut(each.who), on=_on(each)) for each in found]
 
     def blocked(self, subscription: str, limit: int) -> Plain:
         """The aggregates that have been blocked the longest, MOST_KEYS at most; `more`: there are others."""
@@ -111,6 +111,17 @@ def _each(asked: ActionParams, act: Callable[..., object]) -> Plain:
         except PartboxError as error:
             failed.append({"record": id, "why": cut(masked(str(error)), LONG)})
     return {"done": done, "failed": failed}
+
+
+def _on(each: OperatorAction) -> str:
+    """On what, in words."""
+    ids = [str(id) for id in each.target.get("record_ids", ())]
+    others = {
+        name: value for name, value in each.target.items() if name != "record_ids" and value not in (None, {}, [])
+    }
+    told = [f"{name.replace('_', ' ')} {value}" for name, value in others.items()]
+    records = [f"record{'s' if len(ids) > 1 else ''} {several(ids, FEW)}"] if ids else []
+    return cut(masked("; ".join([*records, *told])), LONG) or ""
 
 
 def _dead(each: DeadRecord) -> Plain:

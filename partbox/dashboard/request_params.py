@@ -1,6 +1,6 @@
 """The parameters of a request, validated; PartboxError names the wrong one."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -10,6 +10,7 @@ from partbox.errors import PartboxError
 from partbox.operations.arguments import LARGEST
 
 FILTERS = ("event_type", "aggregate_type", "aggregate_id", "older_than", "group")
+FINDING = ("ended", "event_type", "tenant", "since", "until")
 MOST = 500  # records of one action
 LARGEST_BODY = 64 * 1024  # bytes
 
@@ -46,9 +47,9 @@ def action_params(body: bytes) -> ActionParams:
     return made
 
 
-def filters(given: Mapping[str, str]) -> dict[str, str]:
-    """The filters of dead records in a query, without empty ones."""
-    return {name: given[name] for name in FILTERS if given.get(name)}
+def filters(given: Mapping[str, str], names: Collection[str] = FILTERS) -> dict[str, str]:
+    """The filters of these names in a query, without empty ones; those of dead records unless others are given."""
+    return {name: given[name] for name in names if given.get(name)}
 
 
 def number(given: Mapping[str, str], name: str, default: Any = None) -> Any:

@@ -25,9 +25,12 @@ from partbox.dashboard.background_calls import SingleFlight, in_background, prog
 from partbox.dashboard.feed import Feed
 from partbox.dashboard.operator_actions import PAGE, OperatorActions
 from partbox.dashboard.page_text import LONG, cut, error_text
+from partbox.dashboard.record_views import RecordViews
 from partbox.dashboard.request_params import ActionParams
+from partbox.db.operator.actions import acting_as
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
+from partbox.operations.arguments import LARGEST
 
 log = logging.getLogger("partbox.http")
 
@@ -72,8 +75,9 @@ FILE = HEADERS | {"cache-control": "no-cache"}
 class PageRoutes:
     """Makes the routes, guarded by `guard`."""
 
-    def __init__(self, feed: Feed, operator: OperatorActions, guard: Guard) -> None:
+    def __init__(self, feed: Feed, operator: OperatorActions, records: RecordViews, guard: Guard) -> None:
         self._feed = feed
+        self._records = records
         self._operator = operator
         self._guard = guard
         self._single_flight = SingleFlight()
@@ -89,7 +93,10 @@ class PageRoutes:
             self._route("/api/lags", self._lags),
             self._route("/api/dead", self._dead),
             self._route("/api/dead-groups", self._dead_groups),
-            self._route("/api/dead/{record}", self._show),
+            self._route("/api/find", self._find),
+            self._route("/api/records/{record}", self._show),
+            self._route("/api/records/{record}/payload", self._payload, "payload"),
+            self._route("/api/actions", self._done),
             self._route("/api/blocked", self._blocked),
             *(self._route(f"/api/{path}", endpoint, _action(path)) for path, endpoint in acting.items()),
         ]
@@ -174,10 +181,24 @@ class PageRoutes:
         after = request_params.number(request.query_params, "after")
         return await self._answer(self._operator.dead, request, filters, after)
 
+    async def _find(self, request: Request) -> Response:
+        given = request.query_params
+        filters = request_params.filters(given, request_params.FINDING)
+        before = request_params.number(given, "before")
+        return _plain(await in_background(lambda: self._records.find(given.get("find") or None, before, filters)))
+
     async def _show(self, request: Request) -> Response:
-        # As text: a convertor fails at what is no record's id.
-        record = request_params.number(request.path_params, "record")
-        return _plain(await in_background(lambda: self._operator.show(_subscription(request), record)))
+        return _plain(await in_background(partial(self._records.show, _record(request))))
+
+    async def _payload(self, request: Request) -> Response:
+        """The payload of a record; who has seen it stands in the log."""
+        found = await in_background(partial(self._records.payload, record := _record(request)))
+        text = "page: payload of record %d shown to %s"
+        log_event(log, "command", text, record, cut(request.state.identity), command="page payload")
+        return _plain(found)
+
+    async def _done(self, request: Request) -> Response:
+        return _plain(await in_background(partial(self._operator.done, request.query_params.get("subscription"))))
 
     async def _blocked(self, request: Request) -> Response:
         limit = request_params.number(request.query_params, "limit", PAGE) or PAGE
@@ -191,7 +212,7 @@ class PageRoutes:
         async def endpoint(request: Request) -> Response:
             params = await _body(request)
             try:
-                result = await in_background(lambda: act(params))
+                result = await in_background(lambda: acting_as(request.state.identity)(act)(params))
             finally:
                 self._single_flight.clear()
             text, within = "page: %s of %s in subscription %r by %s: %s", params.subscription
@@ -208,7 +229,7 @@ class PageRoutes:
             params = await _body(request)
             if params.records:
                 raise PartboxError("records: this order is for all that match its filters: leave them out")
-            work = partial(act, **params.filters, subscription=params.subscription)
+            work = acting_as(request.state.identity)(partial(act, **params.filters, subscription=params.subscription))
             return StreamingResponse(progress_lines(work, self._single_flight.clear), headers=DATA | LINES)
 
         return endpoint
@@ -243,6 +264,14 @@ async def _body(request: Request) -> ActionParams:
         if len(body) > request_params.LARGEST_BODY:
             raise PartboxError(f"the request is larger than {request_params.LARGEST_BODY} bytes")
     return request_params.action_params(bytes(body))
+
+
+def _record(request: Request) -> int:
+    """The record of a path; as text, for a convertor fails at what is no record's id."""
+    found = request_params.number(request.path_params, "record")
+    if not 0 < found <= LARGEST:
+        raise PartboxError(f"record {found} is no id of a record")
+    return int(found)
 
 
 def _subscription(request: Request) -> str:

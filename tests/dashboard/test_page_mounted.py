@@ -111,7 +111,9 @@ def test_the_application_says_who_may_look_and_who_may_act(mounted, plant, caplo
     caplog.set_level(logging.INFO, "partbox.http")
     record = plant.park("7")
     served = mounted(may=judge)
-    for data in ("", "events", "api/dead", "api/dead-groups", "api/blocked", f"api/dead/{record}"):
+    one = f"api/records/{record}"
+    lists = ("api/dead", "api/dead-groups", "api/blocked", "api/find?find=7", "api/actions", "api/lags")
+    for data in ("", "events", *lists, one, f"{one}/payload"):
         assert served.get(f"/outbox/{data}").status == 403
         assert served.get(f"/outbox/{data}", EVE).status == 403
     (frame,) = served.frames(1, {"x-user": "bob"}, at="/outbox")

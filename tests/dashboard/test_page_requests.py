@@ -114,14 +114,14 @@ def test_this_machine_may_look_by_any_of_its_names(live, host):
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::"])
 def test_a_name_that_was_made_to_point_here_sees_nothing(live, host):
-    for path in ("/events", "/api/dead", "/api/blocked", "/api/dead/1"):
+    for path in ("/events", "/api/dead", "/api/blocked", "/api/records/1"):
         assert live.get(path, {"host": host}).status == 403
 
 
 def test_by_the_name_of_a_proxy_on_this_machine_everything_needs_the_token(live, plant):
     record = plant.park("a")
     proxied = {"host": "partbox.example"}
-    for path in ("/events", "/api/dead", "/api/blocked", f"/api/dead/{record}"):
+    for path in ("/events", "/api/dead", "/api/blocked", f"/api/records/{record}"):
         for wrong in ({}, {"authorization": f"Bearer {TOKEN}x"}):
             answer = live.get(path, proxied | wrong)
             assert (answer.status, "token" in answer.plain["error"]) == (403, True)
@@ -137,7 +137,7 @@ def test_where_others_can_reach_it_everything_but_the_empty_page_needs_the_token
     live = Live(dsn, host="0.0.0.0")
     try:
         held = {"authorization": f"Bearer {TOKEN}", "host": "partbox.example:9465"}
-        for path in ("/events", "/api/dead", "/api/blocked", "/api/dead/1"):
+        for path in ("/events", "/api/dead", "/api/blocked", "/api/records/1"):
             assert live.get(path, {"host": "partbox.example:9465"}).status == 401
         assert live.get("/", {"host": "partbox.example:9465"}).status == 200
         assert live.get("/api/dead", held).status == 200
@@ -205,10 +205,15 @@ def test_more_kinds_of_dead_records_than_are_shown_are_said(live, plant, monkeyp
         ("/api/dead?after=x", "after 'x' must be a whole number"),
         ("/api/dead?older_than=soon", "older_than 'soon'"),
         ("/api/dead?subscription=audit", "'audit' does not exist"),
-        ("/api/dead/4711", "no dead record 4711"),
-        ("/api/dead/first", "record 'first' must be a whole number"),
-        ("/api/dead/9223372036854775808", "9223372036854775808 is neither a record id"),
-        pytest.param(f"/api/dead/{'9' * 5_000}", "must be a whole number", id="a record of many digits"),
+        ("/api/records/4711", "record 4711 is not in the log"),
+        ("/api/records/first", "record 'first' must be a whole number"),
+        ("/api/records/9223372036854775808", "record 9223372036854775808 is no id of a record"),
+        ("/api/records/0", "record 0 is no id of a record"),
+        ("/api/find?ended=lost", "'lost' is no ending"),
+        ("/api/find?find=7&before=x", "before 'x' must be a whole number"),
+        ("/api/find?since=soon", "since"),
+        ("/api/actions?subscription=audit", "'audit' does not exist"),
+        pytest.param(f"/api/records/{'9' * 5_000}", "must be a whole number", id="a record of many digits"),
         ("/api/blocked?limit=-1", "limit '-1'"),
     ],
 )
@@ -267,32 +272,38 @@ def test_what_is_hostile_comes_short_and_spelt_out_and_whole_on_demand(live, pla
     assert len(answer.body) < 2_000
     assert shown["aggregate_id"].startswith(r"<script>alert(1)</script>\x1b[31m\u202egpj.exe\x9bxxx")
     assert shown["aggregate_id"].endswith("…")
-    whole = live.get(f"/api/dead/{record}")
+    whole = live.get(f"/api/records/{record}")
     assert len(whole.plain["aggregate_id"]) > 8_000
     assert "\u202e" not in whole.plain["aggregate_id"]
-    assert whole.plain["error"].endswith("\nsecond line")
+    (standing,) = whole.plain["standings"]
+    assert standing["error"].endswith("\nsecond line")
     assert [each["record"] for each in live.get("/api/blocked").plain["keys"]] == [blocking]
     for body in (answer.body, whole.body):
         assert b"4711-SECRET" not in body
 
 
+def standing(live, record):
+    (found,) = live.get(f"/api/records/{record}").plain["standings"]
+    return found
+
+
 def test_one_dead_record_shows_where_it_failed_line_by_line_and_without_passwords(live, plant):
     record = plant.park("a", trace='File "shop.py", line 7\n    connect("postgresql://shop:hunter2@db")\x1b[31m')
     assert "traceback" not in live.get("/api/dead").plain["records"][0]
-    (first, second) = live.get(f"/api/dead/{record}").plain["traceback"].split("\n")
+    (first, second) = standing(live, record)["traceback"].split("\n")
     assert first == 'File "shop.py", line 7'
     assert "hunter2" not in second
     assert second.endswith(r"\x1b[31m")
-    assert live.get(f"/api/dead/{plant.park('b')}").plain["traceback"] is None
+    assert standing(live, plant.park("b"))["traceback"] is None
 
 
 def test_a_password_in_an_error_is_not_shown(live, plant):
     secret = "OperationalError: postgresql://shop:hunter2@db/shop refused"
     record = plant.park("a", error=secret, trace=f'File "shop.py", line 7, in ship\n{secret}')
-    whole = live.get(f"/api/dead/{record}")
+    whole = live.get(f"/api/records/{record}")
     for answer in (live.get("/api/dead"), live.get("/api/dead-groups"), whole):
         assert (b"shop:***@db" in answer.body, b"hunter2" in answer.body) == (True, False)
-    assert whole.plain["traceback"].startswith('File "shop.py", line 7, in ship\n')
+    assert standing(live, record)["traceback"].startswith('File "shop.py", line 7, in ship\n')
 
 
 def test_records_are_replayed_and_discarded_and_those_that_cannot_be_are_named(live, plant):

@@ -82,17 +82,6 @@ export function explain(heading, text) {
   return open(heading, (close) => [el("p", {}, text), buttons(button("Close", () => close(null), { autofocus: true }))]);
 }
 
-// Shows `name: value` lines; values may be elements.
-export function details(heading, facts, actions = []) {
-  return open(heading, (close) => [
-    el("dl", { class: "whole" }, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
-    buttons(
-      ...actions.map(({ text, danger, value }) => button(text, () => close(value), { class: danger ? "danger" : "primary" })),
-      button("Close", () => close(null), { autofocus: true }),
-    ),
-  ]);
-}
-
 // Runs `work(progress, signal)` with a bar, and returns its result; Stop ends it after the current chunk.
 export async function withProgress(heading, work) {
   const stop = new AbortController();

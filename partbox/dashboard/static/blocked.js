@@ -2,7 +2,7 @@
 
 import { ago, counted, el, length, number, said } from "./text.js";
 import { get } from "./link.js";
-import { List, aggregate, button, why } from "./list.js";
+import { List, aggregate, button, recordLink, why } from "./list.js";
 
 const MOST = 500; // blocked aggregates that are shown; the server shows no more, and takes no more at once
 
@@ -92,7 +92,7 @@ export class Blocked extends List {
     return this.row(
       each,
       aggregate(each),
-      [said(each.event_type), el("small", {}, ` record ${each.record}`)],
+      [said(each.event_type), " ", recordLink(each.record)],
       [el("span", { class: "parked-state", "data-parked": each.state }, each.state), left > 0 ? ` · due in ${length(left)}` : ""],
       number(each.attempts),
       number(each.followers),

@@ -1,10 +1,10 @@
 // Dead records by type and error, and the ways out.
 
 import { ago, byId, counted, el, number, said, show } from "./text.js";
-import { confirm, details, toast, withProgress } from "./ask.js";
+import { confirm, toast, withProgress } from "./ask.js";
 import { go, onMove, place } from "./address.js";
 import { get, postLong } from "./link.js";
-import { List, aggregate, button, why } from "./list.js";
+import { List, aggregate, button, recordLink, why } from "./list.js";
 
 const LATER = "Events of their aggregates that were delivered meanwhile stay delivered.";
 const FILTERS = ["event_type", "aggregate_id", "older_than"];
@@ -140,10 +140,9 @@ export class Dead extends List {
   }
 
   #row(each) {
-    const link = { class: "link", "aria-label": `Show record ${each.record}` };
     return this.row(
       each,
-      button(String(each.record), `show-${each.record}`, () => this.#show(each.record), link),
+      recordLink(each.record),
       ago(each.died_at, this.now),
       said(each.event_type),
       [aggregate(each), each.blocks ? el("small", { class: "blocks" }, " blocks it") : ""],
@@ -180,31 +179,4 @@ export class Dead extends List {
     }
     this.context.changed();
   }
-
-  async #show(record) {
-    try {
-      const found = await get(`api/dead/${record}`, { subscription: this.of });
-      const actions = [{ text: "Replay", value: "replay" }, { text: "Discard …", danger: true, value: "discard" }];
-      const verb = await details(`Record ${record}`, whole(found), actions.filter(({ value }) => this.may.includes(value)));
-      if (verb) await this.change(verb, [record]);
-    } catch (error) {
-      this.context.failed(error);
-    }
-  }
-}
-
-function whole(found) {
-  const block = (text, name) => el("pre", { tabindex: "0", role: "region", "aria-label": name }, said(text));
-  return [
-    ["Event", found.event ?? "gone from the log"],
-    ["Type", said(found.event_type)],
-    ["Aggregate", said(found.aggregate_id === null ? found.aggregate_type : `${found.aggregate_type} ${found.aggregate_id}`)],
-    ...(found.tenant_id === null ? [] : [["Tenant", said(found.tenant_id)]]),
-    ["Occurred", found.occurred_at ?? "–"],
-    ["Published", found.published_at ?? "–"],
-    ["Died", found.died_at],
-    ["Attempts", number(found.attempts)],
-    ["Error", block([found.error_type, found.error].filter(Boolean).join(": ") || "–", "Error")],
-    ...(found.traceback ? [["Traceback", block(found.traceback, "Traceback")]] : []),
-  ];
 }

@@ -36,7 +36,7 @@ export class Lags {
 function row(each, at) {
   const { name, label, now } = each;
   const choose = el("button", { type: "button", class: "link", "data-key": `lag-of-${name}`, onclick: () => go({ subscription: name }) }, said(label));
-  return el("li", {}, choose, drawing(each, at), el("span", { class: "now", "data-level": level(now) }, now ? length(now) : "0 s"));
+  return el("li", {}, choose, drawing(each, at), el("span", { class: "behind", "data-level": level(now) }, now ? length(now) : "0 s"));
 }
 
 function drawing({ bars, label }, at) {

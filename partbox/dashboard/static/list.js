@@ -1,6 +1,7 @@
 // The common parts of the lists of blocked aggregates and dead records.
 
 import { byId, el, said, show } from "./text.js";
+import { go } from "./address.js";
 import { confirm, toast } from "./ask.js";
 import { post } from "./link.js";
 import { row, table } from "./table.js";
@@ -105,7 +106,7 @@ export class List {
     line.textContent = note;
     show(toolbar, ...(this.may.length && this.chosen.size ? this.buttons(` ${this.chosen.size}`, "chosen", () => [...this.chosen]) : tools));
     if (!rows.length) return show(place, el("p", { class: "empty" }, empty));
-    const all = this.may.length && records.length ? this.#box(null, records) : "";
+    const all = this.may.length && records.length ? this.#box(null, records) : el("span", { class: "unseen" }, "Choice");
     return show(place, table([[all, "choose"], ...this.columns, [el("span", { class: "unseen" }, "Actions"), "actions"]], rows), more);
   }
 
@@ -179,3 +180,5 @@ export const aggregate = ({ aggregate_type, aggregate_id }) =>
 
 export const why = ({ error_type, error }) =>
   el("span", { class: "error" }, error_type ? said(error_type, { class: "kind" }) : "", error_type && error ? " " : "", error ? said(error) : "");
+
+export const recordLink = (record, key = "show") => button(String(record), `${key}-${record}`, () => go({ record: String(record) }), { class: "link", "aria-label": `Show record ${record}` });

@@ -10,6 +10,9 @@ import { drawLately, drawParked, drawWorkers } from "./workers.js";
 import { Troubles, drawDoctor } from "./troubles.js";
 import { Blocked } from "./blocked.js";
 import { Dead } from "./dead.js";
+import { ActionList } from "./actions.js";
+import { RecordDialog } from "./record.js";
+import { Search } from "./search.js";
 import { askToken, confirm, explain, toast } from "./ask.js";
 import { Stream, keep, post, refusal, token } from "./link.js";
 import { unlessPressed } from "./press.js";
@@ -29,8 +32,15 @@ const context = {
   seen: () => frame !== null,
   may: (action) => rights.includes(action),
   failed: (error) => toast(error.message, "bad"),
-  changed: () => setTimeout(() => lists.forEach((list) => list.reload()), 300),
+  traceUrl: () => frame?.trace_url,
+  changed: () => {
+    done.forget();
+    setTimeout(() => lists.forEach((list) => list.reload()), 300);
+  },
 };
+const done = new ActionList();
+const record = new RecordDialog(context);
+new Search();
 const [blocked, dead] = [new Blocked(context), new Dead(context)];
 const lists = [blocked, dead];
 const stream = new Stream({ frame: draw, lost });
@@ -42,6 +52,7 @@ function draw(data) {
   if (String(rights) !== String(data.may)) {
     rights = data.may;
     lists.forEach((list) => list.redraw());
+    record.reload();
   }
   lookAtHead();
   unlessPressed(drawTroubles);
@@ -61,6 +72,7 @@ function refresh({ subscription, at }) {
   const mark = [subscription.name, subscription.blocked_keys, ...Object.entries(parked).flat()].join(" ");
   for (const list of lists) list.refresh(mark, at);
   lags.refresh(at, context.failed);
+  done.refresh(at, context.failed);
 }
 
 function lost(error) {
@@ -131,6 +143,7 @@ async function turn(verb, subscription) {
   try {
     await post(`api/subscription/${verb}`, { subscription });
     toast(`${verb}d: workers notice within a heartbeat`);
+    done.forget();
   } catch (error) {
     context.failed(error);
   }

@@ -130,7 +130,7 @@ export class PartitionMap {
     const focused = this.map.contains(document.activeElement) ? this.#focused : null;
     const partition = this.#hovered ?? focused;
     if (partition === null || !this.#data) {
-      return show(this.details, el("dt", { class: "hint" }, "Point at a partition, tap it, or walk the map with the arrow keys."));
+      return show(this.details, el("div", {}, el("dt", { class: "unseen" }, "Partition"), el("dd", {}, "Point at a partition, tap it, or walk the map with the arrow keys.")));
     }
     const { whose, moving, epoch, pending, lag, claimed, suspect } = this.#facts(partition);
     const facts = [

@@ -89,7 +89,7 @@ def test_what_doctor_found_stands_on_top_in_rows_with_evidence_and_a_remedy_to_c
     assert "12 aggregates blocked by that" in circuit.locator(".evidence").text_content()
     assert seen.page.locator("[data-trouble=blocked-key]").count() == 0
     assert "looked for" in seen.text("#doctor")
-    top = seen.page.locator("main > *").first
+    top = seen.page.locator("main > :not([hidden])").first
     assert top.locator("[data-trouble]").count() == seen.page.locator("[data-trouble]").count() > 2
     # It stays as somebody left it.
     plant.publish("7")
@@ -151,13 +151,13 @@ def test_a_traceback_is_text_in_a_block_that_scrolls_within_itself(live, dead, t
     for size in (DESK, PHONES[0]):
         seen.page.set_viewport_size(size)
         seen.button(f"Show record {dead[-1]}").click()
-        block = seen.waits_for("#ask pre[aria-label=Traceback]", "in ship\n    <img src=x")
+        block = seen.waits_for("#record pre[aria-label=Traceback]", "in ship\n    <img src=x")
         assert block.evaluate("(it) => it.scrollWidth > it.clientWidth && getComputedStyle(it).overflowX === 'auto'")
-        assert seen.page.locator("#ask img").count() == 0
-        assert seen.page.evaluate("document.querySelector('#ask').scrollWidth <= innerWidth")
+        assert seen.page.locator("#record img").count() == 0
+        assert seen.page.evaluate("document.querySelector('#record').scrollWidth <= innerWidth")
         assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         seen.page.keyboard.press("Escape")
-        seen.waits_until_gone("#ask")
+        seen.waits_until_gone("#record")
 
 
 @pytest.mark.thorough

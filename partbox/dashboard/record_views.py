@@ -1,0 +1,90 @@
+"""Records as the page shows them: found by what they are or what befell them, one in whole, and its payload.
+
+Plain data. Only `payload` reads one. Every call opens a connection of its own; raises PartboxError and psycopg.Error.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from partbox.dashboard.page_text import LONG, cut, plain, visible
+from partbox.dashboard.payload_tree import tree
+from partbox.db.inspect.found import FoundRecord
+from partbox.errors import PartboxError
+from partbox.operations.records import RecordSearch
+from partbox.operations.timeline import summary, timeline
+from partbox.protocol.standing import RecordStanding
+from partbox.settings import Settings
+from partbox.text.secrets import masked
+
+PAGE = 50
+TRACE = re.compile(r"[0-9a-f]{32}")
+
+Plain = dict[str, Any]
+
+
+class RecordViews:
+    """The records of the outbox in the database of `dsn`."""
+
+    def __init__(self, dsn: Callable[[], str], settings: Settings) -> None:
+        self._search = RecordSearch(dsn, settings)
+
+    def find(self, what: str | None, before: int | None, filters: dict[str, Any]) -> Plain:
+        """A page of what was found, the newest first; `before` is null where nothing more is to be read."""
+        found = self._search.find(what, limit=PAGE, before=before, **filters)
+        records = [_row(each) for each in found.records]
+        return plain(found, "at", "meant", "before", "read_since", others=[*found.others], records=records)
+
+    def show(self, record_id: int) -> Plain:
+        """One record with its whole texts, its story and its headers; never its payload."""
+        record = self._one(record_id)
+        names = ("tenant_id", "partition", "published_at", "occurred_at", "available_at", "content_type", "size")
+        return _row(record) | plain(
+            record,
+            *names,
+            "idempotency_key",
+            event=str(record.event_id),
+            aggregate_type=visible(record.aggregate_type),
+            aggregate_id=record.aggregate_id and visible(record.aggregate_id),
+            event_type=visible(record.event_type),
+            trace=record.trace_id if TRACE.fullmatch(record.trace_id or "") else None,
+            headers=[[cut(name), _whole(str(value))] for name, value in record.headers.items()],
+            standings=[_standing(each) for each in record.standings],
+            timeline=[
+                plain(each, "at", "subscription", text=cut(masked(each.text), 2 * LONG)) for each in timeline(record)
+            ],
+        )
+
+    def payload(self, record_id: int) -> Plain:
+        """The payload of a record as a tree."""
+        return tree(self._one(record_id, payload=True).payload)
+
+    def _one(self, record_id: int, *, payload: bool = False) -> FoundRecord:
+        found = self._search.find(record=record_id, payload=payload)
+        if not found.records:
+            raise PartboxError(f"record {record_id} is not in the log: a purge has removed it, or it never was there")
+        return found.records[0]
+
+
+def _row(record: FoundRecord) -> Plain:
+    states = [plain(each, "subscription", "state", "attempts") for each in record.standings]
+    names = ("event_type", "aggregate_type", "aggregate_id", "published_at")
+    return plain(record, *names, record=record.record_id, states=states)
+
+
+def _standing(each: RecordStanding) -> Plain:
+    said = cut(masked(summary(each)), 2 * LONG)
+    return plain(
+        each,
+        "state",
+        "attempts",
+        subscription=each.subscription,  # as it is: actions name it
+        label=cut(each.subscription),
+        summary=said,
+        error=_whole(each.error),
+        traceback=_whole(each.traceback),
+    )
+
+
+def _whole(text: str | None) -> str | None:
+    return text and visible(masked(text), keep="\n\t")
