@@ -15,6 +15,14 @@ with recursive halves (low, high) as (
 )
 select max(low) from halves
 
+-- name: find_stretch
+-- Part of others: the log by the index on ids.
+from {schema}.record r where r.partition >= 0 and r.id < %(before)s and r.id >= %(low)s
+
+-- name: find_partition_stretch
+-- Part of others: one partition by the primary key: that of an aggregate id, or of an event without one.
+from {schema}.record r where r.partition = %(partition)s and r.id < %(before)s and r.id >= %(low)s
+
 -- name: find_hit
 -- Part of others: whether the record `r` is looked for.
 ((%(event_id)s::uuid is null or r.event_id = %(event_id)s)
@@ -25,28 +33,26 @@ select max(low) from halves
  and (%(since)s::timestamptz is null or r.created_at >= %(since)s)
  and (%(until)s::timestamptz is null or r.created_at < %(until)s))
 
--- name: find_read
--- Part of others: of what was read, how many records, down to which and when it was published, and the newest that match.
-select count(*), min(read.id), min(least(greatest(read.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z')),
-       coalesce((array_agg(array[read.id, read.partition] order by read.id desc) filter (where read.hit))[1:%(limit)s], '{{}}')
+-- name: find_edge
+-- The id of the record that lies so many records back, if there are as many: index entries alone tell it.
+select r.id {find_stretch} order by r.id desc offset %(most)s limit 1
+
+-- name: find_partition_edge
+-- The same in a partition.
+select r.id {find_partition_stretch} order by r.id desc offset %(most)s limit 1
 
 -- name: find_in_log
--- One stretch of the log by the index on ids, backwards from below `before`.
-{find_read}
-  from (select r.id, r.partition, r.created_at, {find_hit} as hit
-          from {schema}.record r
-         where r.partition >= 0 and r.id < %(before)s and r.id >= %(low)s
-         order by r.id desc
-         limit %(most)s) read
+-- The newest that are looked for.
+select r.id, r.partition {find_stretch} and {find_hit} order by r.id desc limit %(limit)s
 
 -- name: find_in_partition
--- The same of one partition, by the primary key: that of an aggregate id, or of an event without one.
-{find_read}
-  from (select r.id, r.partition, r.created_at, {find_hit} as hit
-          from {schema}.record r
-         where r.partition = %(partition)s and r.id < %(before)s and r.id >= %(low)s
-         order by r.id desc
-         limit %(most)s) read
+-- The same in a partition.
+select r.id, r.partition {find_partition_stretch} and {find_hit} order by r.id desc limit %(limit)s
+
+-- name: find_published
+-- When the first of these records was published.
+select least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z')
+  from {schema}.record r where r.partition >= 0 and r.id >= %(record_id)s order by r.id limit 1
 
 -- name: find_befallen
 -- Records that something befell between two times, the latest first; of those times at most so many rows are read. A record

@@ -18,8 +18,9 @@ from partbox_lab.chaos.fault_injector import FaultInjector
 from partbox_lab.chaos.faults import FAULTS
 from partbox_lab.chaos.fleet import Fleet
 from partbox_lab.chaos.full_disk import FullDisk, OwnDisk
-from partbox_lab.chaos.journal import Journal
+from partbox_lab.chaos.journal import HandlerCall, Journal
 from partbox_lab.chaos.ledger import Ledger
+from partbox_lab.chaos.oracle import LoggedEvent
 from partbox_lab.chaos.publishers import ROLE as PUBLISHER
 from partbox_lab.chaos.publishers import Leaping, publishers, resolve, stop
 from partbox_lab.chaos.report import ChaosReport, examples, violations
@@ -52,15 +53,33 @@ class ChaosPlan:
     keep: bool = False
 
 
-def perform(plan: ChaosPlan, out: TextIO) -> ChaosReport:
+@dataclass(frozen=True, slots=True)
+class ChaosAftermath:
+    """What a run knows before its schema is removed: what was published, and every call of a handler."""
+
+    dsn: str
+    published: list[LoggedEvent]
+    calls: list[HandlerCall]
+
+
+Inspect = Callable[[ChaosAftermath], None]
+
+
+def perform(plan: ChaosPlan, out: TextIO, inspect: Inspect | None = None) -> ChaosReport:
     """Run it, reporting on `out`; afterwards nothing of it is left, unless a promise was broken or `keep` is set.
+
+    `inspect` is called before it is removed.
 
     The first Ctrl-C ends publishing and faults early, and the run is judged; a second one does not wait for deliveries.
     Raises PartboxError or psycopg.Error if it cannot go on.
     """
     disk = OwnDisk(any(FAULTS[name].needs == "disk" for name in plan.faults))
     with Interrupts() as interrupts, chaos_workspace(plan.dsn, plan.schema, plan.keep, disk) as where:
-        return _Run(plan, where, disk, interrupts, out).run()
+        run = _Run(plan, where, disk, interrupts, out)
+        report = run.run()
+        if inspect is not None:
+            inspect(run.aftermath)
+        return report
 
 
 class _Run:
@@ -175,6 +194,7 @@ class _Run:
         with self._place.connect("chaos") as conn:
             truth, cursors = self._ledger.truth(conn), read(conn, self._plan.schema)
         deliveries = self._journal.deliveries()
+        self.aftermath = ChaosAftermath(self._place.dsn, truth, deliveries)
         stale_saves = [
             *self._watcher.stale_saves,
             *regresses(self._watcher.cursors, cursors, crashed=False),

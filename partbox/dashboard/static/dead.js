@@ -19,7 +19,7 @@ export class Dead extends List {
       text: ["Discard", " …"],
       path: "api/dead/discard",
       done: (done) => `discarded ${counted(done, "record")}`,
-      consequence: "It is given up for good: it counts as done, and a later purge removes it.",
+      consequence: "It is given up for good: it is never delivered, and a later purge removes it.",
     },
   };
   #filters = {};

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from partbox.db.sql import Conn, only, row, rows
@@ -24,6 +24,7 @@ LIKELIEST: Final = (3, 4, 2, 5, 1, 6, 0)  # those stretches in the order in whic
 SKEW: Final = timedelta(seconds=1)  # by which times of records may go back, where transactions are open at once
 HIGHEST: Final = (1 << 63) - 1
 UUID7: Final = 7
+EDGE: Final = {True: ("find_edge", "find_in_log"), False: ("find_partition_edge", "find_in_partition")}
 
 
 class LogPlace(NamedTuple):
@@ -65,19 +66,19 @@ class Sighted:
 
 def newest(conn: Conn, schema: str, sought: Sought, limit: int) -> Sighted:
     """The newest records that match."""
-    return _read(conn, schema, "find_in_log", sought, limit)
+    return _read(conn, schema, sought, limit)
 
 
 def by_id(conn: Conn, schema: str, sought: Sought, limit: int, *, record_id: int) -> Sighted:
     """The record of an id."""
     before = min(sought.before, record_id + 1)
-    return _read(conn, schema, "find_in_log", replace(sought, before=before), limit, low=record_id)
+    return _read(conn, schema, replace(sought, before=before), limit, low=record_id)
 
 
 def by_aggregate(conn: Conn, schema: str, sought: Sought, limit: int, *, aggregate_id: str) -> Sighted:
     """The newest records of an aggregate id, which are in one partition."""
     partition, wanted = partition_of(aggregate_id), replace(sought, aggregate_id=aggregate_id)
-    return _read(conn, schema, "find_in_partition", wanted, limit, partition=partition)
+    return _read(conn, schema, wanted, limit, partition=partition)
 
 
 def by_event(conn: Conn, schema: str, sought: Sought, limit: int, *, event_id: UUID) -> Sighted:
@@ -87,7 +88,7 @@ def by_event(conn: Conn, schema: str, sought: Sought, limit: int, *, event_id: U
         with suppress(ValueError, OverflowError):  # a moment that no calendar of ours has
             return _around(conn, schema, datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC), wanted, limit)
     # Without an aggregate id the event's own decides about the partition.
-    own = _read(conn, schema, "find_in_partition", wanted, limit, partition=partition_of(str(event_id)))
+    own = _read(conn, schema, wanted, limit, partition=partition_of(str(event_id)))
     return own if own.places else newest(conn, schema, wanted, limit)
 
 
@@ -114,7 +115,7 @@ def _around(conn: Conn, schema: str, moment: datetime, sought: Sought, limit: in
     stretches, cut = [*pairwise(edges)], Sighted()
     for number in LIKELIEST:
         low, before = stretches[number]
-        found = _read(conn, schema, "find_in_log", replace(sought, before=before), limit, low=low, steps=FEW_STEPS)
+        found = _read(conn, schema, replace(sought, before=before), limit, low=low, steps=FEW_STEPS)
         if found.places:
             return found
         if found.read_since is not None:
@@ -125,30 +126,38 @@ def _around(conn: Conn, schema: str, moment: datetime, sought: Sought, limit: in
 def _read(
     conn: Conn,
     schema: str,
-    query: str,
     sought: Sought,
     limit: int,
     *,
     low: int = 0,
     steps: Sequence[int] | None = None,
-    **where: int,
+    partition: int | None = None,
 ) -> Sighted:
-    """Read step after step, backwards, until `limit` records are found, or nothing is left."""
-    values = asdict(sought) | where | {"limit": limit + 1, "low": low}
+    """Read step after step, backwards, until `limit` records are found, or nothing is left: the log, or a partition."""
+    values: dict[str, Any] = asdict(sought) | {"limit": limit + 1, "partition": partition}
     if sought.since is not None:
-        values["low"] = max(low, _first_id(conn, schema, sought.since - SKEW))
+        low = max(low, _first_id(conn, schema, sought.since - SKEW))
     if sought.until is not None:
         values["before"] = min(sought.before, _first_id(conn, schema, sought.until + SKEW))
+    edge_of, within = EDGE[partition is None]
     places: list[LogPlace] = []
     for step in steps or STEPS:
-        count, lowest, since, found = only(conn, query, schema, **values | {"most": step})
-        places += [LogPlace(*each) for each in found]
+        edge = row(conn, edge_of, schema, **values | {"low": low, "most": step - 1})
+        reached = low if edge is None else edge[0]
+        places += [LogPlace(*each) for each in rows(conn, within, schema, **values | {"low": reached})]
         if len(places) > limit:
-            return Sighted(tuple(places[:limit]), places[limit - 1].record_id, since)
-        if count < step:
+            last = places[limit - 1].record_id
+            return Sighted(tuple(places[:limit]), last, _published(conn, schema, last))
+        if edge is None:
             return Sighted(tuple(places))
-        values["before"] = lowest
-    return Sighted(tuple(places), values["before"], since)
+        values["before"] = reached
+    return Sighted(tuple(places), values["before"], _published(conn, schema, values["before"]))
+
+
+def _published(conn: Conn, schema: str, record_id: int) -> datetime | None:
+    """The time of a record, or of the next one, should it be gone."""
+    found = row(conn, "find_published", schema, record_id=record_id)
+    return found[0] if found else None
 
 
 def _first_id(conn: Conn, schema: str, when: datetime) -> int:
