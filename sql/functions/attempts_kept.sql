@@ -1,15 +1,19 @@
 -- purpose: keep the last ten rows of these records in `attempt`; whoever calls it has locked their partition rows
 --
--- The settings stand for statistics of a time when there were none, which an outage outgrows within seconds.
+-- Record by record, by the key: with statistics of before an outage the planner would compare each record with every row.
 create or replace function {schema}.attempts_kept(subscription text, record_ids bigint[])
 returns void language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set search_path = pg_catalog, pg_temp set row_security = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp set row_security = off as $$
+declare
+    old tid[];
 begin
-    delete from {schema}.attempt a
-     using unnest(attempts_kept.record_ids) as id
-     cross join lateral (select k.at from {schema}.attempt k
-                          where k.subscription = attempts_kept.subscription and k.record_id = id
-                          order by k.at desc offset 9 limit 1) tenth
-     where a.subscription = attempts_kept.subscription and a.record_id = id and a.at < tenth.at;
+    select array_agg(older.ctid) into old
+      from unnest(attempts_kept.record_ids) as id
+     cross join lateral (select a.ctid from {schema}.attempt a
+                          where a.subscription = attempts_kept.subscription and a.record_id = id
+                          order by a.at desc offset 10) older;
+    if old is not null then
+        delete from {schema}.attempt a where a.ctid = any (old) and a.record_id = any (attempts_kept.record_ids);
+    end if;
 end
 $$;
