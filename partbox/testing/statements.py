@@ -64,8 +64,8 @@ def advance(conn: Conn, schema: str, seconds: float) -> None:
 
 
 def forget(conn: Conn, schema: str) -> None:
-    """Delete every record, parked row, idempotency key and inbox row."""
-    _change(conn, schema, ("forget_parked", "forget_records", "forget_keys", "forget_inbox"), {})
+    """Delete every record, parked row, idempotency key, inbox row, and the history."""
+    _change(conn, schema, ("forget",), {})
 
 
 def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, object]) -> None:

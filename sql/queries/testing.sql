@@ -72,17 +72,12 @@ update {schema}.record r set available_at = r.available_at - %(seconds)s * inter
 -- The owners of partitions look at their parked rows again.
 update {schema}.partition p set parked_version = p.parked_version + 1
 
--- name: testing_forget_parked
-delete from {schema}.parked
-
--- name: testing_forget_records
+-- name: testing_forget
+-- Everything that was published, and what became of it.
+with parked as (delete from {schema}.parked), keys as (delete from {schema}.idempotency),
+     inbox as (delete from {schema}.inbox), attempts as (delete from {schema}.attempt),
+     notes as (delete from {schema}.progress_note), actions as (delete from {schema}.action)
 delete from {schema}.record
-
--- name: testing_forget_keys
-delete from {schema}.idempotency
-
--- name: testing_forget_inbox
-delete from {schema}.inbox
 
 -- name: testing_record
 -- The newest record of an event, and whether its partition is free; its subscription is there if a row comes back.

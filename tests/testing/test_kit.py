@@ -189,7 +189,11 @@ def test_an_outbox_that_is_emptied_has_published_nothing_and_goes_on(kit, conn):
     kit.publish("Noted", 1, aggregate_id="7", idempotency_key="once")
     kit.publish("Failing", 1, aggregate_id="8")
     kit.drain()
+    kit.outbox.blocked.skip("__GLOBAL__", "8")
+    assert (len(kit.outbox.actions.list()), len(kit.outbox.records.find(ended="skipped").records)) == (1, 1)
     kit.forget()
+    assert kit.outbox.actions.list() == []
+    assert conn.execute("select from partbox.attempt union all select from partbox.progress_note").fetchall() == []
     assert kit.published() == []
     assert kit.drain() == []
     assert kit.publish("Noted", 2, aggregate_id="7", idempotency_key="once") is not None
