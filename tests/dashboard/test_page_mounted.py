@@ -126,6 +126,15 @@ def test_the_application_says_who_may_look_and_who_may_act(mounted, plant, caplo
     assert f"page: dead/discard of [{record}] in subscription 'default' by ada" in caplog.text
 
 
+def test_what_somebody_does_here_is_noted_as_his(mounted, plant):
+    one, *_ = (plant.park(key) for key in "789")
+    served = mounted()
+    served.post("/outbox/api/dead/discard", ADA, token=None, records=[one])
+    assert b'"finished":2' in served.post("/outbox/api/dead/replay-all", ADA, token=None).body
+    acts = [(act.action, act.count, act.who.partition(" as ")[0]) for act in plant.outbox.actions.list()]
+    assert acts == [("dead replay", 2, "ada"), ("dead discard", 1, "ada")]
+
+
 @pytest.mark.parametrize("judged", [None, False, "", 0])
 def test_an_answer_that_names_nobody_is_a_refusal(mounted, judged):
     assert mounted(may=lambda request, action: judged).get("/outbox/api/dead").status == 403
