@@ -12,7 +12,7 @@ from partbox.text.wording import brief, counted, in_short, moment
 LAST: Final = datetime.max.replace(tzinfo=UTC)
 HAPPENED: Final = {
     "failed": "attempt {attempt} failed{run}{process}{error}",
-    "dead": "given up{after}{run}{process}{error}",
+    "dead": "given up{after}{process}{error}",
     "ignored": "attempt {attempt} failed{run}{process}, and on_error said that it does not matter{error}",
     "interrupted": "attempt {attempt} began{process}: the process died{error}",
     "done": "delivered{run}{process}",
