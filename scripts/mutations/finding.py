@@ -88,4 +88,15 @@ MUTATIONS = (
         "case when probe.created_at > %(when)s then probe.id + 1 else h.low end",
         (f"{FIND}::test_an_event_is_found_around_its_moment_in_a_long_log",),
     ),
+    Mutation(
+        "unnoted-before-a-loss",
+        "What was saved before a lost connection is told as delivered by the next owner.",
+        "partbox/worker/engine/last_save.py",
+        "LastNote(self.note.due, NEVER if owed else 0)",
+        "LastNote(self.note.due)",
+        (
+            "tests/worker/saver/test_noted_progress.py"
+            "::test_what_was_saved_before_a_lost_connection_is_noted_at_the_release",
+        ),
+    ),
 )

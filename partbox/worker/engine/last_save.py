@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 NOTE_EVERY = 60.0  # seconds from one note of progress to the next
+
+
+NEVER: Final = -1  # a number of finished records that there is not
 
 
 class LastNote(NamedTuple):
@@ -39,3 +42,11 @@ class LastSave:
     note: LastNote
     finished: int = 0
     under_way: bool = False
+
+    def anew(self, now: float, last_id: int) -> "LastSave":
+        """The last save where the partition is read anew from its saved cursor, and nothing is finished here yet.
+
+        What is saved and not noted, or perhaps saved, is owed a note at the release all the same.
+        """
+        owed = self.under_way or self.finished != self.note.finished
+        return LastSave(now, last_id, LastNote(self.note.due, NEVER if owed else 0))

@@ -201,7 +201,7 @@ class Partition:
         saved = Page(owned.snapshot, owned.floor_id)
         self.cursor = Cursor(self.number, owned.last_id, saved)
         self.progress = Progress(saved, owned.last_id)
-        self.last_save = LastSave(now, owned.last_id, LastNote(self.last_save.note.due))
+        self.last_save = self.last_save.anew(now, owned.last_id)
         self.payload_bytes = PayloadBytes()
         self.narrow: int | None = None  # so many new records are asked for: of more there were too many bytes
         self.suspects.begin(owned.suspect_until, self.window)

@@ -137,3 +137,19 @@ def test_what_was_read_before_a_lost_connection_was_read():
     partition.progress.take_page(Page("9:9:", 70), [], [60, 70])
     assert partition.note(1, 60.0, release=False) == ProgressNote(5, 70)
     assert partition.note(0, 90.0, release=True) is None
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_what_was_saved_before_a_lost_connection_is_noted_at_the_release(under_way):
+    """Though nothing has become of anything since, or the next owner would be told to have delivered it."""
+    claimed = Owned(5, 1, "1:1:", 0, 0, 0, None)
+    partition = Partition(claimed, 0.0, window=100, letters=False, notes=True)
+    target = partition.progress.target()
+    partition.saved(target, 0 if under_way else 1, 1.0)
+    partition.last_save.under_way = under_way
+    partition.reset(2.0)
+    partition.begin(claimed, 2.0)
+    assert partition.note(0, 3.0, release=False) is None
+    assert partition.note(0, 3.0, release=True) is not None
+    partition.saved(target, 0, 3.0, noted=True)
+    assert partition.note(0, 4.0, release=True) is None
