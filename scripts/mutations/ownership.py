@@ -174,10 +174,11 @@ MUTATIONS = (
         """    with gone as (
         delete from {schema}.instance i
          where i.instance_id = any (victims) and (known_dead or i.heartbeat_at + i.lease < moment)
-        returning i.instance_id, i.draining
+        returning i.instance_id, i.draining, i.pid || ' on ' || i.node as name
     )
-    select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining)
-      into buried, drained from gone;
+    select coalesce(array_agg(gone.instance_id), '{{}}'), array_agg(gone.instance_id) filter (where gone.draining),
+           array_agg(gone.name)
+      into buried, drained, names from gone;
 
     select array_agg(locked) into orphans
       from (select p.*
