@@ -25,8 +25,6 @@ from partbox.imports import passes
 from partbox.operations.purge import purge
 from partbox.settings import load
 
-pytestmark = pytest.mark.every_version("statements with a note in them")
-
 HOSTILE = "\x1b[31meve\x1b]0;owned\x07\r\n2026-01-01 admin replayed 7\u202e"
 TABLE = "create table old (id bigint primary key, kind text, body jsonb)"
 ROWS = "insert into old select g, 'Placed', '{}' from generate_series(1, %s) as g"
