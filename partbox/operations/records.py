@@ -19,7 +19,7 @@ from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError
 from partbox.operations.session import OperatorVerbs
-from partbox.text.wording import hint
+from partbox.text.wording import hint, moment
 
 MOST: Final = 200
 LATELY: Final = 86_400.0
@@ -133,6 +133,10 @@ class RecordSearch(OperatorVerbs):
 
     def _sought(self, conn: Conn, choice: dict[str, Any]) -> Sought:
         times = {name: time_of(conn, self._schema, choice.get(name)) for name in ("since", "until")}
+        since, until = times.values()
+        if since is not None and until is not None and since >= until:
+            length = f"from {moment(since)} until {moment(until)}"
+            raise PartboxError(f'nothing is {length}: give the earlier time first ("2h" is two hours ago)')
         return Sought(**choice | times)
 
 
