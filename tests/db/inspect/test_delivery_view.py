@@ -1,5 +1,6 @@
 """The view `delivery`: its bounds hold the delivery that there was, whatever befell the partition."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -185,3 +186,25 @@ def test_a_row_of_its_own_tells_exactly_when_it_ended(conn, record):
         partition.do(step)
     assert told(conn, partition) == [(at(20), at(30), "2 on web")]
     assert conn.execute("select outcome from partbox.delivery where id = %s", [id]).fetchall() == []
+
+
+ASKED = {
+    "partition = partbox.partition_of('7') and aggregate_id = '7'": ("record_1_pkey", "(partition = '40'::smallint)"),
+    "partition = 40 and id between 5 and 9": ("record_1_pkey", "(partition = 40)"),
+    "id = 5": ("record_1_id_idx", "(id = 5)"),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_the_view_is_asked_by_the_indexes_of_the_log(conn, asked):
+    conn.execute(
+        "insert into partbox.record (partition, event_id, event_type, aggregate_id)"
+        " select n % 256, gen_random_uuid(), 'Placed', n::text from generate_series(1, 20000) n"
+    )
+    conn.execute("vacuum analyze partbox.record")
+    plan = "\n".join(line for (line,) in conn.execute(f"explain select * from partbox.delivery where {asked}"))
+    index, condition = ASKED[asked]
+    found = re.search(rf"{index}\b.*\n.*Cond: (.*)", plan)
+    assert found is not None, plan
+    assert condition in found[1], plan
+    assert "Seq Scan on record_1 " not in plan

@@ -2,6 +2,7 @@
 
 import pytest
 from observing import subscribe
+from psycopg.types.json import Json
 
 from partbox.db.inspect import log_search
 from partbox.errors import PartboxError, SchemaError
@@ -198,3 +199,47 @@ def test_an_event_that_is_not_found_near_its_moment_says_that_not_all_was_read(c
     found = outbox.records.find(event=event_id)
     assert (found.records, found.before) == ((), None)
     assert found.read_since is not None
+
+
+def test_a_process_that_runs_it_is_named(plant, outbox, conn):
+    record = record_id(plant, plant.publish("a"))
+    running = [{"record_id": record, "handler": "shop.place", "since": 1}, {"more": 3}]
+    conn.execute(
+        "with made as (insert into partbox.instance (subscription, node, hostname, pid, version, lease, running)"
+        " values ('default', 'web-1', 'web-1', 4711, '1', '6 s', %s) returning instance_id)"
+        " update partbox.partition set owner = instance_id from made",
+        [Json(running)],
+    )
+    (standing,) = outbox.records.find(record=record).records[0].standings
+    assert (standing.state, standing.process, standing.why) == ("running", "4711 on web-1", None)
+    (standing,) = outbox.records.find(record=record_id(plant, plant.publish("b"))).records[0].standings
+    assert (standing.state, standing.process) == ("waiting", "4711 on web-1")
+
+
+def test_what_a_subscription_was_never_to_deliver_is_not_told_as_delivered(plant, outbox):
+    before = record_id(plant, plant.publish("a"))
+    outbox.subscriptions.create("audit", start="now")
+    outbox.subscriptions.create("sent", start="now", types=["Sent"])
+    after = record_id(plant, plant.publish("a"))
+    plant.consume()
+    told = {
+        record.record_id: {each.subscription: each.state for each in record.standings}
+        for record in outbox.records.find().records
+    }
+    assert told == {
+        before: {"audit": "passed", "default": "delivered", "sent": "unwanted"},
+        after: {"audit": "delivered", "default": "delivered", "sent": "unwanted"},
+    }
+
+
+def test_an_operator_who_did_it_is_named_and_the_head_is_told(plant, outbox):
+    head = plant.park("a", "retrying", blocks=True, due=60)
+    held = plant.park("a", "held", blocks=True, error=None)
+    with outbox.acting_as("alice"):
+        outbox.blocked.skip("Order", "a", "customer is gone")
+    first, second = outbox.records.find("a").records
+    assert (first.record_id, first.standings[0].behind) == (held, None)
+    (entry,) = second.standings[0].history
+    assert (second.record_id, entry.outcome, entry.error) == (head, "skipped", "customer is gone")
+    assert entry.who is not None
+    assert entry.who.startswith("alice")
