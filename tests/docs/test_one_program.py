@@ -152,7 +152,8 @@ def test_the_program_is_well_typed(tmp_path: Path) -> None:
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     strict = ["mypy", "--strict", "--config-file=", f"--cache-dir={CACHE}", "fastapi_worker.py"]
     assert said(tmp_path, *strict) == "Success: no issues found in 1 source file\n"
-    assert said(tmp_path, "pyright") == "0 errors, 0 warnings, 0 informations\n"
+    told = map(str.strip, said(tmp_path, "pyright").splitlines())  # an older one tells of newer ones, too
+    assert "0 errors, 0 warnings, 0 informations" in told
 
 
 @pytest.mark.thorough
