@@ -14,14 +14,11 @@ from partbox.handlers import Handler
 from partbox.handlers.transactional import TransactionKind
 from partbox.outcomes import Done
 from partbox.testing.statements import psycopg_of
+from partbox.worker.runners.effects.effects import Undone
 from partbox.worker.runners.endpoint import Endpoint
 
 Savepoint = AbstractContextManager[tuple[Any, ...]]
 """Gives what a handler gets behind its event."""
-
-
-class _Undone(Exception):
-    """The event is not done, and its savepoint is rolled back."""
 
 
 def savepoint_of(endpoint: Endpoint, conn: Any) -> Savepoint:
@@ -56,8 +53,8 @@ def called(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> A
         with savepoint as given:
             result = endpoint.call(event, *given)
             if result is not None and not isinstance(result, Done):
-                raise _Undone
-    except _Undone:
+                raise Undone
+    except Undone:
         return result
     return result
 

@@ -81,10 +81,14 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
 
     @contextmanager
     def _session_for(self, handler: Handler) -> Iterator[tuple[Joined, Any]]:
-        kind = handler.session or AsyncSession
-        session = session_on(kind, self._outer)
+        kind: Any = handler.session or AsyncSession
+        is_scoped = issubclass(kind, async_scoped_session)
+        made: Any = AsyncSession if is_scoped else kind
+        guarded = handler_class(made.sync_session_class)
+        session = made(bind=self._outer, sync_session_class=guarded, join_transaction_mode="rollback_only")
         with joined(self._on, session.sync_session) as here:
-            yield here, scoped(session) if issubclass(kind, async_scoped_session) else session
+            always: Any = lambda: session  # noqa: E731  a factory
+            yield here, async_scoped_session(always, scopefunc=lambda: None) if is_scoped else session
 
     def _connection(self) -> Any:
         return self._outer.sync_connection
@@ -105,21 +109,3 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
         engine = create_async_engine("postgresql+psycopg://", async_creator=own, **OF_ONE)
         quicken(engine.sync_engine)
         return await engine.connect()
-
-
-def session_on(kind: type, on: OuterConnection) -> AsyncSession:
-    """A session of this class, or of the usual one for a scoped one, whose statements all go there."""
-    made: Any = AsyncSession if issubclass(kind, async_scoped_session) else kind
-    guarded = handler_class(made.sync_session_class)
-    session: AsyncSession = made(bind=on, sync_session_class=guarded, join_transaction_mode="rollback_only")
-    return session
-
-
-def scoped(session: AsyncSession) -> async_scoped_session[Any]:
-    """The session, as code that works with scoped ones gets it."""
-    factory: Any = partial(_same, session)
-    return async_scoped_session(factory, scopefunc=lambda: None)
-
-
-def _same(session: AsyncSession) -> AsyncSession:
-    return session

@@ -114,12 +114,8 @@ def session_for(on: Connection, handler: Handler) -> Iterator[tuple[Joined, Any]
     """A session in a savepoint, and what the handler gets of it: itself, or as the scoped one that it asks for."""
     kind = handler.session or Session
     with joined(on, session_on(kind, on)) as here:
-        factory: Any = partial(_same, here.session)
-        yield here, scoped_session(factory) if issubclass(kind, scoped_session) else here.session
-
-
-def _same(session: Session) -> Session:
-    return session
+        always: Any = lambda: here.session  # noqa: E731  a factory
+        yield here, scoped_session(always) if issubclass(kind, scoped_session) else here.session
 
 
 def session_on(kind: type, on: Connection) -> Session:
