@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT
 from partbox.supervisor.parcel import Parcel
 from partbox.worker.runners.dead_letters import both
-from partbox.worker.slot import DEADLINE, STOPPING, Slot
+from partbox.worker.slot import DEADLINE, ENTERED, STOPPING, Slot
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
@@ -118,8 +119,10 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         observers=Observers(with_recorders(handlers.observers, meter, job.settings.metrics_prefix, job.subscription)),
     )
     try:
-        worker.lifespan.enter()
+        _enter(worker, slot)
     except BaseException as error:  # whatever the application raises: another try may succeed
+        if slot[STOPPING] and isinstance(error, CancelledError):
+            return 0
         worker.lifespan.tell(error, "so nothing is delivered by this process, which ends")
         return 1
     _tune(is_async=worker.dispatcher.is_async)
@@ -129,6 +132,26 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         worker.lifespan.leave(job.settings.drain_timeout)  # if a failure ended it
         if worker.lifespan.error is not None:
             worker.lifespan.tell(worker.lifespan.error, "when it was left")
+
+
+def _enter(worker: Worker, slot: Slot) -> None:
+    """Enter the lifespan; CancelledError if a stop came meanwhile, for which an async one does not wait."""
+    if not worker.lifespan.exists:
+        return
+    slot[ENTERED] = 1.0
+    entered = threading.Event()
+
+    def watch() -> None:
+        while not entered.wait(PARENT_CHECK):
+            if slot[STOPPING]:
+                worker.lifespan.give_up()
+                return
+
+    threading.Thread(target=watch, name="partbox-start", daemon=True).start()
+    try:
+        worker.lifespan.enter()
+    finally:
+        entered.set()
 
 
 def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:

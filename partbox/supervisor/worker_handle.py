@@ -15,7 +15,18 @@ from partbox.supervisor.child import Job, main
 from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.parcel import Packing, Spawned
 from partbox.supervisor.signals import uninterrupted
-from partbox.worker.slot import OWNED, POLL_TICK, READ_AT, RUNNING_SINCE, SAVE_TICK, SAVED_AT, STOPPING, TIMEOUT, Slot
+from partbox.worker.slot import (
+    ENTERED,
+    OWNED,
+    POLL_TICK,
+    READ_AT,
+    RUNNING_SINCE,
+    SAVE_TICK,
+    SAVED_AT,
+    STOPPING,
+    TIMEOUT,
+    Slot,
+)
 
 HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
 
@@ -117,10 +128,10 @@ class WorkerHandle:
         )
 
     def drain(self) -> None:
-        """Ask it to release everything and to end; kill it if it has not begun to work, and still loads handlers."""
+        """Ask it to release everything and to end; kill it if it has begun nothing, and still loads handlers."""
         self.registered.draining = True
         self.registered.slot[STOPPING] = 1.0
-        if not self.ready:  # it cannot own anything: it gets an identity when it has begun
+        if not (self.ready or self.registered.slot[ENTERED]):  # it cannot own anything, and gets no identity
             self.unborn = True
             self._process.kill()
 

@@ -3,7 +3,8 @@
 A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its work: a poller that only ever connects
 ticks and does not read. Who has done neither for IDLE_LIMIT seconds (0: no limit) starts no handler.
 
-PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now.
+PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now. ENTERED: the
+lifespan has begun, which is to be left.
 
 An array without a lock: each place is written by one side, the supervisor or the worker, and STOPPING by both, which
 only set it. Embedded in an application both sides live in one process and the array is plain memory.
@@ -17,8 +18,8 @@ from uuid import UUID
 from partbox.platform import boottime
 
 DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING = range(6)
-OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS, IDLE_LIMIT = range(6, 12)
-TIMES = 12
+OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS, IDLE_LIMIT, ENTERED = range(6, 13)
+TIMES = 13
 IDS = 3
 
 

@@ -13,6 +13,7 @@ from waiting import eventually
 from partbox import Event, Outbox
 
 SHOP = """
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -65,6 +66,15 @@ def lifespan() -> Iterator[State]:
     yield State(7)
     tell("leaving")
     time.sleep(3600)  # longer than any drain_timeout: it has to be given up
+"""
+ENDLESS_START = """
+async def lifespan() -> AsyncIterator[State]:
+    tell("starting")
+    try:
+        await asyncio.Event().wait()  # for a server that never comes up
+    finally:
+        tell("undone")
+    yield State(7)
 """
 WRONG_END = """
 async def lifespan() -> AsyncIterator[State]:
@@ -163,6 +173,14 @@ def test_a_start_that_fails_is_one_line_and_is_tried_again_and_the_events_wait(n
             f"failed in line {failing}, so nothing is delivered by this process, which ends: ConnectionError: " in line
         )
         assert "s3cret" not in line
+
+
+def test_a_stop_cancels_a_start_that_is_async(node: Callable[..., Node]) -> None:
+    running = node(ENDLESS_START, "--processes", "1", PARTBOX_DRAIN_TIMEOUT="1h")
+    eventually(lambda: running.count("starting") == 1, 60)
+    code, said = running.end()
+    assert (code, said) == (0, [])
+    assert [what for _, what in running.told()] == ["starting", "undone"]
 
 
 def test_a_slow_end_is_given_up_within_the_drain_timeout(node: Callable[..., Node]) -> None:

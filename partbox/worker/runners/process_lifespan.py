@@ -8,7 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -36,6 +36,10 @@ class ProcessLifespan:
         self._life: _Life | None = None
         self._given_up = False
         self.error: BaseException | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._lifespan is not None
 
     def enter(self) -> None:
         """Run it up to its yield. Raises what it raises, and nothing of it is left then."""
@@ -156,7 +160,13 @@ class _TaskLife(_Life):
         self._entry = self._loop.submit(self._enter)
         if self._given_up:
             self._entry.cancel()
-        self._entry.result()
+        try:
+            self._entry.result()
+        except CancelledError:
+            wait([self._entered], ANSWER)  # until it has closed what it has opened
+            if self._entered.done() and self._entered.exception() is None:
+                self.leave(ANSWER)
+            raise
         return self._entered.result()
 
     def give_up(self) -> None:
