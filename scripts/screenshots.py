@@ -27,7 +27,7 @@ from partbox.supervisor.supervisor import Supervisor
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-WIDE = {"width": 1120, "height": 1480}
+WIDE = {"width": 1120, "height": 2200}
 LATE = {"4711": 30.0, "1234": 90.0}  # orders whose events fail, and for how many seconds they are put off
 NOWHERE = 499  # every so many'th order goes nowhere
 
@@ -129,13 +129,30 @@ def picture(browser: Browser, address: str, scheme: Any, seconds: float, nodes: 
     tab.wait_for_timeout(seconds * 1000)
     nodes[0].scale(len(nodes[0].children) + 1)
     tab.wait_for_selector(".cell[data-moved]", timeout=90_000)
-    tab.wait_for_timeout(300)
+    for fold in tab.locator("#dead .fold[aria-expanded=true]").all():
+        fold.click()
+    tab.wait_for_selector("#dead tr[data-record]", state="hidden")
     path = IMAGES / f"{name}-{scheme}.png"
     edge = tab.locator(".partitions").bounding_box()
     tab.screenshot(path=path, clip={"x": 0, "y": 0, "width": WIDE["width"], "height": edge["y"] + edge["height"] + 14})
     print(f"{path.relative_to(IMAGES.parent.parent)}: {path.stat().st_size / 1024:.0f} kB")
     nodes[0].scale(len(nodes[0].children) - 1)
     context.close()
+
+
+def record(browser: Browser, address: str, dsn: str) -> None:
+    """The picture of an event that has failed."""
+    with psycopg.connect(dsn) as conn:
+        failed = conn.execute("select record_id from partbox.attempt where outcome = 'dead' limit 1").fetchone()
+    if failed is None:
+        print("no event is dead yet: watch for longer (--seconds)")
+        return
+    tab = browser.new_context(viewport={"width": 1120, "height": 900}, color_scheme="light").new_page()
+    tab.goto(address.replace("#", f"?record={failed[0]}#"))
+    tab.wait_for_selector("#record .timeline", timeout=90_000)
+    tab.wait_for_timeout(1_500)
+    tab.locator("#record").screenshot(path=IMAGES / "page-record.png")
+    tab.context.close()
 
 
 def main() -> None:
@@ -158,6 +175,7 @@ def main() -> None:
         stack.callback(browser.close)
         for scheme in ("light", "dark"):
             picture(browser, address, scheme, given.seconds, nodes, "page")
+        record(browser, address, dsn)
 
 
 if __name__ == "__main__":

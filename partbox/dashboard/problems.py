@@ -121,10 +121,13 @@ def _problem(finding: Finding) -> Problem:
 
 
 def _elsewhere(findings: Sequence[Finding], subscription: str) -> Iterator[Problem]:
-    problems = [each.subscription for each in findings if each.severity is Severity.PROBLEM and each.subscription]
-    for name in sorted(set(problems) - {subscription}):
-        text = f"Subscription {cut(name)} has {counted(problems.count(name), 'problem')}."
-        yield Problem(BAD, f"elsewhere-{name}", text, actions=("choose",), subscription=name)
+    problems = grouped((each for each in findings if each.severity is Severity.PROBLEM), lambda each: each.subscription)
+    for name in sorted({each for each in problems if each} - {subscription}):
+        first, *more = problems[name]
+        others = f", and {counted(len(more), 'other problem')}" if more else ""
+        text = f"Subscription {cut(name)}: {first.summary}{others}."
+        since = min((each.since for each in problems[name] if each.since), default=None)
+        yield Problem(BAD, f"elsewhere-{name}", text, actions=("choose",), subscription=name, since=since)
 
 
 def _line(text: str) -> str:

@@ -19,6 +19,7 @@ from mutations import (
     observing,
     outages,
     ownership,
+    page,
     progress,
     quick,
     reading,
@@ -63,4 +64,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *needing.MUTATIONS,
     *transactions.MUTATIONS,
     *history.MUTATIONS,
+    *page.MUTATIONS,
 )

@@ -48,7 +48,7 @@ def test_problems_of_other_subscriptions_are_one_line_each_that_leads_there():
     findings = [finding(PROBLEM, "braked", "audit"), finding(PROBLEM, "dead-flood", "audit"), finding(NOTE, "x", "b")]
     (trouble,) = shown_problems([], findings, "default", CAUSES)
     assert (trouble.text, trouble.actions, trouble.subscription) == (
-        "Subscription audit has 2 problems.",
+        "Subscription audit: something is braked, and 1 other problem.",
         ("choose",),
         "audit",
     )

@@ -18,7 +18,7 @@ const reason = (each) => [each.state === "deferred" ? each.state : each.event_ty
 export class Blocked extends List {
   what = "blocked aggregates";
   places = ["blocked", "blocked-tools", "blocked-note"];
-  columns = [["Aggregate"], ["Waits for event"], ["State"], ["Attempts", "number"], ["Events behind it", "number"], ["Blocked since"], ["Worker"], ["Error", "wide"]];
+  columns = [["Aggregate"], ["Waits for event"], ["State"], ["Attempts", "number"], ["Behind it", "number"], ["Blocked since"], ["Worker"], ["Error", "wide"]];
   verbs = {
     retry: { text: ["Retry", " now"], path: "api/blocked/retry", done: (done) => `${counted(done, "aggregate")} may go on now` },
     skip: {

@@ -105,10 +105,18 @@ def test_hostile_names_headers_errors_and_operators_stay_texts_in_search_record_
     )
     with plant.outbox.acting_as(HOSTILE):
         plant.outbox.dead.replay(record)
-    conn.execute("update partbox.instance set node = %s", [HOSTILE])
+    conn.execute(
+        "insert into partbox.instance (subscription, node, hostname, pid, version, lease, running) values"
+        " ('default', %s, %s, 7, '1', '1 h', json_build_array(json_build_object('handler', %s::text, 'event_type',"
+        " %s::text, 'aggregate_type', 'Order', 'aggregate_id', %s::text, 'record_id', 12, 'since',"
+        " extract(epoch from now() - interval '200 s'))))",
+        [HOSTILE.replace("\x1b", ""), HOSTILE, HOSTILE, HOSTILE, HOSTILE],
+    )
     seen = tab(f"{live.address}?ended=replayed&since=1h#token={TOKEN}")
     seen.waits_for("#found tr", "<script>")
     seen.waits_for("#actions tbody tr", "<script>")
+    seen.waits_for("#workers tbody tr", "<img")
+    seen.waits_for("#running tbody tr", "<script>")
     seen.page.locator("#found .link").click()
     seen.waits_for("#headers", "<script>")
     told = "".join(seen.page.locator("main, #record").all_inner_texts())
