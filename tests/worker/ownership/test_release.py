@@ -23,7 +23,7 @@ def test_a_process_with_a_handler_that_was_given_up_ends_when_the_save_that_says
     timeouts.stuck.add(partition)
     assert timeouts.settled()
     with engine.lock:
-        batch = gather(partition)
+        batch = gather(partition, 0.0)
     assert not timeouts.settled()
     with engine.lock:
         committed(engine, [batch], 0.0)
