@@ -1,6 +1,6 @@
 // One record: what it is, what became of it in each subscription, its story, its headers and, if asked for, its payload.
 
-import { byId, el, number, said, show } from "./text.js";
+import { byId, el, local, number, said, show } from "./text.js";
 import { go, onMove, place } from "./address.js";
 import { confirm, toast } from "./ask.js";
 import { get, post } from "./link.js";
@@ -74,9 +74,9 @@ export class RecordDialog {
       ["Tenant", tenant_id],
       ["Event", event],
       ["Key", idempotency_key],
-      ["Published", local(published_at)],
-      ["Occurred", occurred_at === published_at ? null : local(occurred_at)],
-      ["Not before", available_at && local(available_at)],
+      ["Published", time(published_at)],
+      ["Occurred", occurred_at === published_at ? null : time(occurred_at)],
+      ["Not before", available_at && time(available_at)],
       ["Partition", String(partition)],
       ["Size", `${number(size)} bytes${content_type ? ` of ${content_type}` : ""}`],
       ["Trace", link],
@@ -124,8 +124,8 @@ const head = (title) => [
 
 const fact = (name, value) => el("div", {}, el("dt", {}, said(name)), el("dd", {}, typeof value === "string" ? said(value) : value));
 
-const local = (moment) => el("time", { datetime: moment, title: moment }, new Date(moment).toLocaleString("sv-SE", { timeZoneName: "short" }));
+const time = (moment) => el("time", { datetime: moment, title: moment }, local(moment));
 
-const moment = ({ at, subscription, text }) => el("li", {}, at ? local(at) : el("time", {}, "now"), " ", subscription ? said(subscription, { class: "kind" }) : "", subscription ? " " : "", said(text));
+const moment = ({ at, subscription, text }) => el("li", {}, at ? time(at) : el("time", {}, "now"), " ", subscription ? said(subscription, { class: "kind" }) : "", subscription ? " " : "", said(text));
 
 const block = (text, name) => el("pre", { tabindex: "0", role: "region", "aria-label": name }, said(text));

@@ -1,6 +1,6 @@
 // The search: what is found by the box in the head, or by how it ended, as the address says.
 
-import { ago, byId, clock, el, said, show } from "./text.js";
+import { ago, byId, clock, el, local, said, show } from "./text.js";
 import { go, onMove, place } from "./address.js";
 import { get } from "./link.js";
 import { aggregate, button, recordLink } from "./list.js";
@@ -49,7 +49,7 @@ export class Search {
 
   #draw({ at, meant, others, records, before, read_since }) {
     const also = others.length ? ` It is also a ${others.join(" and a ")} of other records.` : "";
-    const cut = read_since ? ` Read back to ${new Date(read_since).toLocaleString("en-GB")} only.` : "";
+    const cut = read_since ? ` Read back to ${local(read_since)} only.` : "";
     byId("found-note").textContent = `${meant ? `by ${meant}.` : ""}${also}${cut}`;
     const heads = [["Record", "number"], ["Published"], ["Event type"], ["Aggregate"], ["What became of it", "wide"]];
     const found = records.length ? table(heads, records.map((each) => line(each, at)), "Found records") : el("p", { class: "empty" }, "Nothing was found.");

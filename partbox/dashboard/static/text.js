@@ -45,6 +45,11 @@ export function ago(moment, now, after = " ago") {
   return el("time", { datetime: moment, title: moment }, `${length(seconds)}${after}`);
 }
 
+const WHOLE = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
+
+// Date and time as ISO 8601 has them, where who looks is.
+export const local = (moment) => new Date(moment).toLocaleString("sv-SE", WHOLE);
+
 export const clock = (moment) => new Date(moment).toLocaleTimeString("en-GB");
 
 // Have these children. What looks the same stays the element that it was, as what somebody is just pressing must; an
