@@ -97,6 +97,14 @@ MUTATIONS = (
         (f"{NOTES}::test_a_note_has_the_cursor_of_its_save_and_how_far_was_read_at_the_save_before",),
     ),
     Mutation(
+        "charged-is-saved",
+        "What is done between a save and a charge beside it is told as delivered after the charge.",
+        SAVE,
+        "saved_at = case when sent.last_id is null then",
+        "saved_at = case when sent.no is not null and sent.last_id is null then",
+        (f"{NOTES}::test_a_charge_that_comes_while_a_save_is_on_its_way_is_not_the_save_before",),
+    ),
+    Mutation(
         "hour-long-minutes",
         "What was saved an hour before the next event is told as delivered within that hour.",
         SAVE,

@@ -5,7 +5,8 @@
 -- are still mine come back so that the caller drops the others and sends the rest again.
 --
 --   snapshot_no   1-based index into snapshots; null leaves the cursor as it is
---   last_ids      null beside a snapshot: nothing has become of a record since the last save, and `saved_at` says since when
+--   last_ids      null: nothing has become of a record since the last save, and `saved_at` says since when; so of a charge,
+--                 which another thread may send while a save is on its way: what that notes rests on the save before
 --   parks         [{{"p", "id", "at", "ai", "et", "s", "b", "n", "in" | "due", "e", "t", "new", "c", "l", "w", "o", "sec"}}]: see
 --                 rows.py; what has an outcome "o" leaves a row in `attempt`, and without "new" it is nothing but that;
 --                 and {{"p", "r"}}: how far the partition is goes into `progress_note`, and that it is read up to r
@@ -68,7 +69,7 @@ begin
            owner    = case when sent.release then null else p.owner end,
            -- What may have killed the last owner is passed: done, or parked and charged in its turn.
            suspect_until_id = case when p.suspect_until_id > coalesce(sent.last_id, p.last_id) then p.suspect_until_id end,
-           saved_at = case when sent.no is not null and sent.last_id is null then p.saved_at else clock_timestamp() end
+           saved_at = case when sent.last_id is null then p.saved_at else clock_timestamp() end
       from unnest(save.partitions, save.snapshot_no, save.last_ids, save.floors, save.release)
            as sent (partition, no, last_id, floor_id, release)
      where p.subscription = save.subscription and p.partition = sent.partition;
