@@ -103,11 +103,12 @@ def cloned(server_dsn: str, name: str) -> str:
 
 
 def migrated(server_dsn: str, name: str) -> str:
-    """The DSN of a new database `name`, migrated."""
+    """The DSN of a new database `name`, migrated; nobody may create in `public`, as from PostgreSQL 15 on."""
     from partbox.db.schema.migrate import migrate
 
     execute(server_dsn, "create database {}", name)
     dsn = make_conninfo(server_dsn, dbname=name)
+    execute(dsn, "revoke create on schema public from public")
     migrate(dsn)
     return dsn
 

@@ -76,7 +76,7 @@ class Severity(StrEnum):
     """Events wait or are lost until somebody does something: the exit code is 1."""
 
     WARNING = "warning"
-    """Delivery works, but slower than it could, or it will stop one day."""
+    """Delivery works, but slower than it could, not safely, or it will stop one day."""
 
     NOTE = "note"
     """Worth knowing; also what could not be looked at."""

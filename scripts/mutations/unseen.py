@@ -226,4 +226,28 @@ MUTATIONS = (
             "test_what_a_session_remembers_of_a_table_that_was_in_the_place_of_ours_ends_with_it",
         ),
     ),
+    Mutation(
+        "everybody-is-nobody",
+        "PUBLIC is no role, so as PostgreSQL 14 makes a database nobody would be warned of it.",
+        "sql/queries/doctor.sql",
+        "where a.grantee = 0::oid\n",
+        "where false\n",
+        ("tests/doctor/test_doctor_access.py::test_everybody_may_create_there_as_postgresql_14_has_it",),
+    ),
+    Mutation(
+        "an-owner-who-may-not-create-yet",
+        "An owner of a schema in the search_path grants itself what was revoked, and is not in the list of grants.",
+        "sql/queries/doctor.sql",
+        " union select n.nspowner) a",
+        ") a",
+        ("tests/doctor/test_doctor_access.py::test_who_could_do_more_anyway_may_create_there[superuser]",),
+    ),
+    Mutation(
+        "a-question-that-others-answer",
+        "Who may create a function there has his own quote_ident(name), which fits better, hide that he may.",
+        "sql/queries/doctor.sql",
+        "select quote_ident(n.nspname::text)",
+        "select quote_ident(n.nspname)",
+        ("tests/doctor/test_doctor_access.py::test_no_function_of_theirs_answers_the_question_who_may_create",),
+    ),
 )

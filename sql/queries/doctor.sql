@@ -293,6 +293,26 @@ select r.name, 'function', p.oid::regprocedure::text, false, array['execute']
  where not has_function_privilege(r.oid, p.oid, 'EXECUTE')
  order by 1, 2, 3
 
+-- name: doctor_search_path
+-- The schemas where this role looks for names without one, their owners, the role, and who else may create there: PUBLIC, and
+-- owners and grantees as whom somebody may log in who cannot become this role, nor the owner of the database or of our schema,
+-- which could do more. An owner may grant itself what it lacks.
+-- All types are exact, and no function takes any type: else a function of those whom it looks for could answer.
+select quote_ident(n.nspname::text), quote_ident(pg_get_userbyid(n.nspowner)::text), quote_ident(current_user::text), array(
+       select case when a.grantee = 0::oid then 'PUBLIC' else quote_ident(pg_get_userbyid(a.grantee)::text) end
+         from (select grantee from aclexplode(n.nspacl) where privilege_type = 'CREATE' union select n.nspowner) a
+        where a.grantee = 0::oid
+              or exists (select from pg_roles r
+                          where r.rolcanlogin and not r.rolsuper and pg_has_role(r.oid, a.grantee, 'MEMBER'::text)
+                                and not pg_has_role(r.oid, me.oid, 'MEMBER'::text)
+                                and not pg_has_role(r.oid, d.datdba, 'MEMBER'::text)
+                                and not pg_has_role(r.oid, o.nspowner, 'MEMBER'::text))
+        order by a.grantee)
+  from pg_namespace n, pg_namespace o, pg_roles me, pg_database d
+ where n.nspname = any(current_schemas(false)) and n.nspname::text !~ '^pg_' and n.oid <> o.oid
+       and o.nspname::text = {schema_name} and me.rolname = current_user and d.datname = current_database()
+ order by n.nspname
+
 -- name: doctor_triggers
 -- Triggers and rules of others on our tables, and whether they look as if they kept rows as they are, which raises nothing:
 -- a trigger before a row whose function returns null somewhere, or does not tell, and a rule in the place of a statement.

@@ -1,9 +1,16 @@
 """What keeps workers from seeing everything is named, as their role meets it, whoever asks; and the remedy ends it."""
 
+import psycopg
 import pytest
-from roles import Cast, cast_of
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from roles import Cast, cast_of, each_of
+
+from partbox.db.sql import rows
+from partbox.doctor.words import quoted
 
 pytestmark = pytest.mark.usefixtures("brisk")
+EVERY = pytest.mark.every_version("privileges, as each version grants them")
 
 
 @pytest.fixture
@@ -104,3 +111,121 @@ def test_triggers_that_only_look_are_a_note(clinic):
         "trigger before on partition",
         "trigger after on record",
     ]
+
+
+def as_worker(clinic, cast: Cast, path: str | None = None) -> list[dict]:
+    """What doctor finds of the search_path when the role of workers asks, with this path."""
+    options = {} if path is None else {"options": f"-c search_path={path}"}
+    _, report = clinic.doctor("--dsn", make_conninfo(cast.of("worker"), **options))
+    assert not [each for each in report["findings"] if "could not be read" in each["summary"]]
+    return [each for each in report["findings"] if each["cause"] == "search-path"]
+
+
+@EVERY
+def test_others_who_may_create_where_workers_look_for_names(clinic, cast: Cast):
+    assert as_worker(clinic, cast) == []
+    clinic.conn.execute(f"grant create on schema public to {cast.publisher}")
+    (found,) = as_worker(clinic, cast)
+    assert found["severity"] == "warning"
+    assert found["summary"] == (
+        f"others can run their code as role {cast.worker}: they may create functions in schema public, which is in its "
+        "search_path"
+    )
+    assert found["evidence"] == [f"may create there: {cast.publisher}"]
+    assert f"`alter role {cast.worker} set search_path = …`" in found["remedy"][1]
+    assert as_worker(clinic, cast, "pg_catalog") == []
+    clinic.follow(found["remedy"][0])
+    assert as_worker(clinic, cast) == []
+
+
+@EVERY
+def test_everybody_may_create_there_as_postgresql_14_has_it(clinic, cast: Cast):
+    clinic.conn.execute(f"grant create on schema public to public, {cast.publisher}")
+    (found,) = as_worker(clinic, cast)
+    assert found["evidence"] == [f"may create there: PUBLIC, {cast.publisher}"]
+    assert clinic.one("search-path")["evidence"] == found["evidence"]  # a superuser looks there, too
+    for remedy in found["remedy"][:2]:
+        clinic.follow(remedy)
+    assert as_worker(clinic, cast) == clinic.causes() == []
+
+
+@EVERY
+def test_a_group_is_named_if_somebody_in_it_is_another(clinic, cast: Cast):
+    group = f"{cast.stranger}_group"
+    clinic.conn.execute(
+        f"create role {group}; grant create on schema public to {group}; grant {group} to {cast.worker}"
+    )
+    try:
+        assert as_worker(clinic, cast) == []
+        clinic.conn.execute(f"grant {group} to {cast.stranger}")
+        assert [each["evidence"] for each in as_worker(clinic, cast)] == [[f"may create there: {group}"]]
+    finally:
+        clinic.conn.execute(f"drop owned by {group}; drop role {group}")
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "trusted", ["superuser", "the database's owner", "the schema's owner", "the worker", "a member"]
+)
+def test_who_could_do_more_anyway_may_create_there(clinic, cast: Cast, trusted: str):
+    """The stranger owns a schema in the path, and is trusted for another reason."""
+    stranger, owner = cast.stranger, clinic.conn.info.user
+    clinic.conn.execute(f"create schema shop authorization {stranger}; grant usage on schema shop to {cast.worker}")
+    clinic.conn.execute(f"revoke create on schema shop from {stranger}")  # who may grant it again
+    (found,) = as_worker(clinic, cast, "shop")
+    assert found["evidence"] == [f"may create there: {stranger}"]
+    assert found["remedy"][0] == "`alter schema shop owner to …`"
+    database = sql.Identifier(clinic.conn.info.dbname).as_string()
+    made, undone = {
+        "superuser": (f"alter role {stranger} superuser", f"alter role {stranger} nosuperuser"),
+        "the database's owner": (f"alter database {database} owner to {s}" for s in (stranger, owner)),
+        "the schema's owner": (f"alter schema partbox owner to {s}" for s in (stranger, owner)),
+        "the worker": (f"alter schema shop owner to {cast.worker}", f"alter schema shop owner to {owner}"),
+        "a member": (f"grant {cast.worker} to {stranger}", f"revoke {cast.worker} from {stranger}"),
+    }[trusted]
+    clinic.conn.execute(made)
+    try:
+        assert as_worker(clinic, cast, "shop") == []
+    finally:
+        clinic.conn.execute(undone)
+
+
+@EVERY
+def test_hostile_names_of_schemas_and_roles_reach_no_terminal_and_no_command(clinic, cast: Cast):
+    plain, hostile = "o'x\"; drop schema partbox; -- %s {x}", "\x1b[2J\nproblem  fake"
+    roles = [f"{name} {cast.stranger[-8:]}" for name in (plain, hostile)]
+    each_of(clinic.conn, "create role {} login", roles)
+    try:
+        for schema in (plain, hostile):
+            given = sql.SQL(
+                "create schema {0}; grant usage on schema {0} to {1}; grant create on schema {0} to {2}, {3}"
+            )
+            names = (schema, cast.worker, *roles)
+            clinic.conn.execute(given.format(*map(sql.Identifier, names)))
+        path = sql.SQL("alter role {} set search_path = {}, {}")
+        clinic.conn.execute(path.format(*map(sql.Identifier, (cast.worker, plain, hostile))))
+        _, out, _ = clinic.run("doctor", "--dsn", cast.of("worker"))
+        assert all(each.isprintable() for line in out.splitlines() for each in line)
+        assert not [line for line in out.splitlines() if line.startswith("problem  fake")]
+        of_hostile, of_plain = as_worker(clinic, cast)
+        assert (len(of_hostile["remedy"]), len(of_plain["remedy"])) == (1, 2)
+        clinic.follow(of_plain["remedy"][0])
+        _, of_plain = as_worker(clinic, cast)
+        assert [each.isprintable() for each in of_plain["evidence"]] == [False]
+        assert quoted(roles[0]) not in of_plain["evidence"][0]
+    finally:
+        each_of(clinic.conn, "drop owned by {}", roles)
+        each_of(clinic.conn, "drop role {}", roles)
+
+
+@EVERY
+def test_no_function_of_theirs_answers_the_question_who_may_create(clinic, cast: Cast):
+    clinic.conn.execute(f"grant create on schema public to {cast.publisher}")
+    with psycopg.connect(cast.of("publisher"), autocommit=True) as publisher:
+        raises = "language plpgsql as $$ begin raise 'their code runs as %', current_user; end $$"
+        publisher.execute(f"create function public.quote_ident(name) returns text {raises}".encode())
+        publisher.execute(f"create function public.eq(oid, int) returns bool {raises}".encode())
+        publisher.execute("create operator public.= (leftarg = oid, rightarg = int, function = public.eq)")
+    with psycopg.connect(cast.of("worker")) as worker:
+        ((*_, user, creators),) = rows(worker, "doctor_search_path", "partbox")
+    assert (user, creators) == (cast.worker, [cast.publisher])

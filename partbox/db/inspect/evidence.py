@@ -75,6 +75,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     access: tuple[facts.WorkerAccess, ...] = ()
     displaced: facts.Displaced | None = None
     triggers: tuple[facts.ForeignTrigger, ...] = ()
+    path: tuple[facts.PathSchema, ...] = ()
     sessions: tuple[facts.OpenSession, ...] = ()
     queue: NotificationQueue | None = None
     keepers: tuple[facts.Keeper, ...] = ()
@@ -118,6 +119,7 @@ def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
         access=reader.all(facts.WorkerAccess, "doctor_access"),
         displaced=reader.part("the tables", lambda: _displaced(conn, schema)),
         triggers=reader.all(facts.ForeignTrigger, "doctor_triggers"),
+        path=reader.all(facts.PathSchema, "doctor_search_path"),
         original=reader.part("the marker", lambda: healthy(conn, schema)) is not False,
         overview=seen,
         keys=reader.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),

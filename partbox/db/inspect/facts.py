@@ -46,6 +46,15 @@ class Displaced(NamedTuple):
     remedy: str
 
 
+class PathSchema(NamedTuple):
+    """A schema in the search_path of the role `user`, and who else may create in it: PUBLIC, or roles. SQL's names."""
+
+    name: str
+    owner: str
+    user: str
+    creators: list[str]
+
+
 class ForeignTrigger(NamedTuple):
     """A trigger or a rule (`kind`) of others on a table of ours. `drops`: it looks as if it kept rows as they are."""
 

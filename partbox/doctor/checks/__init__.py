@@ -55,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     server.autovacuum,
     server.bloat,
     server.pooled_role,
+    access.search_path,
     workers.mixed_versions,
     server.clock_skew,
     server.durability,

@@ -1,11 +1,11 @@
 """Causes that keep workers from seeing everything: row security, privileges, tables and segments in other
-places, rows that are gone; and from writing: triggers and rules of others."""
+places, rows that are gone; and from writing: triggers and rules of others. And others whose functions they may run."""
 
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import ForeignTrigger
 from partbox.doctor.case import Case, Severity, Symptom, check, grouped
-from partbox.doctor.words import quoted
+from partbox.doctor.words import copyable, quoted
 from partbox.text.wording import counted, several
 
 
@@ -63,6 +63,29 @@ def triggers(case: Case) -> Iterator[Symptom]:
             summary += ", which may keep rows from being written: publishers and workers fail at that"
         drops = (f"`drop {each.kind} {quoted(each.name)} on {schema}.{quoted(each.table)}`" for each in its)
         yield Symptom(summary, tuple(map(_told, its)), tuple(drops)[:5], severity=severity)
+
+
+@check("search-path", Severity.WARNING)
+def search_path(case: Case) -> Iterator[Symptom]:
+    """Others may create functions in a schema of the `search_path` of the role that doctor connects as. PostgreSQL
+    prefers one that fits exactly to its own, so they can run their code as that role. PostgreSQL 14 lets everybody
+    create in `public`."""
+    for each in case.evidence.path:
+        if not each.creators:
+            continue
+        ends = tuple(
+            f"`alter schema {each.name} owner to …`"
+            if who == each.owner
+            else f"`revoke create on schema {each.name} from {who}`"
+            for who in each.creators
+            if copyable(each.name, who)
+        )
+        yield Symptom(
+            f"others can run their code as role {each.user}: they may create functions in schema {each.name}, which is "
+            "in its search_path",
+            (f"may create there: {several(each.creators)}",),
+            (*ends[:5], f"or leave the schema out: `alter role {each.user} set search_path = …`"),
+        )
 
 
 def _told(each: ForeignTrigger) -> str:
