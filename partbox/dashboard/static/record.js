@@ -19,6 +19,8 @@ const VERBS = {
 
 export class RecordDialog {
   #shown = null; // the id
+  #turn = 0; // of requests: a later one has the word
+  #payload = null; // of the record whose payload was asked for: it stays while the rest is drawn anew
 
   constructor(context) {
     this.context = context;
@@ -31,6 +33,8 @@ export class RecordDialog {
     const { record = null } = place();
     if (record === this.#shown) return;
     this.#shown = record;
+    this.#payload = null;
+    this.#turn++;
     if (record === null) return dialog.close();
     show(dialog);
     this.reload();
@@ -39,17 +43,19 @@ export class RecordDialog {
   async reload() {
     const record = this.#shown;
     if (record === null) return;
+    const turn = ++this.#turn;
     try {
       const found = await get(`api/records/${encodeURIComponent(record)}`, {});
-      if (record === this.#shown) this.#draw(found);
+      if (turn === this.#turn) this.#draw(found);
     } catch (error) {
-      if (record === this.#shown) show(dialog, ...head(`Record ${record}`), el("p", { class: "wrong", role: "alert" }, said(error.message)));
+      if (turn === this.#turn) show(dialog, ...head(`Record ${record}`), el("p", { class: "wrong", role: "alert" }, said(error.message)));
     }
     if (this.#shown !== null && !dialog.open) dialog.showModal();
   }
 
   #draw(found) {
-    const payload = el("div", { class: "payload", id: "payload" });
+    const asked = this.#payload?.record === found.record;
+    const payload = asked ? this.#payload.place : el("div", { class: "payload", id: "payload" });
     const headers = found.headers.map(([name, value]) => fact(name, value));
     dialog.replaceChildren(
       ...head(`Record ${found.record}`),
@@ -62,7 +68,7 @@ export class RecordDialog {
       el("h3", {}, "Payload"),
       payload,
     );
-    this.#offer(payload, found);
+    if (!asked) this.#offer(payload, found);
   }
 
   #facts({ event, event_type, aggregate_type, aggregate_id, tenant_id, idempotency_key, published_at, occurred_at, available_at, partition, size, content_type, trace }) {
@@ -95,9 +101,11 @@ export class RecordDialog {
     if (!size) return show(place, el("p", { class: "empty" }, "It has none."));
     if (!this.context.may("payload")) return show(place, el("p", { class: "empty" }, "Hidden: you may not see payloads here."));
     return show(place, button("Show it", "payload-show", async () => {
+      this.#payload = { record, place };
       try {
         place.replaceChildren(payloadTree(await get(`api/records/${record}/payload`, {})));
       } catch (error) {
+        this.#payload = null;
         this.context.failed(error);
       }
     }));
