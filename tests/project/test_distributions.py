@@ -71,6 +71,6 @@ def test_the_wheel_of_partbox_drops_leaps_and_kills_only_where_that_is_its_work(
 def test_the_lab_is_of_the_version_of_partbox_and_they_require_each_other_at_it():
     product, lab = (tomllib.loads((ROOT / name / "pyproject.toml").read_text())["project"] for name in (".", "lab"))
     assert product["version"] == lab["version"] == __version__
-    assert lab["dependencies"] == [f"partbox[uvloop]=={__version__}"]
+    assert lab["dependencies"] == [f"partbox=={__version__}"]
     assert product["optional-dependencies"]["lab"] == [f"partbox-lab=={__version__}"]
     assert (ROOT / "LICENSE").read_bytes() == (ROOT / "lab" / "LICENSE").read_bytes()

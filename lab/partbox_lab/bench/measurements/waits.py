@@ -5,6 +5,7 @@ Nobody can be faster than that. A list waits once: it stands beside lists that d
 
 from collections.abc import Callable, Set
 from contextlib import ExitStack
+from importlib.util import find_spec
 from statistics import median
 from typing import Final
 
@@ -25,13 +26,19 @@ def _waits(name: str, what: str, bound: float) -> Budget:
     return Budget(f"wait-{name}", f"handlers that wait 1 ms, {what}", Direction.AT_LEAST, bound)
 
 
-BARE: Final[tuple[tuple[HandlerShape, Bare], ...]] = (
+BARE: tuple[tuple[HandlerShape, Bare], ...] = (
     (HandlerShape(_waits("sync", "sync one by one, vs a bare thread", 0.9), wait, 1), waiting_threads),
     (HandlerShape(_waits("threads", "sync in 4 threads, vs bare threads", 0.9), wait, 4), waiting_threads),
     (HandlerShape(_waits("threads-16", "sync in 16 threads, vs bare threads", 0.9), wait, 16), waiting_threads),
     (HandlerShape(_waits("async", "async, 100 at once, vs bare asyncio", 0.8), wait_async, 100), waiting_tasks),
-    (HandlerShape(_waits("uvloop", "the same by uvloop, vs asyncio", 0.8), wait_async, 100, "uvloop"), waiting_tasks),
 )
+if find_spec("uvloop"):  # of partbox[uvloop]; there is none for Windows
+    BARE += (
+        (
+            HandlerShape(_waits("uvloop", "the same by uvloop, vs asyncio", 0.8), wait_async, 100, "uvloop"),
+            waiting_tasks,
+        ),
+    )
 WAITING_LISTS: Final = HandlerShape(
     Budget("wait-lists", "lists of up to 1,000 that wait 1 ms, vs lists that do nothing", Direction.AT_LEAST, 0.9),
     ListHandler(wait_list),
