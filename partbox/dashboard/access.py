@@ -26,7 +26,7 @@ from partbox.errors import SettingsError
 from partbox.http.address import Address
 
 Action = Literal["look", "payload", "replay", "discard", "retry", "skip", "pause", "resume"]
-"""What a request wants: to see anything, to see payloads, or an action by its name."""
+"""The right that a request needs: to look at the page, to see payloads, or one of the operators' actions."""
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
 May = Callable[[Request, str], Awaitable[object] | object]

@@ -89,8 +89,8 @@ class DayOfLags:
                 del self._bars[gone]
 
     def worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
-        """Of `most` subscriptions, those that lag most: name, newest lag, and the bars up to the last look, None where
-        nobody looked."""
+        """The `most` subscriptions that lag most, the worst first: name, newest lag (seconds), and the longest lag of
+        every five minutes up to the last look, None where nobody looked."""
         with self._lock:
             known = {name: dict(bars) for name, bars in self._bars.items()}
             now, last = dict(self._now), self._last

@@ -80,7 +80,7 @@ class OperatorActions:
         }
 
     def done(self, subscription: str | None) -> list[Plain]:
-        """What operators did last, in this subscription or in any."""
+        """The latest acts of operators, in this subscription or in any."""
         found = self._actions.list(PAGE, subscription=subscription)
         return [plain(each, "at", "action", "subscription", "count", who=cut(each.who), on=_on(each)) for each in found]
 

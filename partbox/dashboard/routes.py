@@ -144,7 +144,7 @@ class PageRoutes:
         self._streams -= 1
 
     async def _rights(self, request: Request) -> dict[str, Any]:
-        """What this viewer may do, and under which name."""
+        """The rights of this viewer, and the name under which he acts."""
         may = [each for each in ACTIONS if not isinstance(await self._guard.judge(request, each), Refusal)]
         return {"may": may, "unlock": self._guard.unlock, "identity": cut(request.state.identity)}
 

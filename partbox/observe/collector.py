@@ -50,7 +50,7 @@ class DatabaseCollector(Collector):
         yield scrape
 
     def _beside(self) -> Iterable[Family]:
-        """What is collected while the databases answer."""
+        """The metrics that are collected while the databases answer."""
         return ()
 
 

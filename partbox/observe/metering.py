@@ -169,7 +169,7 @@ def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[fl
 
 
 def _bare(name: str) -> str:
-    """As both OpenTelemetry and prometheus-client have it: exporters for Prometheus add the suffix of counters."""
+    """The name without the suffix of counters, which exporters for Prometheus add."""
     return name.removesuffix("_total")
 
 

@@ -70,7 +70,7 @@ class Operations:
 
     @property
     def actions(self) -> "Actions":
-        """What operators did, here and elsewhere: list. See `acting_as`."""
+        """The acts of operators, by this program and others: `list`. See `acting_as`."""
         from partbox.operations.actions import Actions
 
         return Actions(lambda: self.dsn, self.settings)

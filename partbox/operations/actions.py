@@ -1,4 +1,4 @@
-"""What operators did: list."""
+"""The acts of operators, to be listed."""
 
 from partbox.db.operator import actions
 from partbox.db.operator.actions import WORDS, OperatorAction

@@ -235,7 +235,7 @@ with outbox.worker():
     for number in range(3):
         publish("k", number)
         while len(SAID) <= number:
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # between two looks: the handler says what it did in a list, which wakes nobody
         if {age!r} is None:
             asked(f"select pg_terminate_backend({{mine[-1]}})")
         else:

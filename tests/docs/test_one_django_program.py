@@ -16,7 +16,7 @@ ASKED = f"""
     asked = subprocess.run([sys.executable, "asking.py", address, "{MANY}", "{AT_ONCE}"])
     assert asked.returncode == 0
     while outbox().settings.enabled and outbox().stats.cluster("default").pending:
-        time.sleep(0.05)  # between two looks at the table
+        time.sleep(0.05)  # between two looks: no signal comes from the embedded worker of another program
 """
 SERVERS = {
     "asgi": f"""

@@ -55,7 +55,7 @@ class ChaosPlan:
 
 @dataclass(frozen=True, slots=True)
 class ChaosAftermath:
-    """What a run knows before its schema is removed: what was published, and every call of a handler."""
+    """The published events of a run and every call of a handler, for an inspection while the schema is still there."""
 
     dsn: str
     published: list[LoggedEvent]

@@ -52,7 +52,7 @@ def moment(text: str) -> float:
 
 
 class Story:
-    """What the journal says of events, by the calendar of this machine."""
+    """The calls of handlers in a journal by event, their times turned from the boot clock into calendar time."""
 
     def __init__(self, calls: list[HandlerCall]) -> None:
         self._ahead = time.time() - boottime()
@@ -125,9 +125,9 @@ def compare(after: ChaosAftermath, events: int) -> None:
 
 
 def doomed(dsn: str) -> dict[str, str]:
-    """What a morning brings: events that die, one that is retried and what waits behind it, and the acts of operators.
+    """Publish events that die, one that is retried with another behind it, and act on some of them as operators do.
 
-    The ids of the events, by what became of them.
+    Returns the ids of the events by their fate.
     """
     outbox = Outbox(dsn)
 

@@ -40,7 +40,7 @@ def actions(
 
 
 def _target(each: OperatorAction) -> str:
-    """What the act was given, and the first of its records."""
+    """The arguments of the act and the first few of its records, in one line."""
     said = []
     for name, value in each.target.items():
         given = value if isinstance(value, dict) else {name: first_few(value) if isinstance(value, list) else value}

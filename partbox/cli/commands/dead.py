@@ -50,7 +50,7 @@ MEANWHILE = "workers deliver them before what waits of their aggregates; what wa
 
 @dataclass(frozen=True, slots=True)
 class DeadOrder:
-    """Which dead records an act is on: one, or all that match the filters."""
+    """The choice of dead records to replay or discard: one id, or all that match the filters, in one subscription."""
 
     id: Annotated[str | None, Id] = None
     all: Annotated[bool, flag("All that match the filters, instead of one.", "--all")] = False

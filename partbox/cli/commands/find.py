@@ -106,7 +106,7 @@ def _nothing(what: str | None) -> str:
 
 
 def _rest(found: FoundRecords, limit: int) -> Iterator[str]:
-    """What the answer does not hold, and how to have it."""
+    """Hints below an answer: other meanings of the id, where the search was cut, and the options that go on."""
     for other in found.others:
         yield f"read as {found.meant}; there is a {other} like this, too: --{OPTION[other]} shows that"
     if found.read_since is None:

@@ -89,7 +89,7 @@ def _trace_id(headers: dict[str, str]) -> str | None:
 
 
 def _standings(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, list[RecordStanding]]:
-    """By record, those of each subscription in the order of names."""
+    """The standings of each record, in the order of the names of subscriptions."""
     history: dict[tuple[int, str], list[HistoryEntry]] = defaultdict(list)
     for record_id, subscription, *entry in rows(conn, "find_history", schema, **chosen):
         history[record_id, subscription].append(HistoryEntry(*entry))

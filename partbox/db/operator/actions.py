@@ -1,4 +1,4 @@
-"""What operators do, each act noted in its own statement; see `sql/queries/actions.sql`.
+"""The acts of operators, each noted in its own statement; see `sql/queries/actions.sql`.
 
 A note that cannot be written, for want of a right or because a trigger keeps the row out, refuses the act: nobody
 changes anything unseen. Whatever changes nothing leaves no note.

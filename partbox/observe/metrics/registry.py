@@ -1,4 +1,4 @@
-"""Where the metrics of an outbox are shown beside `/metrics`: an application's registry, and displays of any kind.
+"""The places beside `/metrics` where the metrics of an outbox are shown: a registry, and displays of any kind.
 
 prometheus-client is loaded only if there is one.
 """

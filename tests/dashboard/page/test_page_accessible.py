@@ -13,7 +13,6 @@ DESK, PHONE = {"width": 1280, "height": 1000}, {"width": 390, "height": 844}
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    pytest.importorskip("axe_playwright_python", reason="axe-core is not installed: pip install axe-playwright-python")
     return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
