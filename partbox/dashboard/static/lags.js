@@ -3,6 +3,7 @@
 import { byId, clock, counted, el, length, said, show } from "./text.js";
 import { get } from "./link.js";
 import { go } from "./address.js";
+import { unlessPressed } from "./press.js";
 
 const STEP = 300; // seconds of a bar
 const OFTEN = 30000; // milliseconds between two looks
@@ -21,7 +22,8 @@ export class Lags {
     if (Date.now() - this.#asked < OFTEN) return;
     this.#asked = Date.now();
     try {
-      this.#draw(await get("api/lags", {}), at);
+      const found = await get("api/lags", {});
+      unlessPressed("lags", () => this.#draw(found, at));
     } catch (error) {
       failed(error);
     }

@@ -5,6 +5,7 @@ import { go } from "./address.js";
 import { confirm, toast } from "./ask.js";
 import { post } from "./link.js";
 import { row, table } from "./table.js";
+import { unlessPressed } from "./press.js";
 
 const GENTLY = 10000; // milliseconds after which a list is asked for again, although nothing seems to have changed
 const AT_ONCE = 1500; // and at the earliest
@@ -48,16 +49,21 @@ export class List {
     const subscription = this.context.subscription();
     try {
       const found = await this.fetch(subscription);
-      if (request !== this.#newest || subscription !== this.context.subscription()) return;
-      if (subscription !== this.of) this.chosen.clear();
-      this.of = subscription;
-      this.found = found;
-      this.draw(found);
+      unlessPressed(this.what, () => this.#show(request, subscription, found));
     } catch (error) {
       if (request === this.#newest) this.context.failed(error);
     } finally {
       if (request === this.#newest) this.#busy = false;
     }
+  }
+
+  // Of an answer that nothing newer was asked after.
+  #show(request, subscription, found) {
+    if (request !== this.#newest || subscription !== this.context.subscription()) return;
+    if (subscription !== this.of) this.chosen.clear();
+    this.of = subscription;
+    this.found = found;
+    this.draw(found);
   }
 
   // Another subscription: nothing of this one can be chosen any more.

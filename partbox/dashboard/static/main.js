@@ -43,26 +43,30 @@ const record = new RecordDialog(context);
 new Search();
 const [blocked, dead] = [new Blocked(context), new Dead(context)];
 const lists = [blocked, dead];
-const stream = new Stream({ frame: draw, lost });
+const stream = new Stream({ frame: heard, lost });
 const mayAct = () => rights.some((each) => each !== "look" && each !== "payload");
 
-function draw(data) {
+function heard(data) {
   frame = data;
   lostAt = null;
+  unlessPressed("frame", () => draw(data));
+  if (data.subscription && data.error === null) refresh(data);
+}
+
+function draw(data) {
   if (String(rights) !== String(data.may)) {
     rights = data.may;
     lists.forEach((list) => list.redraw());
     record.reload();
   }
   lookAtHead();
-  unlessPressed(drawTroubles);
+  drawTroubles();
   if (!data.subscription) return;
   charts.draw(data.subscription.point, data.history);
   map.draw(data.subscription, data.at);
   drawWorkers(data.subscription, (place) => map.highlight(place));
   drawParked(data.subscription);
   drawLately(data.subscription);
-  if (data.error === null) refresh(data);
 }
 
 const lookAtHead = (error = null) => drawHead({ frame, lost: lostAt !== null, error, acts: mayAct(), may: context.may });
@@ -77,8 +81,10 @@ function refresh({ subscription, at }) {
 
 function lost(error) {
   lostAt ??= new Date();
-  lookAtHead(error);
-  unlessPressed(() => drawTroubles(error));
+  unlessPressed("frame", () => {
+    lookAtHead(error);
+    drawTroubles(error);
+  });
 }
 
 function drawTroubles(error = null) {

@@ -1,22 +1,22 @@
-// A press of the pointer, from down to up. What moves the page waits for its end: else what is pressed slips away under
-// the pointer, and the browser tells nobody of the press.
+// A press of the pointer, from down to up. Nothing is drawn before its end: else what is pressed slips away under the
+// pointer, and the browser tells nobody of the press.
 
 let pressed = false;
-let waiting = null; // the last that was put off
+const waiting = new Map(); // by the part of the page: its last drawing that was put off
 
-// Draw now, or at the end of a press; of several that wait only the last is drawn.
-export function unlessPressed(draw) {
-  waiting = pressed ? draw : null;
-  if (!pressed) draw();
+// Draw a part of the page now, or at the end of a press.
+export function unlessPressed(part, draw) {
+  if (pressed) waiting.set(part, draw);
+  else draw();
 }
 
 function end() {
   if (!pressed) return;
   pressed = false;
   setTimeout(() => {
-    const draw = waiting;
-    waiting = null;
-    if (draw) unlessPressed(draw);
+    const draws = [...waiting];
+    waiting.clear();
+    for (const [part, draw] of draws) unlessPressed(part, draw);
   }); // after the click, which the browser tells at once
 }
 

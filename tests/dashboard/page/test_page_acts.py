@@ -40,28 +40,44 @@ def test_dead_records_are_replayed_at_once_and_discarded_after_a_question_alone_
     seen.waits_for("#dead", "No record is dead")
 
 
-def test_a_press_is_not_lost_when_the_list_is_drawn_anew_under_it(live, plant, tab):
-    record = plant.park("a", attempts=3)
-    seen = tab(live.with_token)
-    seen.button("Replay", f"#dead tr[data-record='{record}']").hover()
+def _pressed(seen, button):
+    """Press a button once all that moves it has been drawn; returns its place."""
+    seen.waits_for("#doctor", "looked for")
+    seen.waits_for("#lags li")
+    button.hover()
     seen.page.mouse.down()
-    plant.conn.execute("update partbox.parked set attempts = 4")
-    seen.waits_for(f"#dead tr[data-record='{record}'] td[data-label=Attempts]", "4")
+    assert button.evaluate("element => element.matches(':active')"), "something else was pressed"
+    return button.bounding_box()
+
+
+def _parked_and_heard(seen, plant, aggregate_id):
+    """A record that has just died, once the page was told of it."""
+    with seen.page.expect_response(lambda answer: "/api/dead-groups" in answer.url) as answer:
+        record = plant.park(aggregate_id, event_type="Paid")
+    answer.value.finished()
+    return record
+
+
+def test_a_press_is_not_lost_when_another_record_comes_on_top_of_the_list_meanwhile(live, plant, tab):
+    record = plant.park("a")
+    seen = tab(live.with_token)
+    replay = seen.button("Replay", f"#dead tr[data-record='{record}']")
+    place = _pressed(seen, replay)
+    newer = _parked_and_heard(seen, plant, "b")
+    assert replay.bounding_box() == place
     seen.page.mouse.up()
-    eventually(lambda: plant.states() == {record: "ready"})
+    eventually(lambda: plant.states() == {record: "ready", newer: "dead"})
+    seen.waits_for(f"#dead tr[data-record='{newer}']")
 
 
 @pytest.mark.thorough
 def test_a_press_is_not_lost_when_a_trouble_comes_on_top_meanwhile_and_the_trouble_is_shown_after_it(live, plant, tab):
     plant.publish("7")
     seen = tab(live.address)
-    seen.waits_for("#doctor", "looked for")  # what it finds stands on top too
     table = seen.button("Table")
-    table.hover()
-    seen.page.mouse.down()
-    place = table.bounding_box()
+    place = _pressed(seen, table)
     plant.conn.execute("update partbox.subscription set paused_at = now()")
-    seen.page.locator("#subscription option", has_text="paused").wait_for(state="attached")
+    _parked_and_heard(seen, plant, "a")
     assert table.bounding_box() == place
     seen.page.mouse.up()
     seen.waits_for("#table-side tbody tr")
