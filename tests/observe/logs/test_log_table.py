@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import partbox
-from partbox.observe.logs.table import EVENT, LOG_EVENTS, rows
+from partbox.observe.logs.table import EVENT, LOG_EVENTS, PREFIX, LogEvent
 
 SOURCE = Path(partbox.__file__).parent
 TABLE = SOURCE / "observe" / "logs" / "table.py"
@@ -109,8 +109,17 @@ def test_no_field_is_a_place_for_payloads_or_identities():
     assert not fields & set(vars(logging.makeLogRecord({})))
 
 
-def test_the_page_holds_the_table():
-    remedy = (
-        'replace the table there by what `python -c "from partbox.observe.logs.table import rows; print(rows())"` says'
+def shown(name: str, each: LogEvent) -> tuple[str, str, str]:
+    """The name, the level and the fields of a log event as the page shows them."""
+    level = logging.getLevelName(each.level) + ("" if each.every else " *")
+    fields = ", ".join(f"`{field}`" for field in each.fields) + (" + event" if each.about else "")
+    return f"`{PREFIX}{name}`", level, fields.strip(" +")
+
+
+def test_the_page_shows_every_log_event_as_the_table_has_it_and_says_what_it_means():
+    page = DOCUMENT.read_text(encoding="utf-8").partition(
+        "| event | level | what it means | fields |\n|---|---|---|---|\n"
     )
-    assert rows() in DOCUMENT.read_text(encoding="utf-8"), remedy
+    rows = [re.split(r" ?\| ?", line)[1:-1] for line in page[2].partition("\n\n")[0].splitlines()]
+    assert [(name, level, fields) for name, level, _, fields in rows] == [shown(*each) for each in LOG_EVENTS.items()]
+    assert all(re.match("[`A-Z]", meaning) for _, _, meaning, _ in rows)
