@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from partbox.dashboard import May, MountedPage
+    from partbox.operations.aio import AsyncOperations
     from partbox.supervisor.embedded import EmbeddedWorker
     from partbox.supervisor.nodes import Nodes
     from partbox.supervisor.purging import Purging
@@ -202,6 +203,13 @@ class Outbox(Registrar, Operations):
         also if that error was caught in the block.
         """
         return Scope(conn, lambda: self.dsn, pooler=self.settings.pooler)
+
+    @property
+    def aio(self) -> "AsyncOperations":
+        """The operators' verbs for async code, `await outbox.aio.dead.list()`, each run in a thread."""
+        from partbox.operations.aio import AsyncOperations
+
+        return AsyncOperations(self)
 
     def worker(
         self, *, concurrency: int | None = None, subscription: str = "default", loop: Literal["own"] | None = None

@@ -78,4 +78,12 @@ MUTATIONS = (
         "noting = not",
         (f"{TESTS}::test_what_workers_purge_is_no_act_of_an_operator",),
     ),
+    Mutation(
+        "verb-in-the-event-loop",
+        "An operator's verb that is awaited would stop the whole event loop.",
+        "partbox/operations/aio.py",
+        "return await asyncio.to_thread(self._verb, noun.sync, *args, **kwargs)",
+        "return self._verb(noun.sync, *args, **kwargs)",
+        ("tests/db/operator/test_from_async_code.py::test_a_verb_runs_beside_the_event_loop_and_not_in_it",),
+    ),
 )

@@ -226,6 +226,18 @@ def publish(conn: Connection[tuple[str, ...]]) -> None:
     assert_type(outbox.inbox.first_time(conn, event, "consumer"), bool)
 
 
+async def operate_async() -> None:
+    for dead in await outbox.aio.dead.list(limit=10, event_type="OrderPlaced", older_than="2h"):
+        assert_type((await outbox.aio.dead.show(dead.record_id)).error, str | None)
+    assert_type(await outbox.aio.dead.replay_all(progress=lambda done, total: None), int)
+    assert_type(await outbox.aio.subscriptions.pause("default"), bool)
+    assert_type((await outbox.aio.records.find("4711", since="1h")).records[0].record_id, int)
+    assert_type(await outbox.aio.stats.records(), dict[str, int])
+    assert_type((await outbox.aio.purge(dry_run=True)).total, int)
+    await outbox.aio.dead.list(limt=10)  # type: ignore[call-arg]
+    outbox.aio.dead.list().append(dead)  # type: ignore[attr-defined]
+
+
 async def publish_async(conn: AsyncConnection[Any]) -> None:
     assert_type(await outbox.publish_async(conn, "OrderPlaced", 1, aggregate_id="7"), UUID | None)
     assert_type(await outbox.publish_many_async(conn, []), list[UUID | None])

@@ -1,0 +1,120 @@
+"""The operators' verbs for async code: each call runs in a thread, so the event loop goes on meanwhile.
+
+A verb is written once, as a plain method, and has its line here; `AsyncVerb` gives it the types of that method. The
+threads are those of `asyncio.to_thread`, of which a loop has a bounded number; the identity of `acting_as` goes along.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from partbox.operations import Operations
+from partbox.operations.actions import Actions
+from partbox.operations.blocked import BlockedKeys
+from partbox.operations.dead import DeadRecords
+from partbox.operations.records import RecordSearch
+from partbox.operations.stats import Stats
+from partbox.operations.subscriptions import Subscriptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Verbs:
+    """Coroutine methods that stand for the plain ones of `sync`."""
+
+    def __init__(self, sync: Any) -> None:
+        self.sync = sync
+
+
+class AsyncVerb(Generic[P, R]):
+    """A coroutine method that runs a plain method of `sync` in a thread, with its parameters, result and errors."""
+
+    def __init__(self, verb: Callable[Concatenate[Any, P], R]) -> None:
+        self._verb = verb
+        self.__doc__ = verb.__doc__
+
+    def __get__(self, noun: _Verbs, _: object = None) -> Callable[P, Coroutine[Any, Any, R]]:
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return await asyncio.to_thread(self._verb, noun.sync, *args, **kwargs)
+
+        return call
+
+
+class AsyncDeadRecords(_Verbs):
+    """`DeadRecords` for async code."""
+
+    list = AsyncVerb(DeadRecords.list)
+    groups = AsyncVerb(DeadRecords.groups)
+    count = AsyncVerb(DeadRecords.count)
+    show = AsyncVerb(DeadRecords.show)
+    replay = AsyncVerb(DeadRecords.replay)
+    replay_all = AsyncVerb(DeadRecords.replay_all)
+    discard = AsyncVerb(DeadRecords.discard)
+    discard_all = AsyncVerb(DeadRecords.discard_all)
+
+
+class AsyncBlockedKeys(_Verbs):
+    """`BlockedKeys` for async code."""
+
+    list = AsyncVerb(BlockedKeys.list)
+    groups = AsyncVerb(BlockedKeys.groups)
+    retry_now = AsyncVerb(BlockedKeys.retry_now)
+    skip = AsyncVerb(BlockedKeys.skip)
+
+
+class AsyncSubscriptions(_Verbs):
+    """`Subscriptions` for async code."""
+
+    create = AsyncVerb(Subscriptions.create)
+    list = AsyncVerb(Subscriptions.list)
+    pause = AsyncVerb(Subscriptions.pause)
+    resume = AsyncVerb(Subscriptions.resume)
+    replay = AsyncVerb(Subscriptions.replay)
+    drop = AsyncVerb(Subscriptions.drop)
+
+
+class AsyncActions(_Verbs):
+    """`Actions` for async code."""
+
+    list = AsyncVerb(Actions.list)
+
+
+class AsyncStats(_Verbs):
+    """`Stats` for async code."""
+
+    overview = AsyncVerb(Stats.overview)
+    cluster = AsyncVerb(Stats.cluster)
+    partitions = AsyncVerb(Stats.partitions)
+    records = AsyncVerb(Stats.records)
+    pending = AsyncVerb(Stats.pending)
+    failed = AsyncVerb(Stats.failed)
+    parked = AsyncVerb(Stats.parked)
+    completed = AsyncVerb(Stats.completed)
+
+
+class AsyncRecordSearch(_Verbs):
+    """`RecordSearch` for async code."""
+
+    find = AsyncVerb(RecordSearch.find)
+
+
+class AsyncOperations(_Verbs):
+    """The operators' verbs of an outbox for async code: `await outbox.aio.dead.list()`.
+
+    Parameters, results and errors are those of the plain verbs. A verb whose task is cancelled goes on in its thread to
+    its end, and what it changes is changed, and noted; `progress` callbacks run in that thread.
+    """
+
+    purge = AsyncVerb(Operations.purge)
+    rebase = AsyncVerb(Operations.rebase)
+    import_from = AsyncVerb(Operations.import_from)
+
+    def __init__(self, sync: Operations) -> None:
+        super().__init__(sync)
+        self.dead = AsyncDeadRecords(sync.dead)
+        self.blocked = AsyncBlockedKeys(sync.blocked)
+        self.subscriptions = AsyncSubscriptions(sync.subscriptions)
+        self.actions = AsyncActions(sync.actions)
+        self.stats = AsyncStats(sync.stats)
+        self.records = AsyncRecordSearch(sync.records)
