@@ -118,10 +118,6 @@ class Codecs:
         """True if JSON text is stored under it and no codec of the application reads it."""
         return content_type is None and self._json is _JSON
 
-    def knows(self, content_type: str | None) -> bool:
-        """True if a codec stands for this content type (None is JSON)."""
-        return (content_type or JSON) in self._by_type
-
     def encode(self, value: Any, content_type: str | None = None) -> Encoded:
         """`value` as it is stored; bytes without a content type are octets. Raises PublishError."""
         kind = content_type or (OCTETS if isinstance(value, bytes) else JSON)

@@ -43,11 +43,6 @@ class Operations:
         return self._database.resolve()()
 
     @property
-    def asks_for_dsn(self) -> bool:
-        """True if a callable gives the DSN."""
-        return callable(self._database.dsn)
-
-    @property
     def dead(self) -> "DeadRecords":
         """Dead records: list, show, count, replay, discard."""
         from partbox.operations.dead import DeadRecords

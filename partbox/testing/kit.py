@@ -27,7 +27,7 @@ from partbox.sinks.sink import Sink
 from partbox.testing import statements
 from partbox.testing.drain import Drainer
 from partbox.testing.outcomes import Drained
-from partbox.testing.published import Published, Wanted, events_of
+from partbox.testing.published import Published, Wanted, WantedFields, events_of
 from partbox.testing.sessions import Sessions
 from partbox.testing.sink import RecordingSink, StandIn
 from partbox.testing.statements import Placing, State, place, psycopg_of
@@ -135,35 +135,15 @@ class Kit:
 
     @overload
     def published(
-        self,
-        event_type: type[AnyInstance],
-        *,
-        aggregate_type: Type | None = None,
-        aggregate_id: str | int | UUID | None = None,
-        tenant_id: str | None = None,
-        conn: Any = None,
+        self, event_type: type[AnyInstance], *, conn: Any = None, **fields: Unpack[WantedFields]
     ) -> Published[AnyInstance]: ...
 
     @overload
     def published(
-        self,
-        event_type: Type | None = None,
-        *,
-        aggregate_type: Type | None = None,
-        aggregate_id: str | int | UUID | None = None,
-        tenant_id: str | None = None,
-        conn: Any = None,
+        self, event_type: Type | None = None, *, conn: Any = None, **fields: Unpack[WantedFields]
     ) -> Published: ...
 
-    def published(
-        self,
-        event_type: Any = None,
-        *,
-        aggregate_type: Type | None = None,
-        aggregate_id: str | int | UUID | None = None,
-        tenant_id: str | None = None,
-        conn: Any = None,
-    ) -> Published[Any]:
+    def published(self, event_type: Any = None, *, conn: Any = None, **fields: Unpack[WantedFields]) -> Published[Any]:
         """The events published so far, in order: those of this type, aggregate and tenant if given.
 
         Of a class under `@partbox.event` the payloads are instances. Committed ones; with `conn` (psycopg's, Django's,
@@ -173,46 +153,28 @@ class Kit:
         if not isinstance(chosen, Connection):
             raise PartboxError("this connection is asynchronous: use `await kit.published_async(…)`")
         rows = statements.published(chosen, self._schema)
-        wanted = Wanted(event_type, aggregate_type, aggregate_id, tenant_id)
+        wanted = Wanted(event_type, **fields)
         return Published(wanted, events_of(rows, self.outbox.codecs))
 
     @overload
     async def published_async(
-        self,
-        event_type: type[AnyInstance],
-        *,
-        aggregate_type: Type | None = None,
-        aggregate_id: str | int | UUID | None = None,
-        tenant_id: str | None = None,
-        conn: Any,
+        self, event_type: type[AnyInstance], *, conn: Any, **fields: Unpack[WantedFields]
     ) -> Published[AnyInstance]: ...
 
     @overload
     async def published_async(
-        self,
-        event_type: Type | None = None,
-        *,
-        aggregate_type: Type | None = None,
-        aggregate_id: str | int | UUID | None = None,
-        tenant_id: str | None = None,
-        conn: Any,
+        self, event_type: Type | None = None, *, conn: Any, **fields: Unpack[WantedFields]
     ) -> Published: ...
 
     async def published_async(
-        self,
-        event_type: Any = None,
-        *,
-        aggregate_type: Type | None = None,
-        aggregate_id: str | int | UUID | None = None,
-        tenant_id: str | None = None,
-        conn: Any,
+        self, event_type: Any = None, *, conn: Any, **fields: Unpack[WantedFields]
     ) -> Published[Any]:
         """`published`, on an asynchronous connection."""
         chosen = psycopg_of(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
         rows = await statements.published_async(chosen, self._schema)
-        wanted = Wanted(event_type, aggregate_type, aggregate_id, tenant_id)
+        wanted = Wanted(event_type, **fields)
         return Published(wanted, events_of(rows, self.outbox.codecs))
 
     def drain(self, subscription: str = "default") -> Drained:

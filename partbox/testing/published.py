@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, Generic
+from typing import Any, Generic, TypedDict
 from uuid import UUID
 
 from typing_extensions import TypeVar
@@ -23,15 +23,23 @@ Row = tuple[Any, ...]
 Payload = TypeVar("Payload", default=Any)
 
 
+class WantedFields(TypedDict, total=False):
+    """Fields that events may be asked for by, beside their type."""
+
+    aggregate_type: str | Enum | None
+    aggregate_id: str | int | UUID | None
+    tenant_id: str | None
+
+
 class Wanted:
     """A filter of events by type, aggregate and tenant; None matches any. An int or UUID stands for its text."""
 
     def __init__(
         self,
         event_type: str | Enum | type | None,
-        aggregate_type: str | Enum | None,
-        aggregate_id: str | int | UUID | None,
-        tenant_id: str | None,
+        aggregate_type: str | Enum | None = None,
+        aggregate_id: str | int | UUID | None = None,
+        tenant_id: str | None = None,
     ) -> None:
         given = {
             "event_type": None if event_type is None else type_name("event_type", event_type),

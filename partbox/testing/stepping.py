@@ -7,7 +7,7 @@ once does not run again: a retry that is due at once waits for another drain.
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from math import inf
 from typing import Any, TypeVar
@@ -33,13 +33,11 @@ Await = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a coroutine to its end."""
 
 
-class OneByOne:
-    """In the place of an event loop: runs each coroutine to its end before it returns."""
-
-    ended = False
-    adopted = None
+class OneByOne(EventLoop):
+    """An event loop that never begins: each coroutine runs to its end before it returns."""
 
     def __init__(self, await_it: Await) -> None:
+        super().__init__()
         self._await_it = await_it
 
     def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -47,18 +45,6 @@ class OneByOne:
 
     def soon(self, callback: Callable[[], object]) -> None:
         callback()
-
-    def prepare(self) -> None:
-        """Nothing to do: there is no loop of its own."""
-
-    def turn_of(self, began: float, seconds: float) -> tuple[float, float]:
-        return began + seconds, 0.0
-
-    async def give_way(self) -> None:
-        """Nobody else waits."""
-
-    async def turn(self) -> bool:
-        return False
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         done = Future[T]()
@@ -71,15 +57,6 @@ class OneByOne:
 
         self._await_it(run())
         return done
-
-    def cancel(self, patience: float = 0.0) -> bool:
-        return False
-
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
-        """Nothing to end."""
-
-    def disown(self) -> None:
-        """Nothing to do: there is no loop of its own."""
 
 
 class ById:

@@ -7,10 +7,20 @@ import typer
 from partbox.cli.shell.flags import load
 from partbox.cli.shell.options import Json, flag
 from partbox.cli.shell.output import console, print_json, table
-from partbox.observe.metrics.docs_page import tables
-from partbox.observe.metrics.table import METRICS
+from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 Markdown = Annotated[bool, flag("Print the documentation of all metrics instead.", "--markdown")]
+
+HEAD = """\
+## All metrics
+
+`partbox_` is left out.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+"""
+
+HISTOGRAMS = "\nUpper bounds of the histograms' buckets, in seconds:\n\n"
 
 
 def metrics(json: Json = False, markdown: Markdown = False) -> None:
@@ -19,7 +29,7 @@ def metrics(json: Json = False, markdown: Markdown = False) -> None:
     Example: partbox metrics
     """
     if markdown:
-        typer.echo(tables(), nl=False)
+        typer.echo(page(), nl=False)
         return
     prefix = load().metrics_prefix
     rows = [(f"{prefix}_{each.name}", each.kind, ", ".join(each.labels), each.meaning) for each in METRICS]
@@ -27,3 +37,18 @@ def metrics(json: Json = False, markdown: Markdown = False) -> None:
         print_json([dict(zip(("name", "type", "labels", "meaning"), row, strict=True)) for row in rows])
     else:
         console().print(table(("metric", "type", "labels", "meaning"), rows, whole=("metric", "type")))
+
+
+def page() -> str:
+    """The list at the end of `docs/metrics.md`, in Markdown."""
+    table = []
+    for source in MetricSource:
+        table += [f"| **{source.value}** | | | |\n", *(_row(each) for each in METRICS if each.source is source)]
+    histograms = [each for each in METRICS if each.buckets]
+    bounds = [f"- `{each.name}`: {', '.join(f'{bound:g}' for bound in each.buckets)}\n" for each in histograms]
+    return "".join([HEAD, *table, HISTOGRAMS, *bounds])
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |\n"

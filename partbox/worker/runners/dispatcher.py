@@ -23,9 +23,10 @@ from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners import dead_letters
 from partbox.worker.runners.batches import Batches
 from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LANE_TURN, LaneRunner, Walk
 from partbox.worker.runners.settlement import Settlement
-from partbox.worker.runners.walkers import UNTRUSTED, Loop, Walkers
+from partbox.worker.runners.walkers import UNTRUSTED, Walkers
 from partbox.worker.slot import RUNNING_SINCE
 
 GLANCE = 0.0005  # seconds between two looks at lines that may have to be sorted
@@ -41,7 +42,7 @@ class Drive(NamedTuple):
     """
 
     queue: Queue
-    loop: Loop
+    loop: EventLoop
     turn: float = LANE_TURN
     lines: bool = False
 

@@ -21,7 +21,6 @@ from partbox.worker.runners import two_loops
 from partbox.worker.runners.loop_hosts import (
     PATIENCE,
     ApplicationLoop,
-    LoopHost,
     NewLoop,
     OwnThread,
     must_end,
@@ -112,7 +111,7 @@ class EventLoop:
     """Runs coroutines, in the loop of a host; errors of handlers come back as values."""
 
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
-        self._host: LoopHost = OwnThread(new_loop)
+        self._host: OwnThread | ApplicationLoop = OwnThread(new_loop)
         self._tasks: set[asyncio.Task[None]] = set()
         self._blocked = False  # by a handler that does not end
 

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from types import FrameType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from partbox import platform
@@ -54,64 +54,13 @@ def loops_of(library: Literal["asyncio", "uvloop"]) -> NewLoop:
     return made
 
 
-class LoopHost(Protocol):
-    """Has an event loop, and runs it or not. Any thread, if nothing else is said."""
-
-    is_shared: bool
-    """Others than handlers run in the loop, too."""
-
-    @property
-    def lives(self) -> bool:
-        """True if the loop runs."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """True if whoever the loop belongs to has ended it, or all its tasks."""
-        ...
-
-    def prepare(self) -> None:
-        """Get ready, before the first handler."""
-        ...
-
-    def call(self, callback: Callable[[], object]) -> None:
-        """Call it in the loop, soon."""
-        ...
-
-    def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Run what it returns in a task of the loop."""
-        ...
-
-    def walk(self, walk: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Make a walker's task, in the loop."""
-        ...
-
-    def until(self, began: float, turn: float) -> float:
-        """When a walk of `turn` seconds that begins now ends (monotonic seconds). In the loop."""
-        ...
-
-    def waits(self) -> "asyncio.Future[None] | None":
-        """Return the future that a walker awaits before it walks on, if others have their turn first. In the loop."""
-        ...
-
-    def go_on(self) -> None:
-        """Let the walker behind have its turn, too. In the loop, by one that has waited."""
-        ...
-
-    def end(self, *, blocked: bool) -> None:
-        """End what was made here, after the walkers; `blocked`: the loop does not answer."""
-        ...
-
-    def disown(self) -> None:
-        """In a forked process: if a handler of the loop forked it, end it when it comes back to the loop."""
-        ...
-
-
 class OwnThread:
-    """A loop of its own in a thread of its own; it begins when something is to run in it."""
+    """A loop of its own in a thread of its own; it begins when something is to run in it. Any thread."""
 
     is_shared = False
-    ended = False  # but by `end`
+    """Others than handlers run in the loop, too."""
+    ended = False
+    """Whoever the loop belongs to has ended it, or all its tasks."""
 
     def __init__(self, new_loop: NewLoop) -> None:
         self._new_loop = new_loop
@@ -123,30 +72,38 @@ class OwnThread:
 
     @property
     def lives(self) -> bool:
+        """True if the loop runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def prepare(self) -> None:
+        """Get ready, before the first handler."""
         two_loops.watch(self._beside)
 
     def call(self, callback: Callable[[], object]) -> None:
+        """Call it in the loop, soon."""
         self._begun().call_soon_threadsafe(callback)
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
+        """Run what it returns in a task of the loop."""
         return asyncio.run_coroutine_threadsafe(function(), self._begun())
 
     def walk(self, walk: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Make a walker's task, in the loop."""
         return self._begun().create_task(walk)
 
     def until(self, began: float, turn: float) -> float:
+        """When a walk of `turn` seconds that begins now ends (monotonic seconds). In the loop."""
         return began + turn
 
     def waits(self) -> "asyncio.Future[None] | None":
+        """Return the future that a walker awaits before it walks on, if others have their turn first. In the loop."""
         return None
 
     def go_on(self) -> None:
-        """Nobody waits."""
+        """Let the walker behind have its turn, too: none waits here. In the loop, by one that has waited."""
 
     def end(self, *, blocked: bool) -> None:
+        """End what was made here, after the walkers; `blocked`: the loop does not answer."""
         loop, thread = self._loop, self._thread
         if blocked or loop is None or thread is None or not thread.is_alive():
             return
@@ -156,8 +113,11 @@ class OwnThread:
         loop.close()
 
     def disown(self) -> None:
-        """The handler's coroutine cannot go on there, and others' must not: their handlers go on in the parent. Nor can
-        the loop: it shares with the parent what it waits by."""
+        """In a forked process: if a handler of the loop forked it, end it when it comes back to the loop.
+
+        The handler's coroutine cannot go on there, and others' must not: their handlers go on in the parent. Nor can
+        the loop: it shares with the parent what it waits by.
+        """
         if self._loop is not None and self._thread is not None and self._thread.ident == threading.get_ident():
             _leave_with(self._loop, _outermost)
 
@@ -184,7 +144,10 @@ class OwnThread:
 
 
 class ApplicationLoop:
-    """The application's loop, which runs now, in this thread. Handlers have the context variables that are set here."""
+    """The application's loop, which runs now, in this thread. Handlers have the context variables that are set here.
+
+    Its methods are those of `OwnThread`.
+    """
 
     is_shared = True
 

@@ -17,8 +17,7 @@ from partbox.callables import innermost
 from partbox.events.delivered import ProcessState
 from partbox.handlers.lifespan import Lifespan
 from partbox.observe.logs.log_event import log_event
-from partbox.worker.runners.event_loop import undisturbed
-from partbox.worker.runners.walkers import Loop
+from partbox.worker.runners.event_loop import EventLoop, undisturbed
 
 log = logging.getLogger("partbox.worker")
 
@@ -29,7 +28,7 @@ ANSWER = 1.0  # seconds for a loop to begin with it, and for one that is cancell
 class ProcessLifespan:
     """The lifespan of one process; `state` gets what it yields. `error`: what was raised when it was left."""
 
-    def __init__(self, lifespan: Lifespan | None, loop: Loop, state: ProcessState) -> None:
+    def __init__(self, lifespan: Lifespan | None, loop: EventLoop, state: ProcessState) -> None:
         self._lifespan = lifespan
         self._loop = loop
         self._state = state
@@ -96,7 +95,7 @@ class ProcessLifespan:
 class _Life:
     """A lifespan that is entered, and left, once."""
 
-    def __init__(self, call: Callable[[], Any], loop: Loop) -> None:
+    def __init__(self, call: Callable[[], Any], loop: EventLoop) -> None:
         self._call = call
         self._loop = loop
         self._entered: Future[Any] = Future()

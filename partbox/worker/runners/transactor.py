@@ -17,8 +17,8 @@ from partbox.worker.reports.outcomes import tell_saved
 from partbox.worker.runners.blame import GoneError
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.effects.kinds import EffectsKinds
+from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.transaction import Surroundings, Transaction
-from partbox.worker.runners.walkers import Loop
 from partbox.worker.session import tell_lost
 
 MOST = 100
@@ -31,7 +31,7 @@ INTERRUPTED = 1.0  # seconds for a handler that was cancelled to end
 class Transactor:
     """One transaction after the other. The poller gives it a connection, and takes it away."""
 
-    def __init__(self, around: Surroundings, kinds: Collection[TransactionKind], loop: Loop) -> None:
+    def __init__(self, around: Surroundings, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._around = around
         self.effects = EffectsKinds(around.context, kinds, loop)
         self._context = around.context

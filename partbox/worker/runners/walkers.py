@@ -3,60 +3,25 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
 
 from partbox.worker.context import Signals
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.runs import Rest, Runs
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners.endpoint import Kind
-from partbox.worker.runners.event_loop import undisturbed
+from partbox.worker.runners.event_loop import EventLoop, undisturbed
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
 
-T = TypeVar("T")
-
 UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
-
-
-class Loop(Protocol):
-    """Runs what is `async def`, as `EventLoop` does."""
-
-    @property
-    def ended(self) -> bool: ...
-
-    @property
-    def adopted(self) -> asyncio.AbstractEventLoop | None: ...
-
-    def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None: ...
-
-    def soon(self, callback: Callable[[], object]) -> None: ...
-
-    def prepare(self) -> None: ...
-
-    def turn_of(self, began: float, seconds: float) -> tuple[float, float]: ...
-
-    async def give_way(self) -> None: ...
-
-    async def turn(self) -> bool: ...
-
-    def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]": ...
-
-    def cancel(self, patience: float = 0.0) -> bool: ...
-
-    def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None: ...
-
-    def disown(self) -> None: ...
 
 
 class Walkers:
     """The walkers of one process, each of which has one lane at a time."""
 
     def __init__(
-        self, runs: Runs, runner: LaneRunner, settlement: Settlement, loop: Loop, turn: float, signals: Signals
+        self, runs: Runs, runner: LaneRunner, settlement: Settlement, loop: EventLoop, turn: float, signals: Signals
     ) -> None:
         self._runs = runs
         self._runner = runner

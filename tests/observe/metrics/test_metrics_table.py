@@ -8,9 +8,9 @@ from overviews import cluster, overview, watched
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from partbox.cli.commands.metrics import page
 from partbox.observe.collector import registry_of
 from partbox.observe.metrics.application import application_of
-from partbox.observe.metrics.docs_page import tables
 from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,7 +70,7 @@ def test_an_outbox_with_several_subscriptions_shows_each_of_them():
 
 def test_the_documentation_lists_the_metrics_as_they_are():
     committed = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert committed.endswith(tables()), "partbox metrics --markdown >> docs/metrics.md, in place of what is there"
+    assert committed.endswith(page()), "partbox metrics --markdown >> docs/metrics.md, in place of what is there"
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)

@@ -24,8 +24,8 @@ from partbox.worker.fork_safety import leave
 from partbox.worker.runners.effects.effects import Effects, Undone
 from partbox.worker.runners.effects.loop_calls import LoopCalls
 from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.loop_hosts import must_end
-from partbox.worker.runners.walkers import Loop
 
 
 class AsyncPsycopgEffects(Effects):
@@ -34,7 +34,7 @@ class AsyncPsycopgEffects(Effects):
     lends: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
 
-    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
+    def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
         self._calls = LoopCalls(loop)
         self.conn = self._calls.wait(lambda: connected(context, session))

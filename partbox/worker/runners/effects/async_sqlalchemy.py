@@ -29,7 +29,7 @@ from partbox.worker.runners.effects.loop_calls import ENDED, LoopCalls
 from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
 from partbox.worker.runners.effects.sqlalchemy import OF_ONE, SqlalchemyEffects, psycopg_errors, quicken
 from partbox.worker.runners.endpoint import Endpoint
-from partbox.worker.runners.walkers import Loop
+from partbox.worker.runners.event_loop import EventLoop
 
 
 class AsyncSqlalchemyEffects(SqlalchemyEffects):
@@ -38,7 +38,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
     lends: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
 
-    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
+    def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         self._calls = LoopCalls(loop)
         self._interrupted = False
         self.conn = self._calls.wait(lambda: connected(context, session))

@@ -24,7 +24,7 @@ from partbox.publish.integrations.django import refused
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.runners.effects.effects import Effects
-from partbox.worker.runners.walkers import Loop
+from partbox.worker.runners.event_loop import EventLoop
 
 
 class DjangoEffects(Effects):
@@ -33,7 +33,7 @@ class DjangoEffects(Effects):
     lends: ClassVar[bool] = False
     _deadline: Deadline
 
-    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
+    def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
         self._django = connection()
         self._found_open = self._django.connection is not None  # by whoever else uses this thread, as a test does

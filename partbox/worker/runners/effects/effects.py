@@ -18,7 +18,7 @@ from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave, sent
 from partbox.worker.fork_safety import leave
 from partbox.worker.runners.endpoint import Endpoint
-from partbox.worker.runners.walkers import Loop
+from partbox.worker.runners.event_loop import EventLoop
 
 
 class Undone(Exception):
@@ -38,7 +38,7 @@ class Effects:
     given: tuple[Any, ...] = ()
     """The arguments of a handler behind its event, inside of its savepoint."""
 
-    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
+    def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         self.context = context
         self.session = session
         self.loop = loop

@@ -8,7 +8,7 @@ from partbox.db.sql import Conn
 from partbox.handlers.transactional import TransactionKind
 from partbox.worker.context import Context
 from partbox.worker.runners.effects.effects import Effects
-from partbox.worker.runners.walkers import Loop
+from partbox.worker.runners.event_loop import EventLoop
 
 _PLACES = {
     TransactionKind.PSYCOPG: ("psycopg", "PsycopgEffects"),
@@ -22,7 +22,7 @@ _PLACES = {
 class EffectsKinds:
     """The thread of the transactor has the effects; `check` and `lends` are for the poller's."""
 
-    def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: Loop) -> None:
+    def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._context = context
         self._loop = loop
         self._classes = {kind: _class(kind) for kind in kinds}

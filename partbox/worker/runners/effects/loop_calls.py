@@ -13,7 +13,6 @@ from partbox.events import DeliveredEvent
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop, begin
 from partbox.worker.runners.loop_hosts import told_to_end
-from partbox.worker.runners.walkers import Loop
 
 T = TypeVar("T")
 LOOK = 1.0  # seconds between two looks whether the loop has ended
@@ -23,7 +22,7 @@ ENDED = "the event loop of handlers has ended, or the worker is ending"
 class LoopCalls:
     """Runs coroutines in the loop, one at a time, and waits for each."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None  # that runs a handler
 

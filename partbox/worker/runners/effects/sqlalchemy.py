@@ -20,7 +20,7 @@ from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
-from partbox.worker.runners.walkers import Loop
+from partbox.worker.runners.event_loop import EventLoop
 
 OF_ONE: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_reset_on_return": None}
 """The arguments of an engine that has one connection, which is not its own."""
@@ -29,7 +29,7 @@ OF_ONE: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_reset_on_return"
 class SqlalchemyEffects(Effects):
     """`transactional="sqlalchemy"` on a plain function."""
 
-    def __init__(self, context: Context, session: WatchedConnection, loop: Loop) -> None:
+    def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
         self._ends = False  # the transaction, by us
         with psycopg_errors():
