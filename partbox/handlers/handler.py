@@ -12,6 +12,7 @@ from partbox.handlers.demanding import met
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.transactional import Transactional, TransactionKind, kind_of
 from partbox.handlers.unroutable import Unroutable, unroutable_of
+from partbox.protocol.limits import Limit
 from partbox.protocol.outage import ErrorNames, Errors
 from partbox.protocol.retry import RetryPolicy
 
@@ -54,7 +55,8 @@ class Handler(Registered):
     `call` takes an event, whatever the demand, and behind it the connection or session of its `transaction` unless
     that is Django's; it returns an outcome, or an awaitable of one if `is_async`. `max_attempts` None = for ever;
     `timeout` in seconds, None = none. `circuit`: the errors that say that what it calls is away, beside
-    DownstreamUnavailable; None = it has no circuit. `unroutable` has the outcome of an event that is too new for it.
+    DownstreamUnavailable; None = it has no circuit. `limit`: its bounds as declared.
+    `unroutable` has the outcome of an event that is too new for it.
     """
 
     is_async: bool
@@ -66,6 +68,7 @@ class Handler(Registered):
     circuit: Errors | None
     on_error: OnError | None = None
     transactional: Transactional = False
+    limit: Limit
     unroutable: Unroutable
 
     @property
@@ -124,7 +127,8 @@ class Registration(Registered):
         if self.demand is not None:
             same["call"] = met(self.call, self.demand, is_async=awaited, is_batch=self.max_size is not None)
         unroutable = unroutable_of(settings.unroutable_in(self.subscription))
-        return Handler(**same, is_async=awaited, circuit=errors, unroutable=unroutable, **options)
+        limit = Limit(options.pop("rate", None), options.pop("at_once", None), options.pop("limit_by", None))
+        return Handler(**same, is_async=awaited, circuit=errors, limit=limit, unroutable=unroutable, **options)
 
     def _check_hope(self) -> None:
         needs = self.demand.needs if self.demand is not None else None

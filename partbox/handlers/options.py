@@ -8,6 +8,7 @@ from partbox.errors import RegistrationError
 from partbox.handlers.transactional import FORM, Transactional, is_transactional
 from partbox.outcomes import Advice
 from partbox.protocol import outage
+from partbox.protocol.limits import By, rate_of
 from partbox.protocol.retry import RetryPolicy, policy_of
 from partbox.text.wording import hint
 
@@ -23,6 +24,11 @@ class Options(TypedDict, total=False):
     `Dead`, or None for the policy to decide. A `transactional` handler takes `(event, connection)`, with "sqlalchemy"
     `(event, session)`, with "django" the event alone. `circuit` is "off", or the errors that say that what the handler
     calls is away; `circuit_on` adds some to those of the setting.
+
+    `rate` bounds how many calls of the handler start, `at_once` how many run at the same time: in all processes of the
+    subscription together. With `limit_by` both hold for each value of it, and values take turns. A function as
+    `limit_by` is called while the worker's lock is held: it must be quick, and call nothing of partbox; where it fails
+    the value is None. Of a list handler a call is one list, all of one value. A transactional handler has no limits.
     """
 
     name: str  # for logs, metrics and `partbox handlers`; usually module and function
@@ -35,6 +41,9 @@ class Options(TypedDict, total=False):
     transactional: Transactional
     circuit: CircuitErrors | bool
     circuit_on: CircuitErrors
+    rate: str  # "100/s", "6000/m", "5/h"
+    at_once: int
+    limit_by: By  # "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event
 
 
 def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -88,4 +97,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "transactional": _form(is_transactional, FORM),
     "circuit": outage.circuit,
     "circuit_on": outage.named,
+    "rate": rate_of,
+    "at_once": _form(lambda value: type(value) is int and value >= 1, "give a whole number from 1"),
+    "limit_by": _form(
+        lambda value: callable(value) or (isinstance(value, str) and bool(value)),
+        'give "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event',
+    ),
 }

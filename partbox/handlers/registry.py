@@ -170,7 +170,8 @@ class Handlers(Registrar):
 
         `missed` is called with each event that has no handler; see `routing`.
         """
-        mine = (each for each in self._registered.values() if each.subscription == subscription)
+        mine = [each for each in self._registered.values() if each.subscription == subscription]
+        _check_limits(mine)
         awaited = any(map(interceptors.must_be_awaited, self.interceptors))
         return Routes(
             {(each.event_type, each.aggregate_type): each.resolved(settings) for each in mine},
@@ -246,7 +247,7 @@ def _registration(
         aggregate_type = getattr(handler, "aggregate_type", None)
     given = checked(options, where)
     if kind := given.get("transactional", False):
-        transactional.check(call, kind, where, is_batch=max_size is not None)
+        transactional.check(call, kind, where, is_batch=max_size is not None, options=given)
     named = _event_type(event_type, where)
     behind = transactional.behind(kind)
     offer = Offer(named, event_type if isinstance(event_type, type) else None, behind, max_size is not None, where)
@@ -265,6 +266,19 @@ def _registration(
         observed_by=getattr(handler, "observed_by", None) if is_object else None,
         offer=offer,
     )
+
+
+def _check_limits(registrations: Iterable[Registration]) -> None:
+    """RegistrationError if two of one name, which is what a limit is of, have different ones."""
+    found: dict[str, tuple[Registration, list[Any]]] = {}
+    for each in registrations:
+        limit = [each.options.get(option) for option in transactional.LIMITS]
+        first, its = found.setdefault(each.name, (each, limit))
+        if limit != its:
+            raise RegistrationError(
+                f"{first.who} and {each.who} have one name and different limits, and a limit is of a name: give both "
+                'the same rate, at_once and limit_by, or one of them another name, as in name="charge-again"'
+            )
 
 
 def _decided(registration: Registration, lifespan: Lifespan | None) -> Registration:

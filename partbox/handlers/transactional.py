@@ -3,6 +3,7 @@
 The library of a kind is not imported until a handler is registered for it.
 """
 
+from collections.abc import Container
 from enum import Enum
 from importlib import import_module
 from inspect import Parameter
@@ -14,6 +15,7 @@ from partbox.handlers.annotations import annotations_of
 
 Transactional = bool | Literal["sqlalchemy", "django"]
 
+LIMITS = ("rate", "at_once", "limit_by")
 OPEN = (Parameter.empty, Any, object)
 FORM = 'use True, "sqlalchemy" or "django"'
 LIBRARIES = {"sqlalchemy": ("SQLAlchemy", "sqlalchemy.orm"), "django": ("Django", "django.db")}
@@ -53,10 +55,15 @@ def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind 
     return _KINDS[transactional, is_async] if transactional else None
 
 
-def check(call: Call, transactional: Transactional, who: str, *, is_batch: bool) -> None:
-    """Raise RegistrationError, with the remedy, if this handler cannot run in such a transaction."""
+def check(call: Call, transactional: Transactional, who: str, *, is_batch: bool, options: Container[str] = ()) -> None:
+    """Raise RegistrationError, with the remedy, if a handler of these options cannot run in such a transaction."""
     if is_batch:
         raise RegistrationError(f"{who} takes lists, and a transactional handler takes one event: use on()")
+    for limit in (each for each in LIMITS if each in options):
+        raise RegistrationError(
+            f"{who} is transactional and has {limit}, but such handlers run in the order of their partition, where one "
+            f"that waits for its turn would hold all others: leave out {limit}"
+        )
     if transactional == "django" and is_async(call):
         raise RegistrationError(
             f'{who} is async, and transactional="django" runs in transaction.atomic(), which is synchronous: make it '

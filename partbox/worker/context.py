@@ -14,6 +14,7 @@ from partbox.text.printing import first_few
 from partbox.text.wording import counted
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Tenure
+from partbox.worker.handler_limits import HandlerLimits
 from partbox.worker.poller.wakeup import Wakeup
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.slot import Slot
@@ -68,6 +69,11 @@ class Context:
     def log(self) -> Callable[..., None]:
         """`log_event` with the worker's logger and the subscription."""
         return partial(log_event, logging.getLogger("partbox.worker"), subscription=self.subscription)
+
+    @cached_property
+    def limits(self) -> HandlerLimits:
+        """The limits of the handlers, to be given others while the worker runs."""
+        return HandlerLimits({each.handler.name: each.handler.limit for each in self.routes.registered()})
 
     def log_partitions(self, name: str, text: str, numbers: Sequence[int], *more: object, **fields: object) -> None:
         """Log a line about some partitions: its text takes their count, the first of their numbers, and `more`."""

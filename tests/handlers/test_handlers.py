@@ -14,6 +14,7 @@ from partbox import Outbox
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
 from partbox.handlers.handler import CACHED, Routes
+from partbox.protocol.limits import Limit, Rate
 from partbox.protocol.retry import Fixed
 from partbox.settings import Settings
 
@@ -211,6 +212,29 @@ def test_the_errors_of_a_circuit_follow_the_setting_unless_the_handler_says_othe
     assert options["off"]["circuit"] == "off"
 
 
+def test_every_kind_of_handler_may_declare_limits_but_a_transactional_one(handlers):
+    handlers.on("one", rate="6000/m", at_once=5)(print)
+    handlers.on_batch("list", at_once=2, limit_by="tenant_id", name="list")(print)
+    handlers.register(print, "none", name="none")
+    assert found(handlers, "one").limit == Limit(Rate(100), 5, None)
+    assert found(handlers, "list").limit == Limit(None, 2, "tenant_id")
+    assert found(handlers, "none").limit == found(handlers, "unknown").limit == Limit()
+    options = {row.event_type: row.options for row in handlers.table()}
+    assert options["one"] == {"rate": "100/s", "at_once": "5"}
+    for limit in ({"rate": "1/s"}, {"at_once": 1}, {"limit_by": "tenant_id"}):
+        with pytest.raises(RegistrationError, match=r"is transactional and has .* leave out"):
+            handlers.on("own", transactional=True, **limit)(lambda event, conn: None)
+
+
+def test_two_handlers_of_one_name_have_one_limit(handlers):
+    handlers.register(print, "first", rate="60/m")
+    handlers.register(print, "second", rate="1/s")
+    assert found(handlers, "first").limit == found(handlers, "second").limit
+    handlers.register(print, "third")
+    with pytest.raises(RegistrationError, match="one name and different limits"):
+        handlers.routes("default", Settings())
+
+
 def test_no_timeout_differs_from_the_timeout_of_the_settings(handlers):
     handlers.register(print, "slow", timeout=None)
     assert found(handlers, "slow", handler_timeout=9).timeout is None
@@ -261,6 +285,12 @@ def test_what_cannot_take_an_event_is_refused(handlers, handler, says):
         {"circuit": 5},
         {"circuit": "a b"},
         {"circuit_on": int},
+        {"rate": "often"},
+        {"rate": 100},
+        {"at_once": 0},
+        {"at_once": True},
+        {"limit_by": ""},
+        {"limit_by": 5},
         {"name": 5},
         {"subscription": ""},
         {"event_type": ""},
