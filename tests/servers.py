@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from partbox.embedded import programs
 from partbox.embedded.server import Server
 from partbox.testing.servers import OPTIONS, Originals, copy, execute, free_path, new_folder
+from partbox_lab.servers import follow
 
 __all__ = ["OPTIONS", "OwnServer", "binaries", "execute", "free_path", "new_folder"]
 
@@ -86,7 +87,7 @@ def new_standby(server: Server, folder: Path, primary: str | None = None) -> Ite
     primary = primary or make_conninfo(server.dsn, dbname=None)
     standby = Server(folder, binaries=binaries(), options={**server.options, "primary_conninfo": primary})
     try:
-        yield Path(str(conninfo_to_dict(standby.follow(server))["host"]))
+        yield Path(str(conninfo_to_dict(follow(standby, server))["host"]))
     finally:
         standby.stop("immediate")
 

@@ -19,7 +19,7 @@ from partbox.demo.audit import STEPS, DeliveryAudit, DeliveryMeter, DemoRecorder
 from partbox.demo.shop import Shop
 from partbox.demo.summary import Summary
 from partbox.demo.view import Frame, Screen
-from partbox.demo.workspace import Workspace, workspace
+from partbox.demo.workspace import workspace
 from partbox.errors import PartboxError
 from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
@@ -62,10 +62,10 @@ def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
     with Interrupts() as interrupts:
         shown.say("setting up the database ...")
         dsn = None if plan.dsn is None else resolve(plan.dsn)
-        with workspace(dsn, SCHEMA, program="demo", options=THROWN_AWAY) as made, stderr_to(made.folder / LOG):
-            summary = _Demo(plan, made, interrupts, shown).run()
+        with workspace(dsn, SCHEMA, THROWN_AWAY) as (dsn, folder), stderr_to(folder / LOG):
+            summary = _Demo(plan, dsn, folder, interrupts, shown).run()
             if not summary.ok:
-                shown.say(_last_words(made.folder / LOG))
+                shown.say(_last_words(folder / LOG))
         return summary
 
 
@@ -111,14 +111,15 @@ class Churn:
 
 
 class _Demo:
-    def __init__(self, plan: DemoPlan, workspace: Workspace, interrupts: Interrupts, shown: Screen) -> None:
+    def __init__(self, plan: DemoPlan, dsn: str, folder: Path, interrupts: Interrupts, shown: Screen) -> None:
         self._plan = plan
-        self._workspace = workspace
+        self._dsn = dsn
+        self._folder = folder
         self._interrupts = interrupts
         self._screen = shown
         self._processes = counted(plan.processes, "worker process")
-        self._outbox = Outbox(workspace.dsn, schema=SCHEMA)
-        deliveries = workspace.folder / "deliveries"
+        self._outbox = Outbox(dsn, schema=SCHEMA)
+        deliveries = folder / "deliveries"
         recorder = DemoRecorder(deliveries)
         for step in STEPS:
             self._outbox.register(recorder, step, "Order")
@@ -130,7 +131,7 @@ class _Demo:
         self._churn = Churn(self._supervisor, plan.processes, self._feed, self._audit)
         self._serving = ExitStack()
         self._page: str | None = None
-        self._conn = connect(workspace.dsn, lease=self._outbox.settings.lease, name="partbox demo")
+        self._conn = connect(dsn, lease=self._outbox.settings.lease, name="partbox demo")
         self._opened = False
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
@@ -162,7 +163,7 @@ class _Demo:
             from partbox.dashboard import from_roster, standalone
 
             faces, where = from_roster(self._roster), Address(LOOPBACK, 0)
-            page = standalone(self._outbox.settings, lambda: self._workspace.dsn, where, None, lambda: faces)
+            page = standalone(self._outbox.settings, lambda: self._dsn, where, None, lambda: faces)
             self._page = self._serving.enter_context(page)
         except PartboxError as error:
             return f"no live page: {error}"
@@ -236,7 +237,7 @@ class _Demo:
             raise PartboxError(f"the worker processes ended: {self._complaint()}")
 
     def _complaint(self) -> str:
-        return _last_words(self._workspace.folder / LOG, 1) or "they gave no reason"
+        return _last_words(self._folder / LOG, 1) or "they gave no reason"
 
     def _stop(self) -> None:
         """End the clerks, the page and the worker processes, whatever happened."""

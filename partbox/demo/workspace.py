@@ -1,16 +1,14 @@
-"""A workspace for a run that cleans up after itself: a temporary folder, and a schema of its own in a database."""
+"""A workspace for the demo: a temporary folder, and a schema of its own in a database; both are gone in the end."""
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import Conn, query
@@ -18,86 +16,40 @@ from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
-from partbox.text.dsn import parts
 
 DATA: Final = "db"
 """The folder of an own server's data."""
 
 
-@dataclass(slots=True)
-class Workspace:
-    """`server` is None where the database is a user's. `keep`: leave the schema, and a copy of the folder, behind."""
-
-    dsn: str
-    schema: str
-    folder: Path
-    server: Server | None
-    keep: bool = False
-
-    def connect(self, role: str) -> Conn:
-        """An autocommit connection, `role` in pg_stat_activity."""
-        dsn = make_conninfo(self.dsn, application_name=self.named(role))
-        return psycopg.connect(dsn, autocommit=True, context=DEFAULTS, prepare_threshold=None)
-
-    def named(self, role: str) -> str:
-        """The name of a session of this run, which no other run has."""
-        return f"{self.folder.name} {role}"
-
-    def move(self, server: Server) -> None:
-        """Have another server, which runs, at the address of ours, which has ended."""
-        address = _address(self.dsn)
-        address.unlink(missing_ok=True)  # of an earlier move; the folder went with the server
-        address.symlink_to(_address(server.dsn))
-        self.server = server
-
-    @property
-    def kept_folder(self) -> Path:
-        """The copy of the folder that is left if `keep` is set."""
-        return self.folder.with_name(f"{self.folder.name}-kept")
-
-
 @contextmanager
-def workspace(
-    dsn: str | None,
-    schema: str,
-    *,
-    program: str,
-    options: Mapping[str, str],
-    binaries: Path | None = None,
-    clear: Callable[[Conn], None] | None = None,
-    under: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
-) -> Iterator[Workspace]:
-    """Set up a folder that is named for the program and a migrated schema; remove both at the end.
+def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Set up a folder and a migrated schema, and remove both at the end; yields the DSN and the folder.
 
-    Without `dsn` the database is a server of its own in the folder, of these `binaries` and with these `options`, where
-    `under(folder)` has prepared its own. In a user's database `clear(conn)` first makes room for the schema, or raises;
-    without it a schema that exists is a SettingsError.
+    Without `dsn` the database is a server of its own in the folder, with these `options`. In a user's database a schema
+    that exists is a SettingsError.
     """
-
-    def refuse(conn: Conn) -> None:
-        if is_there(conn, schema):
-            raise SettingsError(
-                f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
-                f"what one has left with `drop schema {schema} cascade`"
-            )
-
     with ExitStack() as stack:
-        folder = stack.enter_context(_temporary_folder(f"partbox-{program}-"))
+        folder = stack.enter_context(temporary_folder("demo"))
         if dsn is None:
-            stack.enter_context(under(folder / DATA))
-            server = Server(folder / DATA, binaries=binaries, options=options)
-            made = stack.enter_context(_embedded(schema, folder, server))
+            server = Server(folder / DATA, options=options)
+            stack.callback(server.stop, "immediate")
+            dsn = server.start()
+            stack.callback(server.start)  # after a crash: lets PostgreSQL put its shared memory away
         else:
-            made = stack.enter_context(_borrowed(dsn, schema, folder, clear or refuse))
-        try:
-            yield made
-        finally:
-            if made.keep:
-                shutil.copytree(folder, made.kept_folder, ignore=shutil.ignore_patterns(DATA))
+            with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+                refuse_taken(conn, schema, "demo")
+            stack.callback(_remove, dsn, schema)
+        migrate(dsn, schema)
+        yield dsn, folder
 
 
-def is_there(conn: Conn, schema: str) -> bool:
-    return conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None
+def refuse_taken(conn: Conn, schema: str, program: str) -> None:
+    """SettingsError if the schema exists."""
+    if conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None:
+        raise SettingsError(
+            f"schema {schema!r} exists already in this database: wait for the {program} that runs there, or remove "
+            f"what one has left with `drop schema {schema} cascade`"
+        )
 
 
 def drop(conn: Conn, schema: str) -> None:
@@ -105,52 +57,22 @@ def drop(conn: Conn, schema: str) -> None:
     conn.execute(query("workspace_drop", schema), {})
 
 
+def _remove(dsn: str, schema: str) -> None:
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+        drop(conn, schema)
+
+
 @contextmanager
-def _temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder. As root, one that the user who runs the server can pass through."""
+def temporary_folder(program: str) -> Iterator[Path]:
+    """A new folder that is named for the program. As root, one that the user who runs the server can pass through."""
     places = server_user.temporary_folders()
     if not places:
         usual = tempfile.gettempdir()
         raise SettingsError(f"{usual} is closed to other users: set TMPDIR to a folder that they can enter")
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=places[0]))
+    folder = Path(tempfile.mkdtemp(prefix=f"partbox-{program}-", dir=places[0]))
     try:
         if os.geteuid() == 0:
             folder.chmod(0o755)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _embedded(schema: str, folder: Path, first: Server) -> Iterator[Workspace]:
-    made = Workspace(first.dsn, schema, folder, first)
-    try:
-        first.start()
-        try:
-            migrate(made.dsn, schema)
-            yield made
-        finally:
-            (made.server or first).start()  # after a crash: lets PostgreSQL put its shared memory away
-    finally:
-        (made.server or first).stop("immediate")
-        if (address := _address(made.dsn)).is_symlink():
-            address.unlink()
-
-
-def _address(dsn: str) -> Path:
-    """The folder of an own server's socket."""
-    return Path(str(parts(dsn)["host"]))
-
-
-@contextmanager
-def _borrowed(dsn: str, schema: str, folder: Path, clear: Callable[[Conn], None]) -> Iterator[Workspace]:
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
-        clear(conn)
-    made = Workspace(dsn, schema, folder, None)
-    try:
-        migrate(dsn, schema)
-        yield made
-    finally:
-        if not made.keep:
-            with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
-                drop(conn, schema)

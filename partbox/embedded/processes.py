@@ -1,11 +1,10 @@
-"""Processes of others: what they are, signals to them, and locks between them, on files.
+"""Processes of others: what they are, and locks between them, on files.
 
 A lock vanishes with its holder, however that one ends. Windows has no fcntl, and no embedded server; what imports this
 file must load there all the same.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TypeVar
@@ -18,37 +17,15 @@ with suppress(ImportError):
 T = TypeVar("T")
 U = TypeVar("U")
 
-ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-
 
 def arguments(pid: int) -> list[str]:
     """The command line of a process; empty if there is none."""
     return _asked(pid, psutil.Process.cmdline, [])
 
 
-def children(parent: int) -> list[int]:
-    return [child.pid for child in _asked(parent, psutil.Process.children, ())]
-
-
-def group(leader: int) -> list[int]:
-    """The pids of the process group of `leader` that have not ended."""
-    return [pid for pid in psutil.pids() if pid and _group_of(pid) == leader and alive(pid)]  # of macOS's pid 0, ours
-
-
-def alive(pid: int) -> bool:
-    """False if the process has ended, also if nobody has collected it yet."""
-    return _asked(pid, psutil.Process.status, None) not in (None, *ENDED)
-
-
 def stopped(pid: int) -> bool:
     """True if the kernel says that it is stopped (SIGSTOP, a debugger)."""
     return _asked(pid, psutil.Process.status, None) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-
-
-def signal_all(pids: Iterable[int], signal: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal)
 
 
 @contextmanager
@@ -73,13 +50,6 @@ def alone(file: IO[bytes]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:  # it has ended, or is none of ours to ask about
-        return None
 
 
 def _asked(pid: int, question: Callable[[psutil.Process], T], otherwise: U) -> T | U:

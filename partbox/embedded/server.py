@@ -1,4 +1,4 @@
-"""A PostgreSQL server over one folder: started, stopped and crashed through PostgreSQL's own programs.
+"""A PostgreSQL server over one folder: started and stopped through PostgreSQL's own programs.
 
 It listens on a unix socket in a folder that only its user (and root) can enter, which is why it trusts everybody who
 connects. It runs in a session of its own, so that Ctrl-C in a terminal does not reach it.
@@ -13,7 +13,6 @@ import hashlib
 import os
 import shlex
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -66,15 +65,6 @@ class Server:
             self.start_guarded()
         return self.dsn
 
-    def follow(self, primary: "Server") -> str:
-        """Start as a standby of a server that runs, from a base backup of it; returns the DSN."""
-        with self.guarded():
-            server_user.private_folder(self._pgdata, self._programs.user)
-            source = ["-h", str(primary._socket.parent), "-p", "5432", "-U", "postgres", "-c", "fast", "-X", "stream"]
-            self._programs.run("pg_basebackup", self._pgdata, *source, "-R", "--no-sync")
-            self.start_guarded()
-        return self.dsn
-
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Stop the server if it runs, and wait until it has ended."""
         if self.data.exists():
@@ -101,17 +91,6 @@ class Server:
             self._programs.run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
             with suppress(OSError):  # gone already, or somebody else's file in it
                 self._socket.parent.rmdir()
-
-    def kill(self) -> None:
-        """End the server as a crash would, by SIGKILL, and wait until all its processes have ended."""
-        postmaster = self._postmaster
-        if postmaster is None:
-            return
-        os.kill(postmaster, signal.SIGSTOP)  # no new children from here on
-        # It goes last: a commit that waits for a standby ends its wait when it sees it gone, and is visible then.
-        family = [*processes.children(postmaster), postmaster]
-        processes.signal_all(family, signal.SIGKILL)
-        _wait(lambda: not any(map(processes.alive, family)), "the killed server did not end")
 
     @property
     def _postmaster(self) -> int | None:

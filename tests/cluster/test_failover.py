@@ -15,6 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from servers import OwnServer, new_standby, promote
 from waiting import eventually
 
+from partbox_lab.servers import crash
+
 
 @dataclass
 class Pair:
@@ -31,7 +33,7 @@ class Pair:
 
     def fail_over(self) -> None:
         """The primary is gone, and the standby takes its place."""
-        self.primary.server.kill()
+        crash(self.primary.server)
         promote(self.standby)
 
 

@@ -28,6 +28,7 @@ from partbox.embedded.server import Server
 from partbox.settings import load
 from partbox_lab.chaos.network import HANG, HOST, Network, Wire
 from partbox_lab.chaos.oracle import HistoryVerdict, LoggedEvent, judge
+from partbox_lab.servers import crash
 
 pytestmark = pytest.mark.every_version("a standby is promoted")
 
@@ -64,7 +65,7 @@ class Pair:
 
     def fail_over(self) -> None:
         """The primary is killed, and the standby takes its place."""
-        self.server.kill()
+        crash(self.server)
         promote(self.standby)
         self.proxy.lead_to(self.dsns[1])
 

@@ -17,6 +17,7 @@ from partbox.doctor.doctor import examine
 from partbox.doctor.limits import limits_of
 from partbox.errors import SchemaError
 from partbox.settings import load
+from partbox_lab.servers import crash
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def promoted(own_server: Any, folder: Path) -> Iterator[str]:
         with psycopg.connect(make_conninfo(own_server.server.dsn, host=str(address)), autocommit=True) as conn:
             replayed = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
             eventually(lambda: conn.execute(replayed, [written]).fetchone() == (True,))
-        own_server.server.kill()
+        crash(own_server.server)
         promote(address)
         yield make_conninfo(dsn, host=str(address))
 

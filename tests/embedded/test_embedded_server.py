@@ -19,6 +19,7 @@ from waiting import eventually
 from partbox.embedded import programs
 from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
+from partbox_lab.servers import crash
 
 
 def test_a_started_server_answers_on_a_unix_socket_only_and_keeps_its_data(start: Callable[..., Server]) -> None:
@@ -53,7 +54,7 @@ def test_starting_twice_and_stopping_twice_is_fine(start: Callable[..., Server])
 
 def test_stopping_a_server_that_never_was_makes_nothing(folder: Path) -> None:
     Server(folder).stop()
-    Server(folder).kill()
+    crash(Server(folder))
     assert not folder.exists()
 
 
@@ -61,7 +62,7 @@ def test_committed_rows_survive_a_killed_server(start: Callable[..., Server]) ->
     server = start()
     run(server.dsn, "create table kept (); insert into kept default values")
     before = postmaster(server)
-    server.kill()
+    crash(server)
     assert not server.running
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(server.dsn)
@@ -72,7 +73,7 @@ def test_committed_rows_survive_a_killed_server(start: Callable[..., Server]) ->
 
 def test_the_pid_file_of_a_crash_may_name_a_living_process(start: Callable[..., Server]) -> None:
     server = start()
-    server.kill()
+    crash(server)
     for left in (server.data / "pgdata" / "postmaster.pid", server.data / "run" / ".s.PGSQL.5432.lock"):
         left.write_text(left.read_text().replace(left.read_text().split()[0], str(os.getpid()), 1))
     assert not server.running
@@ -215,7 +216,7 @@ def test_a_server_of_another_version_works_the_same(start: Callable[..., Server]
     server = start(binaries=others[0].parent, anew=True)
     version = others[0].parent.parent.name
     assert value(server.dsn, "show server_version").startswith(version)
-    server.kill()
+    crash(server)
     assert value(server.start(), "select 1") == 1
     server.stop()
     with pytest.raises(PartboxError, match=f"initialized by PostgreSQL version {version}"):

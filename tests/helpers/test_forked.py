@@ -9,7 +9,7 @@ import pytest
 from forked_commands import Command, shared
 from waiting import eventually
 
-from partbox.embedded.processes import group
+from partbox_lab.processes import group
 
 
 def start(folder: Path, *arguments: str, **environment: str) -> Command:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from waiting import eventually
 
-from partbox.embedded import processes
+from partbox.embedded.processes import arguments
+from partbox_lab.processes import group
 
 PATIENCE = 120.0
 
@@ -37,8 +38,8 @@ class Relay:
 
     def workers(self) -> list[int]:
         """Its worker processes."""
-        family = processes.group(self._process.pid)
-        return [pid for pid in family if "--multiprocessing-fork" in processes.arguments(pid)]
+        family = group(self._process.pid)
+        return [pid for pid in family if "--multiprocessing-fork" in arguments(pid)]
 
     def kill_one(self) -> None:
         """Kill a worker process."""
@@ -51,6 +52,6 @@ class Relay:
 
     def end(self) -> None:
         """End whatever is left of it."""
-        for pid in processes.group(self._process.pid):
+        for pid in group(self._process.pid):
             os.kill(pid, signal.SIGKILL)
         self._process.wait()

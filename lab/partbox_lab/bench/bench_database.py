@@ -7,13 +7,14 @@ from typing import Any
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.schema.migrate import migrate
-from partbox.demo.workspace import Workspace, drop
+from partbox.demo.workspace import drop
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
 from partbox_lab.bench import statements
 from partbox_lab.bench.sizes import Sizes
 from partbox_lab.bench.statements import LogPosition
+from partbox_lab.workspace import Workspace
 
 PATIENCE = 600.0
 CHUNK = 100_000

@@ -9,8 +9,8 @@ import psutil
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.connect import resolve
-from partbox.demo.workspace import Workspace, workspace
 from partbox.text.dsn import parts
+from partbox_lab.workspace import Workspace, workspace
 
 SCHEMA: Final = "partbox_bench"
 CONNECT_TIMEOUT: Final = 10  # seconds

@@ -5,11 +5,11 @@ import threading
 
 import psycopg
 
-from partbox.demo.workspace import Workspace
-from partbox.embedded import processes
+from partbox_lab import processes
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.fleet import ROLE
 from partbox_lab.chaos.schedule import ScheduledFault
+from partbox_lab.workspace import Workspace
 
 
 class Backends:

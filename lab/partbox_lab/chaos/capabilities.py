@@ -6,12 +6,12 @@ from typing import Final
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from partbox.demo.workspace import Workspace
 from partbox_lab.chaos import clock, statements
 from partbox_lab.chaos.faults import FAULTS, possible
 from partbox_lab.chaos.fleet import DatabaseRoute
 from partbox_lab.chaos.full_disk import OwnDisk
 from partbox_lab.chaos.network import HOST, Network
+from partbox_lab.workspace import Workspace
 
 TWO_PHASE: Final = "two-phase"
 

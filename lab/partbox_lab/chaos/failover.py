@@ -13,10 +13,12 @@ from typing import Final
 import psycopg
 
 from partbox.db.delivery import server_incarnation
-from partbox.demo.workspace import DATA, Workspace
+from partbox.demo.workspace import DATA
 from partbox.embedded.server import Server
 from partbox.platform import boottime as now
 from partbox_lab.chaos import statements
+from partbox_lab.servers import follow
+from partbox_lab.workspace import Workspace
 
 PATIENCE: Final = 30.0
 LOOK: Final = 0.05
@@ -49,7 +51,7 @@ class Failover:
     def _follows(self, standby: Server, server: Server) -> bool:
         """Start the standby, and make `life` anew; True once it has replayed that."""
         try:
-            standby.follow(server)
+            follow(standby, server)
             with self._place.connect("chaos") as conn:
                 server_incarnation.begin(
                     conn, self._place.schema

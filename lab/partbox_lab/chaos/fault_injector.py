@@ -8,10 +8,9 @@ from itertools import count
 
 import psycopg
 
-from partbox.demo.workspace import Workspace
-from partbox.embedded import processes
 from partbox.embedded.server import Server
 from partbox.platform import boottime as now
+from partbox_lab import processes
 from partbox_lab.chaos import network, statements
 from partbox_lab.chaos.backends import Backends
 from partbox_lab.chaos.clock import FARTHEST
@@ -31,6 +30,8 @@ from partbox_lab.chaos.schedule import ScheduledFault
 from partbox_lab.chaos.segment_churn import KILLS, SegmentChurn
 from partbox_lab.chaos.tamperer import Tamperer
 from partbox_lab.chaos.watcher import Watcher
+from partbox_lab.servers import crash
+from partbox_lab.workspace import Workspace
 
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive
@@ -222,7 +223,7 @@ class FaultInjector:
         elif step.fault == "restart-immediate":
             server.stop("immediate")
         else:
-            server.kill()
+            crash(server)
         if step.fault != "restart-fast":
             self._watcher.crashed()
 

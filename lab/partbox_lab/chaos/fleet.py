@@ -6,12 +6,12 @@ from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
-from partbox.demo.workspace import Workspace
 from partbox_lab.chaos.application import FOLDER, TARGET
 from partbox_lab.chaos.clock import Clock
 from partbox_lab.chaos.faults import DRAIN, HEARTBEAT, LEASE
 from partbox_lab.chaos.network import HOST, Network, Wire
 from partbox_lab.chaos.node import Node
+from partbox_lab.workspace import Workspace
 
 ROLE = "node"
 RESTART = 1.0  # seconds

@@ -9,11 +9,11 @@ from typing import Final
 import psycopg
 from psycopg import Connection
 
-from partbox.demo.workspace import Workspace
 from partbox.errors import PartboxError
 from partbox.platform import boottime as now
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.disk import SmallDisk, mounted
+from partbox_lab.workspace import Workspace
 
 SIZE: Final = 1_024  # megabytes
 NOT_OURS: Final = "the server is not ours to fill its disk: use --embedded"

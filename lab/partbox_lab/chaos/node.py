@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from partbox.embedded import processes
+from partbox.embedded.processes import arguments
+from partbox_lab import processes
 
 RUN: Final = "from partbox.cli import main; main()"
 LOOK = 0.05
@@ -83,7 +84,7 @@ class Node:
 
     def workers(self) -> list[int]:
         """Its worker processes, those that are still starting too."""
-        return [pid for pid in self.family() if "--multiprocessing-fork" in processes.arguments(pid)]
+        return [pid for pid in self.family() if "--multiprocessing-fork" in arguments(pid)]
 
     def signal_all(self, number: signal.Signals) -> None:
         """Signal every process of the node."""

@@ -10,10 +10,10 @@ import psycopg
 from psycopg import Connection
 from psycopg.errors import DiskFull
 
-from partbox.demo.workspace import Workspace
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.ledger import Ledger
 from partbox_lab.chaos.oracle import LoggedEvent
+from partbox_lab.workspace import Workspace
 
 ROLE: Final = "publisher"
 DOOMED = 0.1  # of all transactions; they are rolled back after they have published

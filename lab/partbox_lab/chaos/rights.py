@@ -10,13 +10,13 @@ from typing import Final
 
 import psycopg
 
-from partbox.demo.workspace import Workspace
 from partbox.platform import boottime as now
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.deferred_undo import DeferredUndo
 from partbox_lab.chaos.explained_duplicates import Disturbance
 from partbox_lab.chaos.fleet import ROLE
 from partbox_lab.chaos.schedule import ScheduledFault
+from partbox_lab.workspace import Workspace
 
 PRIVILEGES: Final = (
     ("record", "select"),

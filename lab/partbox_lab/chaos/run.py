@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
-from partbox.demo.workspace import Workspace
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import FULL_DISK
 from partbox.outbox import Outbox
@@ -28,6 +27,7 @@ from partbox_lab.chaos.schedule import schedule
 from partbox_lab.chaos.segment_churn import KILLS, SegmentChurn
 from partbox_lab.chaos.watcher import Watcher, forgotten, read, regresses
 from partbox_lab.chaos.workspace import chaos_workspace
+from partbox_lab.workspace import Workspace
 
 LOOK = 0.05
 CONCURRENCY: Final = 4

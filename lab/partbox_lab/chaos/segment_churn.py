@@ -14,12 +14,12 @@ from psycopg import Connection
 
 from partbox import settings
 from partbox.db.operator import segments as steps
-from partbox.demo.workspace import Workspace
 from partbox.operations.purge import purge
 from partbox.protocol import segments as rules
 from partbox.protocol.segments import Range, Segment
 from partbox.segments.patience import tried
 from partbox_lab.chaos import statements
+from partbox_lab.workspace import Workspace
 
 ROLE: Final = "segments"
 KILLS: Final = {"kill-attach": "attach", "kill-truncate": "truncate", "kill-drop": "drop"}

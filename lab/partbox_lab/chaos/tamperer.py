@@ -5,8 +5,8 @@ from typing import Final
 
 import psycopg
 
-from partbox.demo.workspace import Workspace
 from partbox_lab.chaos import statements
+from partbox_lab.workspace import Workspace
 
 BEAT: Final = 0.005  # seconds
 

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import psycopg
 
-from partbox.demo.workspace import Workspace
 from partbox.platform import boottime as now
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.explained_duplicates import Disturbance
 from partbox_lab.chaos.journal import HandlerCall
+from partbox_lab.workspace import Workspace
 
 ROLE: Final = "watcher"
 LOOK = 0.2

@@ -8,12 +8,13 @@ from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
 from partbox.db.connect import resolve
-from partbox.demo.workspace import Workspace, drop, workspace
+from partbox.demo.workspace import drop
 from partbox.errors import SettingsError
 from partbox.text.dsn import parts
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.faults import LEASE
 from partbox_lab.chaos.full_disk import OwnDisk
+from partbox_lab.workspace import Workspace, workspace
 
 OPTIONS: Final = {
     "fsync": "off",

@@ -13,10 +13,10 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from partbox.demo.workspace import Workspace
 from partbox_lab.bench.machine import BenchServer
 from partbox_lab.peers.peer import Database
 from partbox_lab.sql import query
+from partbox_lab.workspace import Workspace
 
 
 class PeerServer:

@@ -17,13 +17,14 @@ import psycopg
 
 from partbox import Outbox
 from partbox.db.schema.migrate import migrate
-from partbox.demo.workspace import Workspace, drop
+from partbox.demo.workspace import drop
 from partbox_lab.bench import statements
 from partbox_lab.bench.cpu import cpu_seconds
 from partbox_lab.bench.rounds import in_turn
 from partbox_lab.bench.workspace import SCHEMA, bench_workspace
 from partbox_lab.ratios import running, wait_empty
 from partbox_lab.sql import query
+from partbox_lab.workspace import Workspace
 
 Conn = psycopg.Connection[Any]
 
