@@ -87,6 +87,9 @@ class Outbox(Registrar, Operations):
     def _registry(self) -> Handlers:
         return self.handlers
 
+    def _handlers_called(self, subscription: str) -> set[str]:
+        return self.handlers.called(subscription)
+
     def _configure(self, database: OutboxDatabase) -> None:
         """Take over the database and settings of the command line in a worker process, which has imported it."""
         self._database = database

@@ -3,7 +3,7 @@
 import board
 from grafana_foundation_sdk.builders import dashboard
 from look import buckets, lines
-from queries import OF_HANDLER, WHOSE, mean, nodes, quantiles, rate, series
+from queries import OF_HANDLER, WHOSE, database, mean, nodes, quantiles, rate, series
 
 ONE = {"handler": "$handler"}
 NAME = f"{{{{handler}}}} {WHOSE}"
@@ -17,7 +17,8 @@ def calls() -> dashboard.Dashboard:
         "Handler by handler: how much, how fast, how often in vain.",
         (board.several("handler", "Handler", query),),
     )
-    return board.rows(made, ("Work", _work()), ("Time", _time()), ("In vain", _in_vain()), ("Sinks", _sinks()))
+    titled = ("Work", _work()), ("Time", _time()), ("In vain", _in_vain()), ("Limits", _limits()), ("Sinks", _sinks())
+    return board.rows(made, *titled)
 
 
 def _work() -> tuple[object, ...]:
@@ -87,6 +88,37 @@ def _in_vain() -> tuple[object, ...]:
             (nodes("circuit_open", OF_HANDLER, **ONE), NAME),
             description="In how many processes the handler's downstream counts as out of order; it closes by itself "
             "with the first success.",
+        ),
+    )
+
+
+def _limits() -> tuple[object, ...]:
+    return (
+        lines(
+            "Calls a second, and the limit",
+            (rate("handler_seconds_count", OF_HANDLER, **ONE), NAME),
+            (database("limit_per_second", OF_HANDLER, **ONE), f"limit {NAME}"),
+            description="With `limit_by` the limit holds for each value, and calls of all values may be more. It "
+            "changes by `partbox limit set`.",
+            unit="cps",
+        ),
+        lines(
+            "Calls at once, and the limit",
+            (rate("handler_seconds_sum", OF_HANDLER, **ONE), NAME),
+            (database("limit_at_once", OF_HANDLER, **ONE), f"limit {NAME}"),
+            description="Seconds of handler a second are how many calls ran at once, in the mean.",
+        ),
+        lines(
+            "Waiting for a turn",
+            (database("limit_waiting", OF_HANDLER, **ONE), NAME),
+            description="Events in the memory of workers that their handler's limit holds back; more may wait in the "
+            "log, unread. `partbox limit list` names the values that wait longest.",
+        ),
+        lines(
+            "The first has waited",
+            (database("limit_wait_seconds", OF_HANDLER, **ONE), NAME),
+            description="Where it grows, more is published than the limit lets through: raise it, or have less come.",
+            unit="s",
         ),
     )
 

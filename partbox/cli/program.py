@@ -88,6 +88,7 @@ ENTRIES = (
     CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", settings=False, extra="lab"),
     CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", group=True),
     CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", group=True),
+    CommandEntry(OPERATE, "limit", "How often handlers may be called: list, set, reset.", group=True),
     CommandEntry(RUN, "cdc", "Let Debezium send every event instead, from the WAL.", group=True),
     CommandEntry(OPERATE, "subscription", "Consumers of the log: create, pause, replay, drop.", group=True),
     CommandEntry(

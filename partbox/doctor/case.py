@@ -12,7 +12,7 @@ from uuid import UUID
 from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.facts import Open
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
-from partbox.doctor.limits import IDLE, STALLED, Limits
+from partbox.doctor.limits import IDLE, SAID, STALLED, Limits
 from partbox.text.wording import age, command, counted, node_names
 
 K = TypeVar("K", bound=Hashable)
@@ -180,9 +180,11 @@ def ownerless(cluster: Cluster) -> list[PartitionStats]:
 
 def standing(cluster: Cluster) -> list[PartitionStats]:
     """Partitions with records that have waited for minutes in which nothing became of any record there; for less where
-    the owner is idle."""
+    the owner is idle. Those do not count whose owner has events that wait for their turn under a limit."""
     idlers = idle(cluster)
-    return [each for each in cluster.partitions if each.pending and (each.owner in idlers or stood(each) > STALLED)]
+    limited = {each.instance_id for each in cluster.instances if _is_limited(each)}
+    waiting = (each for each in cluster.partitions if each.pending and each.owner not in limited)
+    return [each for each in waiting if each.owner in idlers or stood(each) > STALLED]
 
 
 def idle(cluster: Cluster) -> set[UUID]:
@@ -191,8 +193,17 @@ def idle(cluster: Cluster) -> set[UUID]:
     for each in cluster.partitions:
         if each.pending and each.owner is not None:
             stands[each.owner] = min(stands.get(each.owner, stood(each)), stood(each))
-    limits = {each.instance_id: max(IDLE[0], IDLE[1] * each.lease) for each in living(cluster) if not each.running}
+    limits = {
+        each.instance_id: max(IDLE[0], IDLE[1] * each.lease)
+        for each in living(cluster)
+        if not (each.running or _is_limited(each))
+    }
     return {owner for owner, limit in limits.items() if stands.get(owner, 0.0) > limit}
+
+
+def _is_limited(process: Instance) -> bool:
+    """True if a limit holds back events of the process, as one says every two seconds that does not hang."""
+    return (process.limits_age or 0.0) < SAID and any(each.waiting for each in process.limits)
 
 
 def stood(each: PartitionStats) -> float:

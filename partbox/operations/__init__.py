@@ -1,11 +1,11 @@
 """The operators' verbs: a file for each noun that they act on.
 
-`dead`, `blocked`, `subscriptions`, `actions` and `stats` are objects of an outbox; `purge` and `rebase` are its
-methods. Each call opens a `session` of its own, checks what it was given by `arguments`, and has its statements in
+`dead`, `blocked`, `subscriptions`, `limits`, `actions` and `stats` are objects of an outbox; `purge` and `rebase` are
+its methods. Each call opens a `session` of its own, checks what it was given by `arguments`, and has its statements in
 `partbox.db.operator` or `partbox.db.inspect`. `Operations` is the part of an outbox that has them all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from partbox.operations.actions import Actions
     from partbox.operations.blocked import BlockedKeys
     from partbox.operations.dead import DeadRecords
+    from partbox.operations.limits import LimitedHandlers
     from partbox.operations.purge import Purged
     from partbox.operations.records import RecordSearch
     from partbox.operations.stats import Stats
@@ -62,6 +63,17 @@ class Operations:
         from partbox.operations.subscriptions import Subscriptions
 
         return Subscriptions(lambda: self.dsn, self.settings)
+
+    @property
+    def limits(self) -> "LimitedHandlers":
+        """Limits of handlers in running workers: list, set, reset."""
+        from partbox.operations.limits import LimitedHandlers
+
+        return LimitedHandlers(lambda: self.dsn, self.settings, self._handlers_called)
+
+    def _handlers_called(self, subscription: str) -> Collection[str]:
+        """The names of the handlers of a subscription, as far as they are known here."""
+        return ()
 
     @property
     def actions(self) -> "Actions":

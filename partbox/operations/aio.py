@@ -12,6 +12,7 @@ from partbox.operations import Operations
 from partbox.operations.actions import Actions
 from partbox.operations.blocked import BlockedKeys
 from partbox.operations.dead import DeadRecords
+from partbox.operations.limits import LimitedHandlers
 from partbox.operations.records import RecordSearch
 from partbox.operations.stats import Stats
 from partbox.operations.subscriptions import Subscriptions
@@ -74,6 +75,14 @@ class AsyncSubscriptions(_Verbs):
     drop = AsyncVerb(Subscriptions.drop)
 
 
+class AsyncLimitedHandlers(_Verbs):
+    """`LimitedHandlers` for async code."""
+
+    list = AsyncVerb(LimitedHandlers.list)
+    set = AsyncVerb(LimitedHandlers.set)
+    reset = AsyncVerb(LimitedHandlers.reset)
+
+
 class AsyncActions(_Verbs):
     """`Actions` for async code."""
 
@@ -115,6 +124,7 @@ class AsyncOperations(_Verbs):
         self.dead = AsyncDeadRecords(sync.dead)
         self.blocked = AsyncBlockedKeys(sync.blocked)
         self.subscriptions = AsyncSubscriptions(sync.subscriptions)
+        self.limits = AsyncLimitedHandlers(sync.limits)
         self.actions = AsyncActions(sync.actions)
         self.stats = AsyncStats(sync.stats)
         self.records = AsyncRecordSearch(sync.records)

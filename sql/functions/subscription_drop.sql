@@ -1,4 +1,4 @@
--- purpose: delete a paused subscription that nobody works on: its cursors, its parked records, its history, its name
+-- purpose: delete a paused subscription that nobody works on: its cursors, its parked records, its history, its limits, its name
 --
 -- Null when it is done; else what is in the way: "missing", "resumed", "instances", "owners". Its row is locked first,
 -- so nobody resumes it meanwhile; then its partitions, in order, as before every write of parked rows. An instance that
@@ -27,6 +27,7 @@ begin
     end if;
 
     delete from {schema}.parked k where k.subscription = subscription_drop.subscription;
+    delete from {schema}.handler_limit l where l.subscription = subscription_drop.subscription;
     delete from {schema}.attempt a where a.subscription = subscription_drop.subscription;
     delete from {schema}.progress_note n where n.subscription = subscription_drop.subscription;
     delete from {schema}.partition p where p.subscription = subscription_drop.subscription;

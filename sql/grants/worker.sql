@@ -16,13 +16,15 @@ grant select on sequence {schema}.record_id_seq to {role};
 grant select, insert (key, value), update (value) on {schema}.meta to {role};
 grant select, update on {schema}.partition to {role};
 grant select, insert (subscription, node, hostname, pid, version, lease, supervisor),
-    update (heartbeat_at, draining, running, sinks), delete on {schema}.instance to {role};
+    update (heartbeat_at, draining, running, sinks, limits), delete on {schema}.instance to {role};
 grant select, insert, update, delete on {schema}.parked to {role};
 grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
 grant select, insert on {schema}.imported to {role};
 grant select, insert, delete on {schema}.attempt, {schema}.progress_note to {role};
 grant select, insert (who, action, subscription, target, count), update (count), delete on {schema}.action to {role};
+grant select, insert (subscription, handler, rate, at_once, changed_by),
+    update (rate, at_once, changed_at, changed_by), delete on {schema}.handler_limit to {role};
 grant execute on function
     {schema}.drawn(), {schema}.intact(), {schema}.all_cursors(text), {schema}.tables_now(), {schema}.tables_saved(),
     {schema}.log_now(), {schema}.log_planned(), {schema}.refuse(text),

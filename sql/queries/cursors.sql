@@ -7,11 +7,16 @@
             select * from {schema}.partition o
              where o.subscription = %(subscription)s and o.owner = %(me)s::uuid and o.assignee is distinct from %(me)s::uuid) as p
 
+-- name: limited
+-- Part of others: what operators have set for handlers of the subscription, which mostly is nothing.
+    select l.handler, l.rate, l.at_once from {schema}.handler_limit l where l.subscription = %(subscription)s
+
 -- name: digest
--- Part of others: a number that changes with whatever a tick says of these; null if there are none. Two places of a record's
--- hash are faster than the hash of a record, for which the server looks up the type of each column.
+-- Part of others: a number that changes with whatever a tick says of these, and of limits; null if there are none. Two places
+-- of a record's hash are faster than the hash of a record, for which the server looks up the type of each column.
 bit_xor(hashint8extended(mine.epoch, (mine.parked_version << 11) + (mine.partition::bigint << 3) + (mine.assigned::integer << 2)
                                      + (mine.owned::integer << 1) + mine.free::integer))
+    # coalesce((select bit_xor(hashtextextended(row(l.handler, l.rate, l.at_once)::text, 0)) from ({limited}) as l), 0)
 
 -- name: calm
 -- An idle check that makes no fence, for one who has seen all that this says: how far the bell's flag lies ahead; whether still
@@ -26,7 +31,7 @@ select {flag_ahead},
 -- name: tick
 -- An idle check (see `fence`), and in the same round trip my partitions, to hold and to claim, with a digest of them: they
 -- only come, an array for each column, if their digest is not the one that is `known`, for nearly always they are 256 rows
--- that say what the last tick has said. Then those of mine with a parked row that is due some time, and the seconds until the
+-- that say what the last tick has said. As many arrays of limits come with them. Then those of mine with a parked row that is due some time, and the seconds until the
 -- first one is. A publisher may have said any time; infinity cannot be subtracted. The index is asked for one partition
 -- after the other that has any: few have.
 with recursive look as materialized (
@@ -49,7 +54,7 @@ with recursive look as materialized (
          where k.subscription = %(subscription)s and k.partition > first_due.partition and k.due_at is not null
          order by k.partition, k.due_at limit 1) as next
 )
-select look.*, digest.of_mine, digest.of_mine = %(known)s::bigint, due.*, seen.*
+select look.*, digest.of_mine, digest.of_mine = %(known)s::bigint, due.*, seen.*, limited.*
   from look, digest,
        (select array_agg(f.partition), array_agg(extract(epoch from least(f.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8)
           from first_due f
@@ -57,7 +62,10 @@ select look.*, digest.of_mine, digest.of_mine = %(known)s::bigint, due.*, seen.*
        (select array_agg(partition), array_agg(assigned), array_agg(owned), array_agg(free), array_agg(epoch),
                array_agg(parked_version)
           from mine
-         where (select of_mine from digest) is distinct from %(known)s::bigint) as seen
+         where (select of_mine from digest) is distinct from %(known)s::bigint) as seen,
+       (select array_agg(handler), array_agg(rate), array_agg(at_once)
+          from ({limited}) as l
+         where (select of_mine from digest) is distinct from %(known)s::bigint) as limited
 
 -- name: claim
 -- Take what is assigned to me and free; see the function.

@@ -184,7 +184,8 @@ with chosen as materialized (
                                              extract(epoch from statement_timestamp() - i.started_at) as age,
                                              extract(epoch from statement_timestamp() - i.heartbeat_at) as heartbeat_age,
                                              extract(epoch from i.lease) as lease, coalesce(owned.count, 0) as partitions,
-                                             i.running, i.sinks) row)
+                                             i.running, i.sinks, i.limits -> 'kept' as limits,
+                                             extract(epoch from statement_timestamp()) - (i.limits ->> 'at')::numeric as limits_age) row)
                     order by i.node, i.supervisor nulls first, i.hostname, i.pid, i.instance_id) as list
       from chosen
       join {schema}.instance i on i.subscription = chosen.name
@@ -193,10 +194,17 @@ with chosen as materialized (
                   where p.owner is not null group by p.owner) owned
            on owned.owner = i.instance_id
      group by i.subscription
+), changed as materialized (
+    select l.subscription,
+           json_agg((select row from (select l.handler, l.rate, l.at_once, l.changed_by,
+                                             extract(epoch from l.changed_at)::float8 as changed_at) row)) as list
+      from chosen
+      join {schema}.handler_limit l on l.subscription = chosen.name
+     group by l.subscription
 )
 select statement_timestamp(), current_database(), log.newest_id, log.records, log.ahead,
        s.name, s.created_at, s.paused_at, coalesce(members.list, '[]'), coalesce(partitions.list, '[]'), to_json(unlisted),
-       coalesce(states.counts, '{{}}'), coalesce(blocking.count, 0)
+       coalesce(states.counts, '{{}}'), coalesce(blocking.count, 0), coalesce(changed.list, '[]')
   from log
   left join chosen s on true
   left join members on members.subscription = s.name
@@ -204,6 +212,7 @@ select statement_timestamp(), current_database(), log.newest_id, log.records, lo
   left join unlisted on unlisted.subscription = s.name
   left join states on states.subscription = s.name
   left join blocking on blocking.subscription = s.name
+  left join changed on changed.subscription = s.name
  order by s.name
 
 -- name: stats_subscriptions

@@ -17,7 +17,7 @@ PANELS = {
     "Run": ["worker", "relay", "cdc"],
     "Look": ["status", "find", "top", "dashboard", "config", "segments", "actions", "grafana"],
     "Mend": ["doctor", "dead", "blocked"],
-    "Operate": ["migrate", "import", "purge", "rebase", "subscription"],
+    "Operate": ["migrate", "import", "purge", "rebase", "limit", "subscription"],
     "Develop": ["handlers", "metrics", "bench", "chaos", "events"],
 }
 

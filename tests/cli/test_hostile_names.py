@@ -22,6 +22,17 @@ RUNNING = [
     }
 ]
 SINKS = [{"sink": LONG, "sent": 1, "in_flight": 1, "retries": 1, "error": LONG, "failing": 30.0}]
+LIMITS = [
+    {
+        "handler": LONG,
+        "rate": 1.0,
+        "at_once": 1,
+        "by": LONG,
+        "waiting": 1,
+        "waited": 30.0,
+        "values": [{"value": LONG, "waiting": 1, "waited": 30.0}],
+    }
+]
 COMMANDS = (
     ("status",),
     ("status", "--json"),
@@ -54,6 +65,10 @@ COMMANDS = (
     ("actions", "--json"),
     ("actions", "--action", NAME),
     ("actions", "--subscription", f"{NAME} too"),
+    ("limit", "list"),
+    ("limit", "list", "--json"),
+    ("limit", "set", NAME, "--rate", "1/s"),
+    ("limit", "reset", f"{NAME} too"),
     ("doctor",),
     ("doctor", "--json"),
     ("config", "--node", NAME),
@@ -80,9 +95,13 @@ def infested(conn: psycopg.Connection[Any]) -> None:
         [NAME],
     )
     conn.execute(
-        "insert into partbox.instance (subscription, node, hostname, pid, version, lease, running, sinks)"
-        " values ('default', %s, %s, 7, %s, '1 day', %s, %s)",
-        [LONG, NAME, NAME, json.dumps(RUNNING), json.dumps(SINKS)],
+        "insert into partbox.instance (subscription, node, hostname, pid, version, lease, running, sinks, limits)"
+        " values ('default', %s, %s, 7, %s, '1 day', %s, %s, %s)",
+        [LONG, NAME, NAME, json.dumps(RUNNING), json.dumps(SINKS), json.dumps(LIMITS)],
+    )
+    conn.execute(
+        "insert into partbox.handler_limit (subscription, handler, rate, changed_by) values ('default', %s, 1, %s)",
+        [LONG, NAME],
     )
     conn.execute("insert into partbox.subscription (name, type_filters) values (%s, %s)", [NAME, [NAME]])
     conn.execute(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from partbox.db.delivery.limits import KeptLimit, LimitChange, together
 from partbox.db.inspect.evidence import Evidence, UnreadPart
 from partbox.db.inspect.facts import (
     DeadRows,
@@ -69,6 +70,17 @@ partitions = st.builds(
     saved_age=maybe(ages),
     suspect=st.booleans(),
 )
+kept = st.builds(
+    KeptLimit,
+    texts,
+    rate=maybe(st.sampled_from([0.001, 100.0])),
+    at_once=maybe(st.integers(1, 9)),
+    by=maybe(texts),
+    waiting=counts,
+    waited=maybe(ages),
+)
+changes = st.builds(LimitChange, texts, st.sampled_from([None, "none", 2.0]), st.just(3.0), st.just(NOW), texts)
+limited = st.builds(together, st.just("default"), st.lists(kept, max_size=2), st.lists(changes, max_size=2))
 clusters = st.builds(
     Cluster,
     schema=st.just("partbox"),
@@ -81,6 +93,7 @@ clusters = st.builds(
     paused_at=st.sampled_from([None, NOW, NOW.replace(year=2025)]),
     completed=counts,
     blocked_keys=counts,
+    limits=limited,
 )
 overviews = st.builds(
     Overview,

@@ -182,7 +182,7 @@ class Database:
             if parked.due_at is not None and self.partitions[parked.partition].owner == me:
                 left = parked.due_at - self.clock.now
                 dues[parked.partition] = min(left, dues.get(parked.partition, left))
-        return SeenTick(look, digest, None if digest is not None and digest == known else rows, dues)
+        return SeenTick(look, digest, None if digest is not None and digest == known else rows, dues, {})
 
     def calm(self, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
         rows = self.mine(me)

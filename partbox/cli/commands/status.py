@@ -15,10 +15,21 @@ from rich.text import Text
 
 from partbox.cli.shell.flags import database
 from partbox.cli.shell.options import OutboxOptions, Subscription, bundled, flag
-from partbox.cli.shell.output import age, console, counted, in_short, moment, print_answer, print_json, printable, table
+from partbox.cli.shell.output import (
+    age,
+    console,
+    counted,
+    in_short,
+    list_table,
+    moment,
+    print_answer,
+    print_json,
+    printable,
+    table,
+)
 from partbox.cli.shell.stopping import until_stopped
 from partbox.cli.shell.watching import Every, Sighting, interval, sightings
-from partbox.cli.views.cluster_tables import RUN_COLUMNS, SINK_COLUMNS, run_rows, sink_rows
+from partbox.cli.views.cluster_tables import LIMIT_COLUMNS, RUN_COLUMNS, SINK_COLUMNS, run_rows, sink_rows
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
 from partbox.db.schema import migrate
@@ -143,6 +154,8 @@ def _tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = Non
         parts += [table(COLUMNS, rows, COLUMNS[3:], COLUMNS[1:3]), Text()]
     if runs := run_rows(cluster):
         parts += [table(RUN_COLUMNS, runs, RUN_COLUMNS[1:2]), Text()]
+    if cluster.limits:
+        parts += [list_table(cluster.limits, LIMIT_COLUMNS), Text()]
     if sent := sink_rows(cluster):
         parts += [table(SINK_COLUMNS, sent, SINK_COLUMNS[1:5]), Text()]
     return Group(*parts, summary)

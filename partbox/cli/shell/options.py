@@ -75,7 +75,7 @@ class OutboxOptions(DatabaseOptions):
 
     json: Json = False
 
-    def verbs(self, kind: type[Verbs]) -> Verbs:
+    def verbs(self, kind: Callable[[Callable[[], str], Settings], Verbs]) -> Verbs:
         """The verbs of the operations of this kind, on its database."""
         settings = self.settings()
         return kind(lambda: database(settings), settings)

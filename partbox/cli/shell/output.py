@@ -64,6 +64,13 @@ class ListColumn(NamedTuple):
     kind: Literal["text", "number", "whole"] = "text"
 
 
+def list_table(found: Sequence[Any], columns: Sequence[ListColumn]) -> Table:
+    """A table with a row for each."""
+    numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
+    rows = ([column.cell(each) for column in columns] for each in found)
+    return table([each.name for each in columns], rows, numbers, whole)
+
+
 def print_list(
     found: Sequence[Any], columns: Sequence[ListColumn], json: bool, *, nothing: str, more: str = ""
 ) -> None:
@@ -73,9 +80,7 @@ def print_list(
     elif not found:
         typer.echo(nothing)
     else:
-        numbers, whole = ([each.name for each in columns if each.kind == kind] for kind in ("number", "whole"))
-        rows = ([column.cell(each) for column in columns] for each in found)
-        console().print(table([each.name for each in columns], rows, numbers, whole))
+        console().print(list_table(found, columns))
         if more:
             typer.echo(f"\n{more}")
 

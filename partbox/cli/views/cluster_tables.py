@@ -1,7 +1,9 @@
-"""Tables of a subscription, as `status` and `top` show them: handlers that run for long, and the traffic of sinks."""
+"""Tables of a subscription, as `status` and `top` show them: handlers that run for long, limits, traffic of sinks."""
 
+from partbox.cli.shell.output import ListColumn
+from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.inspect.stats import Cluster, Instance, Running
-from partbox.text.wording import age, brief, in_short, node_names
+from partbox.text.wording import age, brief, in_short, moment, node_names, several
 
 RUN_COLUMNS = ("running for long", "for", "event", "process")
 SINK_COLUMNS = ("sink", "sent", "in flight", "acknowledged in", "sent again", "trouble")
@@ -37,3 +39,23 @@ def sink_rows(cluster: Cluster) -> list[tuple[str, ...]]:
         )
         for each in cluster.sinks
     ]
+
+
+def _longest(each: HandlerLimit) -> str:
+    return several([f"{in_short(found.value, CUT)} ({found.waiting:,})" for found in each.values])
+
+
+def _set(each: HandlerLimit) -> str:
+    return "" if each.change is None else f"{moment(each.change.changed_at)} by {in_short(each.change.changed_by, CUT)}"
+
+
+LIMIT_COLUMNS = (
+    ListColumn("limited handler", lambda each: in_short(each.handler, CUT)),
+    ListColumn("rate", lambda each: each.rate_said, "number"),
+    ListColumn("at once", lambda each: each.at_once_said, "number"),
+    ListColumn("for each", lambda each: in_short(each.by or "", CUT)),
+    ListColumn("waiting", lambda each: f"{each.waiting:,}", "number"),
+    ListColumn("the first for", lambda each: age(each.waited), "number"),
+    ListColumn("the longest", _longest),
+    ListColumn("set", _set),
+)

@@ -14,17 +14,22 @@ from partbox.db.type_conversion import OwnCursor
 from partbox.protocol.bell import up_for
 from partbox.protocol.rows import Entry, Owned, Saving, SeenPartition
 
+SetBounds = tuple[float | None, float | None]
+"""Calls that may start in a second, and run at once; infinity: any number, None: as the handler declares."""
+
 LOOK = len(IdleCheck._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
 
 
 class SeenTick(NamedTuple):
-    """A look at the log; my partitions, None if they are what their `digest` said before; and, of those that I own and
-    that have a parked row which is due some time, the seconds until the first one is."""
+    """A look at the log; my partitions, None if they are what their `digest` said before; of those that I own and
+    that have a parked row which is due some time, the seconds until the first one is; and, with the partitions, the
+    bounds that operators have set by handler: see the table `handler_limit`."""
 
     look: IdleCheck
     digest: int | None
     partitions: list[SeenPartition] | None
     dues: dict[int, float]
+    limits: dict[str, SetBounds]
 
 
 def tick(
@@ -35,9 +40,12 @@ def tick(
     values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
     (row,) = fetch(conn, "tick", schema, values)
     digest, is_known = row[LOOK : LOOK + 2]
-    numbers, seconds, *columns = [column or [] for column in row[LOOK + 2 :]]  # nothing: no array
+    # Nothing: no array.
+    numbers, seconds, *columns, handlers, rates, at_once = [column or [] for column in row[LOOK + 2 :]]
     partitions = None if is_known else [*map(SeenPartition, *columns)]
-    return SeenTick(idle_check.result(conn, row[:LOOK]), digest, partitions, dict(zip(numbers, seconds, strict=True)))
+    dues, bounds = dict(zip(numbers, seconds, strict=True)), zip(rates, at_once, strict=True)
+    limits = dict(zip(handlers, bounds, strict=True))
+    return SeenTick(idle_check.result(conn, row[:LOOK]), digest, partitions, dues, limits)
 
 
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:

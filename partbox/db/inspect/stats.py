@@ -8,10 +8,11 @@ from uuid import UUID
 
 from psycopg.rows import tuple_row
 
+from partbox.db.delivery import limits, traffic
 from partbox.db.delivery.instances import Running as Running  # what an instance has is had from here
 from partbox.db.delivery.instances import running_noted
-from partbox.db.delivery.traffic import Traffic, together
-from partbox.db.delivery.traffic import noted as sinks_noted
+from partbox.db.delivery.limits import HandlerLimit, KeptLimit
+from partbox.db.delivery.traffic import Traffic
 from partbox.db.operator.subscriptions import Subscription
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.sql import Conn, query, records, rows
@@ -31,6 +32,7 @@ class Instance:
 
     `supervisor`: the start of a node that it belongs to, None if it does not say. `running`: its handlers that have run
     for over ten seconds, the longest first, and how many more there are. `sinks`: what it has sent to brokers.
+    `limits`: those that it keeps, and what waits there, as it said `limits_age` seconds ago.
     """
 
     instance_id: UUID
@@ -47,6 +49,8 @@ class Instance:
     running: tuple[Running, ...] = ()
     running_more: int = 0
     sinks: tuple[Traffic, ...] = ()
+    limits: tuple[KeptLimit, ...] = ()
+    limits_age: float | None = None
 
     @property
     def expired(self) -> bool:
@@ -128,6 +132,7 @@ class Cluster:
     blocked_keys: int
     segments_ahead: int = 0
     unlisted: Sums | None = None
+    limits: tuple[HandlerLimit, ...] = ()
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -158,7 +163,7 @@ class Cluster:
     @property
     def sinks(self) -> list[Traffic]:
         """The traffic of its processes since they began, by sink."""
-        return together(each for instance in self.instances for each in instance.sinks)
+        return traffic.together(each for instance in self.instances for each in instance.sinks)
 
     @property
     def pending(self) -> int:
@@ -270,7 +275,7 @@ def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
 def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Cluster:
     """The subscription of a row; of the log, how many records it holds, estimated, and its segments ahead."""
     in_log, ahead = log
-    name, created, paused_at, instances, partitions, sums, parked, blocked_keys = row
+    name, created, paused_at, instances, partitions, sums, parked, blocked_keys, changed = row
     found = tuple(PartitionStats(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
     members = tuple(_instance(each, at) for each in instances)
     unlisted = sums and Sums(**_past({key: value for key, value in sums.items() if key != "subscription"}))
@@ -288,13 +293,15 @@ def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Clust
         blocked_keys=blocked_keys,
         segments_ahead=ahead,
         unlisted=unlisted,
+        limits=limits.together(name, (limit for each in members for limit in each.limits), limits.changes(changed)),
     )
 
 
 def _instance(row: dict[str, Any], at: datetime) -> Instance:
     running, more = running_noted(row["running"], at)
     known = _past(_uuids(row, "instance_id", "supervisor"))
-    return Instance(**known | {"running": running, "running_more": more, "sinks": sinks_noted(row["sinks"])})
+    reports = {"sinks": traffic.noted(row["sinks"]), "limits": limits.noted(row["limits"])}
+    return Instance(**known | reports | {"running": running, "running_more": more})
 
 
 def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:

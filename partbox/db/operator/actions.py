@@ -25,6 +25,7 @@ VERBS = {
     "dead": ("replay", "discard"),
     "blocked": ("retry", "skip"),
     "subscription": ("create", "pause", "resume", "replay", "drop"),
+    "limit": ("set", "reset"),
     "archive": ("begin", "end"),
 }
 WORDS = ("import", "purge", "rebase", *(f"{noun} {verb}" for noun, verbs in VERBS.items() for verb in verbs))

@@ -9,6 +9,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
+from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.observe.metrics.meter import MEASURED, OTHER, MeterReading, width
 from partbox.observe.metrics.table import BY_NAME, METRICS, STATUSES, Metric
@@ -123,6 +124,15 @@ def _of_instances(value: Callable[[Instance], float]) -> Rows:
     return lambda cluster, _: [((text(each.node), str(each.instance_id)), value(each)) for each in cluster.instances]
 
 
+def _of_limits(value: Callable[[HandlerLimit], float | None]) -> Rows:
+    def rows(cluster: Cluster, _: Collection[UUID]) -> Iterator[Row]:
+        for each in cluster.limits:
+            if (number := value(each)) is not None:
+                yield (text(each.handler),), number
+
+    return rows
+
+
 def _owners(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
     ranked = sorted(cluster.instances, key=lambda each: (each.node, each.pid, each.instance_id))
     owners = {each.instance_id: ((text(each.node), str(each.instance_id)), rank) for rank, each in enumerate(ranked, 1)}
@@ -148,6 +158,10 @@ _ROWS: dict[str, Rows] = {
     "partition_pending_avg": _one(lambda cluster: cluster.sums.pending / max(1, cluster.sums.partitions)),
     "subscription_paused": _one(lambda cluster: cluster.paused),
     "blocked_keys": _one(lambda cluster: cluster.blocked_keys),
+    "limit_per_second": _of_limits(lambda each: each.rate),
+    "limit_at_once": _of_limits(lambda each: each.at_once),
+    "limit_waiting": _of_limits(lambda each: each.waiting),
+    "limit_wait_seconds": _of_limits(lambda each: each.waited or 0.0),
     "segments_ahead": _one(lambda cluster: cluster.segments_ahead),
     "partition_owner": _owners,
     "partition_epoch": _of_partitions("epoch"),

@@ -152,6 +152,18 @@ METRICS: tuple[Metric, ...] = (
     _database(SUBSCRIPTION, "subscription_paused", "1 while the subscription is paused, else 0"),
     _database(SUBSCRIPTION, "blocked_keys", "aggregates whose events wait for one that failed"),
     _database(
+        HANDLER,
+        "limit_per_second",
+        "calls of the handler that may start in a second, in the whole subscription; only where a limit bounds them",
+    ),
+    _database(
+        HANDLER,
+        "limit_at_once",
+        "calls of the handler that may run at once; only where a limit bounds them",
+    ),
+    _database(HANDLER, "limit_waiting", "events that wait for their turn; only of handlers with a limit"),
+    _database(HANDLER, "limit_wait_seconds", "how long the first of them has waited, 0 if none waits"),
+    _database(
         SUBSCRIPTION,
         "segments_ahead",
         "segments of the log, which all subscriptions share, that begin above the newest id; below three more are made",

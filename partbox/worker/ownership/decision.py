@@ -1,8 +1,11 @@
 """Decides what a tick asks of a process: the database's rows of its partitions, compared with what it holds. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
+from partbox.db.delivery.cursors import SetBounds
+from partbox.protocol.limits import Limit, Rate
 from partbox.protocol.rows import SeenPartition
 from partbox.worker.engine.claims import HeldTenure
 from partbox.worker.engine.partition import Tenure
@@ -38,6 +41,17 @@ def stale(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> dict[int
         for row in rows
         if row.owned and row.partition in known and known[row.partition] < row.parked_version
     }
+
+
+def limits(given: Mapping[str, SetBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
+    """The limits of the handlers for which operators have set something, with what they have left as declared."""
+    found = {}
+    for handler, (rate, at_once) in given.items():
+        of = declared.get(handler, Limit())
+        starts = of.rate if rate is None else None if rate == inf else Rate(rate)
+        running = of.at_once if at_once is None else None if at_once == inf else int(at_once)
+        found[handler] = Limit(starts, running, of.by)
+    return found
 
 
 def _is_owned(tenure: Tenure, seen: dict[int, SeenPartition]) -> bool:

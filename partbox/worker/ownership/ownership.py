@@ -18,7 +18,7 @@ from partbox.text.wording import counted
 from partbox.worker.context import Context
 from partbox.worker.engine.claims import Lost, ParkedIndex
 from partbox.worker.engine.partition import Tenure
-from partbox.worker.ownership.decision import decide, stale
+from partbox.worker.ownership.decision import decide, limits, stale
 from partbox.worker.slot import OWNED, PLANS, STOPPING
 
 TRIES = 3
@@ -50,6 +50,7 @@ class Ownership:
         self._engine = context.engine
         self._claims = context.engine.claims
         self._claimed = claimed
+        self._limits = context.limits
         self._observers = context.observers
         self._slot = context.slot
         self._wakeup = context.wakeup
@@ -117,6 +118,8 @@ class Ownership:
         self._still = seen.look if before is not None and before.fence.drawn == seen.look.fence.drawn else None
         if seen.partitions is not None:
             self._digest = None  # if the answer fails, nothing is settled by it
+            # Before anything is claimed: its first event waits for its turn.
+            self._limits.give(limits(seen.limits, self._limits.declared))
             self._answer(conn, self.me, seen.partitions)
             self._claims.settle(seen.partitions, seen.dues)
             self._digest = seen.digest

@@ -14,7 +14,7 @@ from partbox.errors import PartboxError
 from partbox.operations import Operations
 from partbox.operations.aio import AsyncVerb
 
-NOUNS = ("dead", "blocked", "subscriptions", "actions", "stats", "records")
+NOUNS = ("dead", "blocked", "subscriptions", "limits", "actions", "stats", "records")
 WAITS = "select count(*) from pg_stat_activity where application_name = 'partbox dead' and wait_event_type = 'Lock'"
 
 

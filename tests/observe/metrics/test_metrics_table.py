@@ -9,12 +9,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from partbox.cli.commands.metrics import page
+from partbox.db.delivery.limits import KeptLimit, together
+from partbox.db.inspect.stats import Overview
 from partbox.observe.collector import registry_of
 from partbox.observe.metrics.application import application_of
 from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 ROOT = Path(__file__).resolve().parents[3]
 MARKED = {"histogram": {"le"}}
+
+
+def limited() -> Overview:
+    """A subscription with everything that has metrics, a handler with a limit too."""
+    return overview(cluster(limits=together("default", [KeptLimit("confirm", 100.0, 5, None, 7, 2.5)], [])))
 
 
 def exposed(registry: CollectorRegistry) -> dict[str, tuple[str, set[frozenset[str]]]]:
@@ -34,11 +41,11 @@ def in_table(metric: Metric, *extra: str) -> tuple[str, set[frozenset[str]]]:
 
 def test_a_node_exposes_what_the_table_says_and_nothing_else():
     ours = [metric for metric in METRICS if metric.source is not MetricSource.APPLICATION]
-    assert exposed(registry_of("partbox", [watched()])) == {f"partbox_{m.name}": in_table(m) for m in ours}
+    assert exposed(registry_of("partbox", [watched(limited)])) == {f"partbox_{m.name}": in_table(m) for m in ours}
 
 
 def test_with_several_databases_every_series_of_one_says_of_which():
-    found = exposed(registry_of("partbox", [watched(database="a"), watched(database="b")]))
+    found = exposed(registry_of("partbox", [watched(limited, database="a"), watched(limited, database="b")]))
     expected = {
         f"partbox_{m.name}": in_table(m) if m.name == "scrape_seconds" else in_table(m, "database")
         for m in METRICS
@@ -82,3 +89,18 @@ def test_names_follow_the_rules_of_prometheus(metric):
     assert len({each.name for each in METRICS}) == len(METRICS)
     assert "|" not in metric.meaning
     assert not {"aggregate_id", "tenant_id", "event_id"} & set(metric.labels)
+
+
+def test_a_limit_is_shown_with_what_it_allows_and_what_waits_and_a_bound_that_is_not_there_is_not():
+    kept = [KeptLimit("charge", 0.5, None, None, 7, 2.5), KeptLimit("send", None, 3)]
+    seen = overview(cluster(limits=together("default", kept, [])))
+    text = generate_latest(registry_of("partbox", [watched(lambda: seen)])).decode()
+    shown = [line for line in text.splitlines() if line.startswith("partbox_limit_")]
+    assert shown == [
+        'partbox_limit_per_second{handler="charge",subscription="default"} 0.5',
+        'partbox_limit_at_once{handler="send",subscription="default"} 3.0',
+        'partbox_limit_waiting{handler="charge",subscription="default"} 7.0',
+        'partbox_limit_waiting{handler="send",subscription="default"} 0.0',
+        'partbox_limit_wait_seconds{handler="charge",subscription="default"} 2.5',
+        'partbox_limit_wait_seconds{handler="send",subscription="default"} 0.0',
+    ]

@@ -150,7 +150,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
         partition.__dict__["_lock"] = lock
     seen = [SeenPartition(*_seen(number)) for number in numbers]
     look = IdleCheck(Fence(1, 0), ended=False, up=0.0)
-    monkeypatch.setattr(cursors, "tick", lambda *arguments: SeenTick(look, 1, seen, {}))
+    monkeypatch.setattr(cursors, "tick", lambda *arguments: SeenTick(look, 1, seen, {}, {}))
     monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
     monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
     monkeypatch.setattr("partbox.db.delivery.parked.open_rows", lambda *arguments: {})

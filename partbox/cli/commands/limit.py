@@ -1,0 +1,86 @@
+"""`partbox limit`: how often handlers may be called, in running workers."""
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from partbox.cli.shell.options import OutboxOptions, Subscription, argument, bundled, option
+from partbox.cli.shell.output import ListColumn, in_line, print_answer, print_list
+from partbox.cli.views.cluster_tables import LIMIT_COLUMNS
+from partbox.operations.limits import LimitedHandlers
+
+app = typer.Typer(
+    help="Limits of handlers: how many calls may start in a second, and run at once, in all processes together.",
+    no_args_is_help=True,
+)
+
+Handler = Annotated[str, argument("HANDLER", "Its name, as partbox handlers shows it, such as shop.charge.")]
+Rate = Annotated[str | None, option("N/s|N/m|N/h|none", "Calls that may start in a second, a minute or an hour.")]
+AtOnce = Annotated[str | None, option("N|none", "Calls that may run at once.")]
+App = Annotated[str | None, option("MODULE:OUTBOX", "The outbox with the handlers: refuses a name that none has.")]
+COLUMNS = (ListColumn("subscription", lambda each: each.subscription), *LIMIT_COLUMNS)
+Within = Annotated[str | None, option("NAME", "Only in this subscription.", "--subscription")]
+
+
+@app.command("list")
+@bundled
+def list_(*, subscription: Within = None, outbox: OutboxOptions) -> None:
+    """List the limits: those that running workers keep, and those that were set; and what waits for its turn.
+
+    Rate and at once hold for all processes together and, where there is an "each", for each value of that. Times are
+    the database's, in UTC.
+
+    Example: partbox limit list
+    """
+    found = outbox.verbs(LimitedHandlers).list(subscription)
+    nothing = '@outbox.on(…, rate="100/s") declares one, `partbox limit set HANDLER --rate 100/s` sets one'
+    print_list(found, COLUMNS, outbox.json, nothing=f"no limit: {nothing}")
+
+
+@app.command("set")
+@bundled
+def set_(
+    *,
+    handler: Handler,
+    rate: Rate = None,
+    at_once: AtOnce = None,
+    app: App = None,
+    subscription: Subscription = "default",
+    outbox: OutboxOptions,
+) -> None:
+    """Limit a handler from now on, whatever it declares, until it is reset. Running workers take it within a heartbeat.
+
+    What is not given stays as it is; none lifts a bound. What waits for its turn is charged with no attempt, keeps the
+    order of its aggregate, and holds no other handler.
+
+    Example: partbox limit set shop.charge --rate 100/s --at-once 5
+
+    Example: partbox limit set shop.charge --rate none
+    """
+    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_names, app)))
+    changed = verbs.set(handler, rate=rate, at_once=at_once, subscription=subscription)
+    bounds = [f"rate {rate}"] * (rate is not None) + [f"at once {at_once}"] * (at_once is not None)
+    done = f"limited handler {handler}: {', '.join(bounds)}; its workers take it within a heartbeat"
+    nothing = f"handler {handler} is limited so already: nothing to do"
+    print_answer(outbox.json, {"limited": changed}, in_line(done if changed else nothing))
+
+
+@app.command()
+@bundled
+def reset(*, handler: Handler, app: App = None, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
+    """Forget what was set for a handler: it is limited as it declares, if it does.
+
+    Example: partbox limit reset shop.charge
+    """
+    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_names, app)))
+    changed = verbs.reset(handler, subscription=subscription)
+    done = f"handler {handler} is limited as it declares; its workers take it within a heartbeat"
+    nothing = f"nothing is set for handler {handler}: nothing to do"
+    print_answer(outbox.json, {"reset": changed}, in_line(done if changed else nothing))
+
+
+def _names(target: str, subscription: str) -> set[str]:
+    from partbox.cli.shell.target import load_target
+
+    return load_target(target).handlers.called(subscription)

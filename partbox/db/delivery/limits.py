@@ -1,0 +1,161 @@
+"""Limits of the handlers of a subscription: what operators have set, what each process keeps, all of it together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from partbox.db.sql import Conn, query
+from partbox.protocol.limits import Rate
+
+MOST_VALUES: Final = 5  # values of `limit_by` that are named
+
+SetBound = float | str | None
+"""A bound as an operator has set it: "none" lifts it, None leaves it to the handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingValue:
+    """A value of `limit_by`, how many events of it wait for their turn, and for how many seconds the first has."""
+
+    value: str
+    waiting: int
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLimit:
+    """The limit that a process keeps for a handler, and what waits there.
+
+    `rate`: calls that may start in a second, `at_once`: that may run at once, in the whole subscription; None: any
+    number. `by`: what both hold for each value of, if anything. `waiting`: events that wait for their turn, the first
+    for `waited` seconds; `values`: those of `by` for which they wait the longest. Texts are cut, and may hold anything.
+    """
+
+    handler: str
+    rate: float | None = None
+    at_once: int | None = None
+    by: str | None = None
+    waiting: int = 0
+    waited: float | None = None
+    values: tuple[WaitingValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """What an operator has set for a handler, in force until it is reset. A bound that is None was left as declared."""
+
+    handler: str
+    rate: SetBound
+    at_once: SetBound
+    changed_at: datetime
+    changed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerLimit:
+    """The limit of a handler in the whole subscription, and what waits for its turn in all `processes` that keep it.
+
+    The fields are those of a process's KeptLimit. `change`: what an operator has set, None if nothing. Without any
+    process a bound that it leaves as declared is not known, and None.
+    """
+
+    subscription: str
+    handler: str
+    rate: float | None
+    at_once: int | None
+    by: str | None
+    waiting: int
+    waited: float | None
+    values: tuple[WaitingValue, ...]
+    processes: int
+    change: LimitChange | None
+
+    @property
+    def rate_said(self) -> str:
+        """The rate as people write it, "none" if there is none, "as declared" where that is not known."""
+        return self._said(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
+
+    @property
+    def at_once_said(self) -> str:
+        """The calls that may run at once, in the same way."""
+        return self._said(self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once)
+
+    def _said(self, bound: str | float | None, given: SetBound) -> str:
+        return str(bound) if bound else "none" if self.processes or given else "as declared"
+
+
+def note(conn: Conn, schema: str, instance: UUID, kept: Sequence[KeptLimit]) -> None:
+    """Store what this process keeps in its row."""
+    conn.execute(query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
+
+
+def noted(said: list[dict[str, Any]] | None) -> tuple[KeptLimit, ...]:
+    """The limits stored in a row."""
+    return tuple(
+        KeptLimit(**each | {"values": tuple(WaitingValue(**value) for value in each["values"])}) for each in said or []
+    )
+
+
+def changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
+    """The changes in rows whose numbers are JSON, which has no infinity, and whose time is that of Unix."""
+    return [
+        LimitChange(
+            row["handler"],
+            _set(row["rate"]),
+            _set(row["at_once"]),
+            datetime.fromtimestamp(row["changed_at"], UTC),
+            row["changed_by"],
+        )
+        for row in rows
+    ]
+
+
+def together(subscription: str, kept: Iterable[KeptLimit], changed: Iterable[LimitChange]) -> tuple[HandlerLimit, ...]:
+    """The limits of a subscription by handler: sums over its processes, with what operators have set."""
+    reports: dict[str, list[KeptLimit]] = {}
+    for each in kept:
+        reports.setdefault(each.handler, []).append(each)
+    by_handler = {each.handler: each for each in changed}
+    return tuple(
+        _summed(subscription, handler, reports.get(handler, []), by_handler.get(handler))
+        for handler in sorted(reports.keys() | by_handler)
+    )
+
+
+def _summed(subscription: str, handler: str, kept: list[KeptLimit], change: LimitChange | None) -> HandlerLimit:
+    last = kept[-1] if kept else KeptLimit(handler)
+    rate, at_once = (None, None) if change is None else (change.rate, change.at_once)
+    in_force = _in_force(at_once, last.at_once)
+    return HandlerLimit(
+        subscription,
+        handler,
+        rate=_in_force(rate, last.rate),
+        at_once=None if in_force is None else int(in_force),
+        by=last.by,
+        waiting=sum(each.waiting for each in kept),
+        waited=max((each.waited for each in kept if each.waited is not None), default=None),
+        values=_worst(value for each in kept for value in each.values),
+        processes=len(kept),
+        change=change,
+    )
+
+
+def _worst(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
+    found: dict[str, WaitingValue] = {}
+    for each in values:
+        before = found.get(each.value, WaitingValue(each.value, 0, 0.0))
+        found[each.value] = WaitingValue(each.value, before.waiting + each.waiting, max(before.waited, each.waited))
+    return tuple(sorted(found.values(), key=lambda each: -each.waited)[:MOST_VALUES])
+
+
+def _in_force(given: SetBound, declared: float | None) -> float | None:
+    return declared if given is None else None if isinstance(given, str) else given
+
+
+def _set(number: float | str | None) -> SetBound:
+    return None if number is None else "none" if float(number) == inf else float(number)

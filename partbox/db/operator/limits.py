@@ -1,0 +1,22 @@
+"""The limits that operators set for handlers, in force until they are reset."""
+
+from math import inf
+
+from partbox.db.delivery.limits import SetBound
+from partbox.db.operator import actions
+from partbox.db.sql import Conn
+
+
+def set_bounds(conn: Conn, schema: str, subscription: str, handler: str, rate: SetBound, at_once: SetBound) -> bool:
+    """Set the bounds that are not None; False if they were so already."""
+    given = {name: value for name, value in (("rate", rate), ("at_once", at_once)) if value is not None}
+    bounds = {name: inf if value == "none" else float(value) for name, value in given.items()}
+    values = {"subscription": subscription, "handler": handler, "rate": None, "at_once": None} | bounds
+    target = {"handler": handler} | {name: str(value) for name, value in given.items()}
+    return bool(actions.act(conn, "limit_set", schema, target, **values))
+
+
+def reset(conn: Conn, schema: str, subscription: str, handler: str) -> bool:
+    """Go back to what the handler declares; False if nothing was set."""
+    where = {"subscription": subscription, "handler": handler}
+    return bool(actions.act(conn, "limit_reset", schema, {"handler": handler}, **where))

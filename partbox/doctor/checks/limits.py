@@ -1,0 +1,63 @@
+"""Limits of handlers that hold back a backlog, or that nobody keeps."""
+
+from collections.abc import Iterator
+
+from partbox.db.delivery.limits import HandlerLimit
+from partbox.db.inspect.stats import Cluster
+from partbox.doctor.case import Case, Severity, Symptom, living, subscription_check
+from partbox.doctor.limits import LIMITED
+from partbox.doctor.words import copyable
+from partbox.protocol.limits import Rate
+from partbox.text.wording import age, counted, in_short, moment
+
+
+@subscription_check("limit", Severity.WARNING)
+def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
+    """A handler's limit has held back an event for over a minute: more is published than it lets through, so its
+    backlog grows. Or a limit was set for a handler that no living process has, which changes nothing."""
+    for each in cluster.limits:
+        name = in_short(each.handler)
+        if (each.waited or 0.0) > LIMITED:
+            yield Symptom(
+                f"the limit of handler {name} holds back {counted(each.waiting, 'event')}, the first for "
+                f"{age(each.waited)}",
+                tuple(_evidence(each)),
+                tuple(_ways_out(case, each)),
+                lasts=each.waited,
+            )
+        elif not each.processes and living(cluster):
+            yield Symptom(
+                f"a limit is set for handler {name}, which no process has",
+                tuple(_evidence(each)),
+                (f"check its name in `partbox handlers`, and forget this: {_reset(case, each)}",),
+            )
+
+
+def _evidence(each: HandlerLimit) -> Iterator[str]:
+    for_each = f", for each {in_short(each.by)}" if each.by else ""
+    yield f"in force: rate {each.rate_said}, at once {each.at_once_said}{for_each}"
+    if each.change is not None:
+        yield f"set {moment(each.change.changed_at)} by {in_short(each.change.changed_by)}"
+    if each.values:
+        told = (f"{in_short(worst.value, 60)} ({worst.waiting:,}, {age(worst.waited)})" for worst in each.values)
+        yield f"these wait the longest: {', '.join(told)}"
+
+
+def _ways_out(case: Case, each: HandlerLimit) -> Iterator[str]:
+    if not copyable(each.handler):
+        yield f"see its name: {case.command('limit list')}; then `partbox limit set`"
+        return
+    wider = [f"--rate={Rate(2 * each.rate)}"] if each.rate is not None else []
+    wider += [f"--at-once={2 * each.at_once}"] if each.at_once is not None else []
+    if wider:
+        command = case.command("limit set", each.subscription, each.handler, options=wider)
+        yield f"if what it calls takes more, widen it: {command}"
+    if each.change is not None:
+        yield f"or forget what was set: {_reset(case, each)}"
+    yield "else what is published has to become less, or wait"
+
+
+def _reset(case: Case, each: HandlerLimit) -> str:
+    if not copyable(each.handler):
+        return "`partbox limit reset`"
+    return case.command("limit reset", each.subscription, each.handler)

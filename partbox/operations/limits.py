@@ -1,0 +1,109 @@
+"""Limits of handlers for operators: list, set while workers run, reset."""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Final
+
+from partbox.db.delivery.limits import HandlerLimit, SetBound
+from partbox.db.inspect.stats import EXACT_OF_LIST, overview
+from partbox.db.operator import limits
+from partbox.operations import arguments
+from partbox.operations.arguments import ArgumentError
+from partbox.operations.session import OperatorVerbs
+from partbox.protocol.limits import rate_of
+from partbox.settings import Settings
+from partbox.text.printing import printable_line
+from partbox.text.wording import hint
+
+LIFTED: Final = "none"
+MOST: Final = 10**9  # calls at once
+
+
+class LimitedHandlers(OperatorVerbs):
+    """The limits of the handlers of an outbox, as they are in force in running workers.
+
+    What is set overrides what a handler declares, bound by bound, until it is reset; running workers take it within a
+    heartbeat. Every call opens a connection of its own. PartboxError with the remedy for what cannot be meant,
+    psycopg.Error where the database cannot be reached.
+    """
+
+    _noun = "limit"
+
+    def __init__(
+        self, dsn: Callable[[], str], settings: Settings, known: Callable[[str], Collection[str]] | None = None
+    ) -> None:
+        """`known`: the names of the handlers of a subscription, as far as this program has them."""
+        super().__init__(dsn, settings)
+        self._known = known
+
+    def list(self, subscription: str | None = None) -> list[HandlerLimit]:
+        """The limits of all subscriptions, or of one, by handler, with what waits for its turn.
+
+        They are those that living processes keep, and those that were set.
+        """
+        with self._session(subscription) as conn:
+            found = overview(conn, self._schema, subscription, exact_up_to=EXACT_OF_LIST)
+        return [limit for cluster in found.clusters for limit in cluster.limits]
+
+    def set(
+        self,
+        handler: str,
+        *,
+        rate: str | None = None,
+        at_once: int | str | None = None,
+        subscription: str = "default",
+    ) -> bool:
+        """Limit the handler of this name in the whole subscription from now on; False if it was limited so already.
+
+        `rate`: calls that may start, such as "100/s", "6000/m" or "5/h"; `at_once`: calls that may run at once. "none"
+        lifts a bound, a bound that is not given stays as it is.
+        """
+        given = _rate(rate), _at_once(at_once)
+        if given == (None, None):
+            raise ArgumentError(
+                "rate", 'is missing, and so is at_once: give one of them, such as "100/s", or "none" to lift it'
+            )
+        with self._session(subscription) as conn:
+            self._check(handler, subscription)
+            changed = limits.set_bounds(conn, self._schema, subscription, handler, *given)
+        if changed:
+            self._log("set", subscription, "limited handler %r: rate %s, at once %s", handler, rate, at_once)
+        return changed
+
+    def reset(self, handler: str, *, subscription: str = "default") -> bool:
+        """Go back to what the handler of this name declares; False if nothing was set for it."""
+        arguments.text("handler", handler)
+        with self._session(subscription) as conn:
+            changed = limits.reset(conn, self._schema, subscription, handler)
+            if not changed:
+                self._check(handler, subscription)
+        if changed:
+            self._log("reset", subscription, "handler %r is limited as it declares", handler)
+        return changed
+
+    def _check(self, handler: str, subscription: str) -> None:
+        """Refuse a name that none of the handlers has which this program knows, if it knows any."""
+        arguments.text("handler", handler)
+        known = self._known(subscription) if self._known is not None else ()
+        if known and handler not in known:
+            said = f"{printable_line(handler)!r} is none of subscription {subscription!r}"
+            raise ArgumentError("handler", f"{said}: {hint(handler, sorted(known))}")
+
+
+def _rate(value: str | None) -> SetBound:
+    if value is None or value == LIFTED:
+        return value
+    try:
+        return rate_of(value)
+    except ValueError as error:
+        raise ArgumentError("rate", f'{value!r} is none: {error}, or "none" to lift it') from None
+
+
+def _at_once(value: int | str | None) -> SetBound:
+    """A number may come as text."""
+    if value is None or value == LIFTED:
+        return value
+    number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
+    if type(number) is not int or not 1 <= number < MOST:
+        raise ArgumentError("at_once", f'{value!r} must be a whole number from 1, or "none" to lift it')
+    return number

@@ -1,0 +1,25 @@
+-- name: limit_set
+-- Set the bounds that are given and leave the others, while the subscription exists; workers look at once. Nothing is written
+-- where they are so already.
+insert into {schema}.handler_limit as l (subscription, handler, rate, at_once, changed_by)
+select s.name, %(handler)s, %(rate)s::float8, %(at_once)s::float8, %(who)s::text || ' as ' || session_user::text
+  from {schema}.subscription s
+ where s.name = %(subscription)s
+   for key share
+    on conflict (subscription, handler) do update
+   set rate = coalesce(excluded.rate, l.rate), at_once = coalesce(excluded.at_once, l.at_once),
+       changed_at = clock_timestamp(), changed_by = excluded.changed_by
+ where (l.rate, l.at_once) is distinct from (coalesce(excluded.rate, l.rate), coalesce(excluded.at_once, l.at_once))
+returning ({schema}.tell('changed ' || subscription) is not null)::integer as changed
+
+-- name: limit_reset
+-- Go back to what the handler declares; workers look at once.
+delete from {schema}.handler_limit
+ where subscription = %(subscription)s and handler = %(handler)s
+returning ({schema}.tell('changed ' || subscription) is not null)::integer as changed
+
+-- name: note_limits
+-- The limits that this process keeps, what waits there, and when that was. One row, so there is no order of locks to keep.
+update {schema}.instance i
+   set limits = json_build_object('at', extract(epoch from clock_timestamp()), 'kept', %(limits)s::json)
+ where i.instance_id = %(instance)s

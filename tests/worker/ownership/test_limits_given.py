@@ -1,0 +1,49 @@
+"""What operators have set for a handler is in force in a running worker, in place of what it declares."""
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import eventually
+
+from partbox import Outbox
+from partbox.protocol.limits import Limit, Rate
+from partbox.worker.ownership.decision import limits
+
+DECLARED = {"charge": Limit(Rate(9.0), 4, "tenant_id"), "send": Limit(None, 2)}
+
+
+def test_a_bound_that_is_set_replaces_the_declared_one_and_infinity_lifts_it() -> None:
+    assert limits({"charge": (3.0, None)}, DECLARED) == {"charge": Limit(Rate(3.0), 4, "tenant_id")}
+    assert limits({"charge": (inf, inf)}, DECLARED) == {"charge": Limit(None, None, "tenant_id")}
+    assert limits({"send": (None, 7.0)}, DECLARED) == {"send": Limit(None, 7)}
+    assert limits({"other": (1.5, None)}, DECLARED) == {"other": Limit(Rate(1.5))}
+
+
+bounds = st.none() | st.just(inf) | st.integers(1, 9).map(float)
+
+
+@given(st.dictionaries(st.sampled_from(["charge", "send", "other"]), st.tuples(bounds, bounds)))
+def test_nothing_but_what_is_set_differs_from_what_is_declared(
+    found: dict[str, tuple[float | None, float | None]],
+) -> None:
+    given = limits(found, DECLARED)
+    assert given.keys() == found.keys()
+    for handler, (rate, at_once) in found.items():
+        declared = DECLARED.get(handler, Limit())
+        assert given[handler].rate == (declared.rate if rate is None else None if rate == inf else rate)
+        assert given[handler].at_once == (declared.at_once if at_once is None else None if at_once == inf else at_once)
+        assert given[handler].by == declared.by
+
+
+def test_a_running_worker_takes_a_change_and_a_reset(dsn: str) -> None:
+    outbox = Outbox(dsn, heartbeat="200ms")
+    outbox.on("Paid", name="charge", rate="9/s", at_once=4)(print)
+    outbox.limits.set("charge", rate="3/s")
+    with outbox.worker() as worker:
+        kept = worker._worker._context.limits  # type: ignore[union-attr]
+        eventually(lambda: kept.in_force["charge"] == Limit(Rate(3.0), 4))
+        outbox.limits.set("charge", rate="none", at_once=1)
+        eventually(lambda: kept.in_force["charge"] == Limit(None, 1))
+        outbox.limits.reset("charge")
+        eventually(lambda: kept.in_force["charge"] == Limit(Rate(9.0), 4))
