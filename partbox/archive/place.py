@@ -3,16 +3,136 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import BinaryIO, Final, Protocol, cast
+from typing import Any, BinaryIO, Final, cast
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
-from partbox.archive.errors import PROBE, place_errors
-from partbox.archive.remote import S3, Remote
-from partbox.errors import SettingsError
+from partbox.archive.errors import PROBE, PROBED, library, place_errors
+from partbox.errors import PartboxError, SettingsError
 from partbox.text.dsn import query_of
+from partbox.text.secrets import masked_url
+
+WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
+"""Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""
+LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "sftp": "paramiko"}
+
+
+@contextmanager
+def temporary_file() -> Iterator[BinaryIO]:
+    """A file of this machine, in its temporary folder, to be uploaded whole."""
+    with place_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
+        yield cast(BinaryIO, file)
+
+
+class Remote:
+    """A folder of another remote file system; files are written here first, and uploaded whole. See `Directory`."""
+
+    def __init__(self, url: str) -> None:
+        self.shown = masked_url(url)
+        query_of(url, ())
+        self._scheme = url.partition("://")[0].lower()
+        opened = library("fsspec").core.url_to_fs
+        try:
+            with place_errors(self.shown):
+                self._fs, root = opened(url)
+        except PartboxError as error:
+            raise SettingsError(self._remedied(error)) from None
+        self._root = root.rstrip("/")
+
+    def _remedied(self, error: PartboxError) -> str:
+        if isinstance(error.__cause__, ImportError):
+            missing = LIBRARIES.get(self._scheme, "what fsspec needs for it")
+            return f"archive {self.shown!r}: the library for {self._scheme}:// is missing: pip install {missing}"
+        if isinstance(error.__cause__, ValueError):
+            return f"archive {self.shown!r}: {self._scheme}:// is unknown: name a directory, or s3://BUCKET/PREFIX"
+        return str(error)
+
+    writing = staticmethod(temporary_file)
+
+    def keep(self, file: BinaryIO, name: str) -> None:
+        """Upload it."""
+        path = f"{self._root}/{name}"
+        with place_errors(self.shown):
+            file.flush()
+            if self._scheme in WHOLE:
+                self._fs.put_file(file.name, path)
+            else:
+                self._fs.makedirs(self._root, exist_ok=True)
+                aside = f"{self._root}/.record-{uuid4().hex}.part"
+                self._fs.put_file(file.name, aside)
+                self._fs.mv(aside, path)
+
+    def probe(self) -> None:
+        with self.writing() as file:
+            file.write(PROBE)
+            self.keep(file, PROBED)
+        with suppress(Exception):  # a place may be one that files are only added to
+            self._fs.rm_file(f"{self._root}/{PROBED}")
+
+    def names(self) -> list[str]:
+        with place_errors(self.shown):
+            self._fs.invalidate_cache()
+            found = self._fs.ls(self._root, detail=True)
+            return [each["name"].rpartition("/")[2] for each in found if each["type"] == "file"]
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[BinaryIO]:
+        with place_errors(f"{self.shown}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
+            yield file
+
+
+class S3:
+    """A bucket, and a prefix in it, by boto3, with credentials as it finds them. See `Directory`.
+
+    `?endpoint=URL` names another server that speaks S3's protocol. What it needs: PutObject to write; ListBucket and
+    GetObject to read back. A file appears there once it is uploaded whole.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.shown = masked_url(url)
+        self._bucket = parts.netloc
+        self._prefix = parts.path.strip("/")
+        if not self._bucket or "@" in self._bucket:
+            raise SettingsError(f"archive {self.shown!r} names no bucket: write s3://BUCKET/PREFIX")
+        endpoint = query_of(url, ("endpoint",)).get("endpoint")
+        with place_errors(self.shown):
+            self._client: Any = library("boto3", "s3").client("s3", endpoint_url=endpoint)
+
+    writing = staticmethod(temporary_file)
+
+    def keep(self, file: BinaryIO, name: str) -> None:
+        """Upload it."""
+        with place_errors(self.shown):
+            file.flush()
+            self._client.upload_file(file.name, self._bucket, self._key(name))
+
+    def probe(self) -> None:
+        with place_errors(self.shown):
+            self._client.put_object(Bucket=self._bucket, Key=self._key(PROBED), Body=PROBE)
+        with suppress(Exception):  # DeleteObject is nothing that an archive needs
+            self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBED))
+
+    def names(self) -> list[str]:
+        with place_errors(self.shown):
+            found = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._key(""), Delimiter="/"
+            )
+            return [each["Key"].rpartition("/")[2] for page in found for each in page.get("Contents", ())]
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[BinaryIO]:
+        with place_errors(f"{self.shown}/{name}"):
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
+            with closing(answer["Body"]) as body:
+                yield cast(BinaryIO, body)
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/{name}" if self._prefix else name
+
 
 UNFINISHED: Final = (".record-", ".part")
 """The beginning and the end of the name of a file that is being written."""
@@ -20,34 +140,11 @@ ABANDONED: Final = 86_400.0
 """Seconds after which it is what a killed process has left."""
 
 
-class Place(Protocol):
-    """Holds files by their names. Errors are PartboxError, with the place and a remedy."""
-
-    shown: str
-
-    def writing(self) -> AbstractContextManager[BinaryIO]:
-        """A file to write to, which is none of the place yet; unless it is kept, it is gone in the end."""
-        ...
-
-    def keep(self, file: BinaryIO, name: str) -> None:
-        """Keep what was written to it under this name: once this returns, no crash takes it back."""
-        ...
-
-    def probe(self) -> None:
-        """Write a file there, and take it away again as far as that is allowed; an error if nothing can be written."""
-        ...
-
-    def names(self) -> list[str]:
-        """The names of its files."""
-        ...
-
-    def reading(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """One of its files, to be read."""
-        ...
-
-
 class Directory:
-    """A directory of this machine; its files can be read by their owner alone. See `Place`."""
+    """A directory of this machine; its files can be read by their owner alone.
+
+    Errors are PartboxError, with the place and a remedy.
+    """
 
     def __init__(self, path: Path) -> None:
         self.shown = str(path)
@@ -55,7 +152,10 @@ class Directory:
 
     @contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """A file in the directory, which is made if it is missing. Not its parents: a mount may be what is missing."""
+        """A file to write to, which is none of the place yet; unless it is kept, it is gone in the end.
+
+        The directory is made if it is missing. Not its parents: a mount may be what is missing.
+        """
         begin, end = UNFINISHED
         with place_errors(self.shown):
             self._path.mkdir(exist_ok=True)
@@ -71,7 +171,7 @@ class Directory:
                         os.unlink(file.name)
 
     def keep(self, file: BinaryIO, name: str) -> None:
-        """Sync, rename, and sync the name."""
+        """Keep what was written to it under this name: once this returns, no crash takes it back."""
         with place_errors(self.shown):
             file.flush()
             os.fsync(file.fileno())
@@ -79,6 +179,7 @@ class Directory:
             self._sync()
 
     def probe(self) -> None:
+        """Write a file there, and take it away again as far as that is allowed; an error if nothing can be written."""
         is_new = not self._path.exists()
         with self.writing() as file, place_errors(self.shown):
             file.write(PROBE)
@@ -88,11 +189,13 @@ class Directory:
                 self._path.rmdir()
 
     def names(self) -> list[str]:
+        """The names of its files."""
         with place_errors(self.shown):
             return [each.name for each in self._path.iterdir() if each.is_file()]
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
+        """One of its files, to be read."""
         with place_errors(str(self._path / name)), open(self._path / name, "rb") as file:
             yield file
 
@@ -102,6 +205,10 @@ class Directory:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+Place = Directory | Remote | S3
+"""Holds files by their names; the methods of all are those of `Directory`."""
 
 
 def place_of(text: str) -> Place:

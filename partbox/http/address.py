@@ -1,7 +1,18 @@
-"""Addresses for HTTP: `127.0.0.1:9464`, `:9464` (this machine alone) or `[::1]:9464`; port 0 is any free one."""
+"""Addresses for HTTP: `127.0.0.1:9464`, `:9464` (this machine alone) or `[::1]:9464`; port 0 is any free one.
+
+And the host names to which a node serves its metrics and its health. A page on the internet can point its own name here
+(DNS rebinding) and then read, through a visitor's browser, whatever that browser reaches. The browser sends the name in
+`Host`. Such a name is one that somebody else can register, so these are safe: numbers, which kubelets and Prometheus's
+discovery use; names without a dot, as in a cluster or in /etc/hosts; ends that are never sold; the names of this
+machine and of the address that is served; and what the setting `http_names` adds, for other names of a service or a
+proxy.
+"""
 
 import ipaddress
+import socket
+from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from partbox.errors import PartboxError
 
@@ -34,3 +45,49 @@ def address(text: str) -> Address:
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535 or not is_host:
         raise PartboxError(f"HTTP address {text!r} must be HOST:PORT, such as {LOOPBACK}:9464, or :0 for a free port")
     return Address(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
+
+
+ANY = "*"
+ELSEWHERE = (
+    "metrics and health checks are not served to this name: ask by an IP address, by localhost or by the name of this "
+    "machine, or name it in the setting http_names\n"
+)
+_NEVER_SOLD = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".test")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names given, in lower case without a final dot; `*` admits every name."""
+
+    given: frozenset[str] = frozenset()
+
+    def admit(self, host: str) -> bool:
+        """True if a request with this `Host` may be answered. Browsers always send one."""
+        if not host or ANY in self.given:
+            return True
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        if not name:
+            return False
+        name = _plain(name)
+        return _is_number(name) or "." not in name or name.endswith(_NEVER_SOLD) or name in self.given
+
+
+def names(bound: str, more: str | None) -> Names:
+    """The names for a server at the host `bound`; `more` are others, separated by commas."""
+    own = (bound, socket.gethostname(), *(more or "").split(","))
+    return Names(frozenset(_plain(each.strip()) for each in own if each.strip()))
+
+
+def _plain(name: str) -> str:
+    return name.lower().removesuffix(".")
+
+
+def _is_number(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True

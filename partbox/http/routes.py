@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from partbox.http.hosts import ELSEWHERE, Names
+from partbox.http.address import ELSEWHERE, Names
 from partbox.observe.collector import registry_of
 from partbox.observe.health.health import Health, HealthReport
 from partbox.observe.health.vitals import MonitoredSupervisor
@@ -21,7 +21,7 @@ FRESH = {"Cache-Control": "no-store"}
 
 
 def guarded(app: ASGIApp, names: Names) -> ASGIApp:
-    """ASGI middleware: 403 for a host name that may be another site's; see `hosts`."""
+    """ASGI middleware: 403 for a host name that may be another site's; see `address`."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         admitted = names.admit(Headers(scope=scope).get("host", ""))

@@ -33,7 +33,7 @@ read `Supervisor.vitals`, which never waits. The list of processes alone has a l
    crash is replaced after a pause (`restart_backoff`), a worker that cannot work ends the node, and a database that
    cannot be worked for, one of several, is tried again (`database_retry`).
 
-**The others.** Each node looks at the leases of all (`peer_monitor`), buries whoever's is over (`protocol.lease`) and
+**The others.** Each node looks at the leases of all (`membership`), buries whoever's is over (`protocol.lease`) and
 plans when an owner is gone or the shares are uneven (`planner`). No node is special.
 
 **Embedded.** `outbox.worker()` runs the threads of a worker in the application's own process (`embedded`): with the

@@ -5,17 +5,19 @@ One tick a heartbeat, and whenever something changed:
 1. Renew the rows of all processes that this node vouches for, in one statement. What is renewed may be trusted until
    the time at which the statement was *sent*, plus the lease, less a margin. A row that is gone was buried: its process
    gets a new identity, and with it drops everything.
-2. Look at the others (see `peer_monitor`). Bury whose lease is over, by the rule of `protocol.lease`; this node
+2. Look at the others (see `PeerMonitor`). Bury whose lease is over, by the rule of `protocol.lease`; this node
    watches without a break while its own heartbeats have none.
 3. Plan (see `planner`), if something has changed.
 """
 
 import logging
+import random
 import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
@@ -23,22 +25,100 @@ from psycopg import Error
 
 from partbox.db.connect import check, connect
 from partbox.db.delivery import instances, proof
-from partbox.db.delivery.instances import Renewal
+from partbox.db.delivery.instances import Renewal, Watch
 from partbox.db.schema import migrate
 from partbox.db.sql import Conn
 from partbox.errors import SchemaError
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime, uuid7
-from partbox.protocol.intervals import between_beats
-from partbox.protocol.lease import Steadiness, breaks, burials, deadline
+from partbox.protocol.intervals import AT_ONCE, between_beats
+from partbox.protocol.lease import SeenHeartbeat, Steadiness, breaks, burials, deadline, sightings
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.parcel import VERSION
-from partbox.supervisor.peer_monitor import PeerMonitor
 from partbox.supervisor.planner import Planner
 from partbox.text.wording import counted
 from partbox.worker.slot import PLANS, STOPPING, Slot
+
+log = logging.getLogger("partbox.supervisor")
+RETRY = 0.2  # seconds until a heartbeat that failed is tried again
+NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
+NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
+WENT_BACK = (
+    "the server's history went back: it had confirmed commits until %s and has none after about %s. Events that are "
+    "gone may have been delivered; all that exist are"
+)
+UNKNOWN_PROCESS = (
+    "process %d is unknown to the database: another node has buried it, or the commit with which it joined is lost; "
+    "it drops everything and goes on under a new identity"
+)
+UNKNOWN = "cannot determine whether everything is delivered: %s"
+
+RARELY = 4  # leases
+TURN = (0.8, 1.2)  # of a turn's length: so nodes that started together do not stay together
+
+
+@dataclass(eq=False)
+class PeerMonitor:
+    """Looks at the leases and owners of all nodes of a subscription, in turn with the others.
+
+    Each node looks every heartbeat, while there are up to `AT_ONCE` of them. More of them take turns: with 200 nodes
+    each would otherwise compare 200 leases and 256 owners every second, and the server would spend its time on that. So
+    about `AT_ONCE` looks a heartbeat are made by all together, and each node makes one in `RARELY` leases at least.
+    Whoever finds something late or amiss, and whoever changes something, looks every heartbeat.
+
+    A look returns only who is late. What was late at the last look's time already has been seen since then: it would
+    have come back with another heartbeat otherwise. What a step of the database's clock makes of that is the same as
+    before, for a lease must be over by that clock too.
+
+    `seen`: since when (monotonic) the heartbeat of each instance that is late has been seen unchanged. `nodes`: how
+    many there were at the last look.
+    """
+
+    _settings: Settings
+    _subscription: str
+    _before: tuple[datetime, float] | None = None  # the server's clock and mine at the last look
+    _next_at: float = 0.0
+    seen: dict[UUID, SeenHeartbeat] = field(default_factory=dict)
+    nodes: int = 1
+
+    def hurry(self) -> None:
+        """Look at the next heartbeat: something changes."""
+        self._next_at = 0.0
+
+    def observe(self, conn: Conn) -> Watch | None:
+        """Look at them if it is this node's turn; None if not."""
+        now = time.monotonic()
+        if now < self._next_at:
+            return None
+        since, before = self._before or (None, now)
+        # Of many somebody always has its beat just after this look, which would be late at the next one.
+        late_since = since if self.nodes <= AT_ONCE else None
+        watch = instances.watch(conn, self._settings.schema_name, self._subscription, late_since)
+        unheard = [each for each in watch.late if since is not None and each.heartbeat_at <= since]
+        late = [each for each in watch.late if since is None or each.heartbeat_at > since]
+        self.seen = sightings(self.seen, late, now) | sightings(self.seen, unheard, before)
+        self._before = (watch.clock, now)
+        self.nodes = watch.nodes
+        self._next_at = now + self._pause(watch)
+        return watch
+
+    def _pause(self, watch: Watch) -> float:
+        """Seconds until the next look at least; 0: at the next heartbeat."""
+        if watch.late or watch.unassigned or watch.orphaned or watch.nodes <= AT_ONCE:
+            return 0.0
+        return _turn(watch.nodes, self._settings) * random.uniform(*TURN)
+
+
+def longest_turn(nodes: int, settings: Settings) -> float:
+    """Seconds in which each of so many nodes looks at the others at least once, if all is calm."""
+    beat = between_beats(nodes, settings.heartbeat, settings.lease)
+    return beat if nodes <= AT_ONCE else _turn(nodes, settings) * TURN[1] + beat
+
+
+def _turn(nodes: int, settings: Settings) -> float:
+    return min(settings.heartbeat * nodes / AT_ONCE, RARELY * settings.lease)
 
 
 @dataclass(slots=True, eq=False)
@@ -56,22 +136,6 @@ class RegisteredProcess:
     def leaving(self) -> bool:
         """True if it was told to end, by its supervisor or by a signal of its own."""
         return self.draining or self.slot[STOPPING] > 0
-
-
-log = logging.getLogger("partbox.supervisor")
-
-RETRY = 0.2  # seconds until a heartbeat that failed is tried again
-NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
-NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
-WENT_BACK = (
-    "the server's history went back: it had confirmed commits until %s and has none after about %s. Events that are "
-    "gone may have been delivered; all that exist are"
-)
-UNKNOWN_PROCESS = (
-    "process %d is unknown to the database: another node has buried it, or the commit with which it joined is lost; "
-    "it drops everything and goes on under a new identity"
-)
-UNKNOWN = "cannot determine whether everything is delivered: %s"
 
 
 class Membership:

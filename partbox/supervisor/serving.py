@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.http.address import Address, address
-from partbox.http.hosts import names
+from partbox.http.address import Address, address, names
 from partbox.http.server import HttpServer, check_installed
 from partbox.observe.collector import DatabaseCollector
 from partbox.observe.health.database_probe import DatabaseProbe

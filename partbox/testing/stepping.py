@@ -3,26 +3,36 @@
 `step` hands over one event in the caller's thread. A worker does so whose `Drive` has `ById`, `OneByOne` and a turn
 that is over at once: that of the lowest id which waits; an async handler runs in the event loop of `await_it`. What ran
 once does not run again: a retry that is due at once waits for another drain.
+
+`hand` calls transactional handlers in the transaction of a test, each in a savepoint of it. What ends with the
+transaction, such as the hooks of a session, is left to the test that ends it.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from typing import Any, TypeVar
 
+from partbox.db.deadline import NEVER
+from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import ProcessState
+from partbox.handlers import Handler
+from partbox.handlers.transactional import TransactionKind
 from partbox.observe import Observers
 from partbox.outbox import Outbox
+from partbox.outcomes import Done
 from partbox.testing.outcomes import Drained, OutcomeNotes
-from partbox.testing.transactions import called, savepoint_of
+from partbox.testing.statements import psycopg_of
 from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import ReadyQueue
 from partbox.worker.engine.runs import Rest
 from partbox.worker.reports.outcomes import Reports
+from partbox.worker.runners.effects.effects import Undone
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.process_lifespan import ProcessLifespan
@@ -179,3 +189,62 @@ def _result(endpoint: Endpoint, event: DeliveredEvent, conn: Any, await_it: Awai
         except BaseException as error:  # also SystemExit: it is the handler's error
             result = error
     return result[0] if handler.max_size is not None and isinstance(result, list) and len(result) == 1 else result
+
+
+Savepoint = AbstractContextManager[tuple[Any, ...]]
+"""Gives what a handler gets behind its event."""
+
+
+def savepoint_of(endpoint: Endpoint, conn: Any) -> Savepoint:
+    """The savepoint for a handler of this kind on `conn`. PartboxError, with the remedy, if `conn` has none for it."""
+    name = endpoint.handler.name
+    if endpoint.transaction is TransactionKind.DJANGO:
+        return _of_django()
+    if endpoint.handler.is_async:
+        raise PartboxError(
+            f"{name} is async and transactional, and a connection belongs to the event loop that made it: commit what "
+            "was published, and use drain()"
+        )
+    if conn is None:
+        raise PartboxError(f"{name} is transactional: pass the connection that it is to use, conn=…")
+    if endpoint.transaction is TransactionKind.PSYCOPG:
+        return nullcontext((psycopg_of(conn),))
+    from sqlalchemy.engine import Connection
+
+    found = conn.connection() if callable(getattr(conn, "connection", None)) else conn
+    if isinstance(found, Connection):
+        return _of_sqlalchemy(found, endpoint.handler)
+    raise PartboxError(
+        f"{name} gets a session of SQLAlchemy: pass a session or a connection of that, whose transaction it is to use, "
+        "conn=…"
+    )
+
+
+def called(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> Any:
+    """Return what the handler returns, or raise what it raises."""
+    result: Any = None
+    try:
+        with savepoint as given:
+            result = endpoint.call(event, *given)
+            if result is not None and not isinstance(result, Done):
+                raise Undone
+    except Undone:
+        return result
+    return result
+
+
+@contextmanager
+def _of_django() -> Iterator[tuple[()]]:
+    from partbox.worker.runners.effects.django import connection, within
+
+    with within(connection(), NEVER):
+        yield ()
+
+
+@contextmanager
+def _of_sqlalchemy(on: Any, handler: Handler) -> Iterator[tuple[Any, ...]]:
+    from partbox.worker.runners.effects.sqlalchemy import session_for
+
+    with session_for(on, handler) as (here, given):
+        yield (given,)
+        here.prepare()

@@ -29,10 +29,8 @@ from partbox.worker.poller.payload_fetch import Payloads
 from partbox.worker.poller.poller import Poller
 from partbox.worker.reports.load import LoadReport
 from partbox.worker.reports.outcomes import Reports
-from partbox.worker.reports.sink_traffic import SinkNotes, TrafficObserver
-from partbox.worker.reports.slow_handlers import LongRuns
+from partbox.worker.reports.process_notes import LongRuns, SinkNotes, TrafficObserver
 from partbox.worker.reports.unroutable import Unroutable
-from partbox.worker.runners.blame import Blame
 from partbox.worker.runners.dispatcher import Dispatcher, Drive
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
@@ -41,7 +39,7 @@ from partbox.worker.runners.loop_hosts import loops_of
 from partbox.worker.runners.process_lifespan import ProcessLifespan
 from partbox.worker.runners.settlement import Settlement
 from partbox.worker.runners.timeouts import Timeouts
-from partbox.worker.runners.transaction import Surroundings
+from partbox.worker.runners.transaction import Blame, Surroundings
 from partbox.worker.runners.transactor import Transactor
 from partbox.worker.saver.saver import Saver
 from partbox.worker.session import SessionFactory

@@ -44,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "late-as-it-has-not-beaten-since-the-last-look",
         "Of hundreds of nodes one always beats just after a look, and everybody looks at each heartbeat.",
-        "partbox/supervisor/peer_monitor.py",
+        "partbox/supervisor/membership.py",
         "since if self.nodes <= AT_ONCE else None",
         "since",
         (

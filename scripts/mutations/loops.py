@@ -44,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "bundle-past-its-slice",
         "A lone walker goes through its 64 lanes, however long ago its slice was over.",
-        "partbox/worker/runners/walkers.py",
+        "partbox/worker/runners/dispatcher.py",
         "                        break\n",
         "                        pass\n",
         (f"{ENDS}::test_the_application_has_its_turn_while_handlers_that_never_wait_have_a_backlog[asyncio-1]",),

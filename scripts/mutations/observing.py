@@ -2,7 +2,7 @@
 
 from mutations.mutation import Mutation
 
-OUTLET = "partbox/observe/logs/outlet.py"
+OUTLET = "partbox/observe/logs/setup.py"
 FULL = "tests/observe/logs/test_full_pipe.py"
 SENTRY, REPORTS = "partbox/observe/sentry.py", "tests/observe/test_sentry.py"
 

@@ -58,7 +58,7 @@ MUTATIONS = (
     Mutation(
         "any-name-is-answered",
         "A name that another site made to point here reads what the browser reaches.",
-        "partbox/http/hosts.py",
+        "partbox/http/address.py",
         'or "." not in name or',
         'or "." in name or',
         ("tests/http/test_hosts.py::test_a_name_that_somebody_can_register_is_refused",),

@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         "cancelled-by-a-stop-and-charged",
         "A stop cancels an async handler, and the event has failed.",
-        f"{ROOM}/loop_calls.py",
+        f"{ROOM}/async_psycopg.py",
         "            told_to_end.add(self._task)\n",
         "",
         (f"{AWAITED}::test_a_stop_cancels_what_runs_and_charges_nobody",),

@@ -6,9 +6,9 @@ from waiting import eventually
 from partbox import DownstreamUnavailable, Outbox
 from partbox.cli.views.cluster_tables import sink_rows
 from partbox.db.inspect import stats
-from partbox.doctor.checks import sinks
+from partbox.doctor.checks import handlers
 from partbox.sinks import Sink
-from partbox.worker.reports import sink_traffic
+from partbox.worker.reports import process_notes
 
 
 class Gone(Sink):
@@ -18,8 +18,8 @@ class Gone(Sink):
 
 @pytest.fixture
 def outbox(dsn, monkeypatch) -> Outbox:
-    monkeypatch.setattr(sinks, "UNREACHABLE", 0.1)
-    monkeypatch.setattr(sink_traffic, "SENT_APART", 0.0)
+    monkeypatch.setattr(handlers, "UNREACHABLE", 0.1)
+    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
     outbox = Outbox(dsn, retry="fixed:0.05")
     outbox.register(Gone(), "*", max_attempts=None, name="bus")
     return outbox

@@ -19,7 +19,7 @@ from partbox.doctor.checks import handlers
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import Limits
 from partbox.settings import load
-from partbox.worker.reports import slow_handlers
+from partbox.worker.reports import process_notes
 
 
 @pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.soak)])
@@ -64,7 +64,7 @@ def test_a_handler_that_blocks_its_key(clinic):
 
 def test_a_handler_that_hangs(clinic, monkeypatch):
     """It is named though its process saves idle cursors, and heartbeats go on."""
-    monkeypatch.setattr(slow_handlers, "LONG", 0.1)
+    monkeypatch.setattr(process_notes, "LONG", 0.1)
     if not clinic.processes:
         monkeypatch.setattr(handlers, "HANGING", 0.2)
     clinic.work("web-1", concurrency=1)

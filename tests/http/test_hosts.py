@@ -7,8 +7,8 @@ import pytest
 from overviews import watched
 from starlette.applications import Starlette
 
-from partbox.http import hosts
-from partbox.http.hosts import Names, names
+from partbox.http import address
+from partbox.http.address import Names, names
 from partbox.http.routes import routes
 from partbox.http.server import HttpServer
 
@@ -35,7 +35,7 @@ def test_a_name_that_somebody_can_register_is_refused(host):
 
 
 def test_the_names_of_what_is_served_and_of_the_setting_are_admitted(monkeypatch):
-    monkeypatch.setattr(hosts.socket, "gethostname", lambda: "Ada.example.org")
+    monkeypatch.setattr(address.socket, "gethostname", lambda: "Ada.example.org")
     for bound, more in (("Metrics.example.org", None), ("0.0.0.0", " a.example , metrics.example.org.,"), ("::", "*")):
         given = names(bound, more)
         assert given.admit("metrics.example.org:9464")

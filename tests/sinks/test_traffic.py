@@ -19,8 +19,8 @@ from partbox.doctor.doctor import examine
 from partbox.doctor.limits import TRANSACTION, limits_of
 from partbox.observe.observer import Answer
 from partbox.sinks import Sink
-from partbox.worker.reports import sink_traffic
-from partbox.worker.reports.sink_traffic import TrafficObserver
+from partbox.worker.reports import process_notes
+from partbox.worker.reports.process_notes import TrafficObserver
 
 
 class Broker(Sink):
@@ -48,7 +48,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def outbox(dsn, broker, registry, monkeypatch) -> Outbox:
-    monkeypatch.setattr(sink_traffic, "SENT_APART", 0.0)
+    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
     outbox = Outbox(dsn, retry="fixed:0.05", registry=registry)
     outbox.register(broker, "*", max_attempts=None, name="bus")
     return outbox
@@ -93,7 +93,7 @@ def test_what_a_broker_takes_refuses_and_fails_is_counted_and_shown(outbox, conn
 
 
 def test_a_process_without_sinks_writes_nothing_of_them(dsn, conn, monkeypatch):
-    monkeypatch.setattr(sink_traffic, "SENT_APART", 0.0)
+    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
     outbox = Outbox(dsn)
     outbox.register(lambda event: None, "*", name="plain")
     publish(conn, 1)

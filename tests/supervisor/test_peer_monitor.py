@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from partbox.db.delivery.instances import Watch
 from partbox.protocol.intervals import AT_ONCE, between_beats
 from partbox.settings import Settings
-from partbox.supervisor.peer_monitor import RARELY, TURN, PeerMonitor, longest_turn
+from partbox.supervisor.membership import RARELY, TURN, PeerMonitor, longest_turn
 
 SETTINGS = Settings()
 

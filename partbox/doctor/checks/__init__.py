@@ -1,7 +1,7 @@
 """Every known cause of trouble, in the order in which it is told: what explains others comes first."""
 
 from partbox.doctor.case import Check, Severity
-from partbox.doctor.checks import access, handlers, keys, limits, ownership, server, sessions, sinks, storage, workers
+from partbox.doctor.checks import access, handlers, keys, limits, ownership, server, sessions, storage, workers
 
 # Met before there is a case to judge; the message is that of the error.
 DATABASE = Check(
@@ -32,7 +32,7 @@ CHECKS: tuple[Check, ...] = (
     handlers.hanging_handler,
     workers.stalled,
     workers.crashes,
-    sinks.sink,
+    handlers.sink,
     keys.blocked_key,
     keys.blocked_by_dead,
     keys.braked,

@@ -3,36 +3,117 @@
 A runner takes one lane at a time; one whose next handler is `async def` goes on in an event loop, a transactional one
 in the thread of those, and its runner turns to the next. Threads are made when they are needed. One that has no lane
 waits for a call, of which the engine makes one for each runner that is to look again (`engine.runs`).
+Where all handlers are async, tasks of the event loop take lanes as runner threads do (`Walkers`).
 """
 
 import asyncio
 import threading
 import time
+from collections import deque
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from partbox.platform import boottime
-from partbox.worker.context import Context
+from partbox.worker.context import Context, Signals
 from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import Queue
-from partbox.worker.engine.runs import Glance, Rest
+from partbox.worker.engine.runs import Glance, Rest, Runs
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners import dead_letters
 from partbox.worker.runners.batches import Batches
 from partbox.worker.runners.endpoint import Endpoint, Kind
-from partbox.worker.runners.event_loop import EventLoop
+from partbox.worker.runners.event_loop import EventLoop, undisturbed
 from partbox.worker.runners.lane_runner import LANE_TURN, LaneRunner, Walk
 from partbox.worker.runners.settlement import Settlement
-from partbox.worker.runners.walkers import UNTRUSTED, Walkers
 from partbox.worker.slot import RUNNING_SINCE
 
 GLANCE = 0.0005  # seconds between two looks at lines that may have to be sorted
 IN_TIME = 0.002  # seconds; who wants the interpreter from a thread that computes gets it after 5 ms
 RECENT = 0.02  # seconds; what was seen before says nothing
 PATIENCE = 50  # looks at nothing, after which nobody watches any more
+
+UNTRUSTED = 0.02  # seconds between two looks at a lease that is over
+
+
+class Walkers:
+    """The walkers of one process, each of which has one lane at a time."""
+
+    def __init__(
+        self, runs: Runs, runner: LaneRunner, settlement: Settlement, loop: EventLoop, turn: float, signals: Signals
+    ) -> None:
+        self._runs = runs
+        self._runner = runner
+        self._settlement = settlement
+        self._loop = loop
+        self._turn = turn
+        self._signals = signals
+        self._calls = SimpleQueue[None]()
+        self._called = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def hire(self) -> None:
+        """Let there be one more."""
+        self._loop.start(self._walk)
+
+    def call(self) -> None:
+        """Have one look that waits; from any thread."""
+        self._calls.put(None)
+        if not self._called:
+            self._called = True
+            self._loop.soon(self._answer)
+
+    def _answer(self) -> None:
+        self._called = False
+        while self._waiting and not self._calls.empty():
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # by a handler that cancels whatever there is: then it waits anew
+                self._calls.get_nowait()
+                waiting.set_result(None)
+
+    async def _walk(self) -> None:
+        lanes: list[Lane] = []
+        tally, task = self._settlement.reports.tally(), asyncio.current_task()
+        try:
+            while lanes := await self._next(lanes, tally):
+                began = lanes[0].started
+                if tally is not None:
+                    tally.begin(began)
+                ends, latest = self._loop.turn_of(began, self._turn)
+                walk = self._runner.begin(ends, tally, Kind.ASYNC, latest=latest)
+                for lane in lanes:
+                    await self._runner.walk_async(lane, walk, task)
+                    if lane.started > walk.ends:  # the others wait for another turn
+                        break
+                if tally is not None and tally.end():
+                    self._settlement.reports.delivered(tally)
+                if not walk.waited and time.monotonic() > walk.ends:
+                    self._runs.end(lanes)  # first: they are not to look as if they waited in a handler
+                    lanes = []
+                    await self._loop.give_way()
+        except Exception as error:
+            self._signals.failed(error)
+
+    async def _next(self, ended: list[Lane], tally: Tally | None) -> list[Lane]:
+        while isinstance(lanes := self._runner.next(ended, tally), Rest):
+            ended = []
+            if lanes is Rest.STOPPED:
+                return []
+            if lanes is Rest.UNTRUSTED:
+                await undisturbed(asyncio.sleep(UNTRUSTED))
+            else:
+                await self._wait()
+        return lanes
+
+    async def _wait(self) -> None:
+        """Wait for a call."""
+        waiting = None
+        while waiting is None or waiting.cancelled():
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await undisturbed(waiting)
 
 
 class Drive(NamedTuple):

@@ -4,21 +4,22 @@ import threading
 import time
 from collections.abc import Collection
 from functools import partial
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
 from psycopg import Connection, Error
 
-from partbox.db.deadline import HungError
+from partbox.db.deadline import HungError, WatchedConnection
+from partbox.db.sql import Conn
 from partbox.handlers.transactional import TransactionKind
 from partbox.text.wording import counted
+from partbox.worker.context import Context
 from partbox.worker.engine.transactions import CalledOffError, Stage
 from partbox.worker.reports.outcomes import tell_saved
-from partbox.worker.runners.blame import GoneError
 from partbox.worker.runners.effects.effects import Effects
-from partbox.worker.runners.effects.kinds import EffectsKinds
 from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.transaction import Surroundings, Transaction
+from partbox.worker.runners.transaction import GoneError, Surroundings, Transaction
 from partbox.worker.session import tell_lost
 
 MOST = 100
@@ -26,6 +27,71 @@ LOOK = 0.01  # seconds between two looks for what may run, or stands in the way
 BUSY_LOOK = 0.25  # ... or stands in the way of some, while others run
 RETRY = 0.1
 INTERRUPTED = 1.0  # seconds for a handler that was cancelled to end
+
+_PLACES = {
+    TransactionKind.PSYCOPG: ("effects", "PsycopgEffects"),
+    TransactionKind.ASYNC_PSYCOPG: ("async_psycopg", "AsyncPsycopgEffects"),
+    TransactionKind.SQLALCHEMY: ("sqlalchemy", "SqlalchemyEffects"),
+    TransactionKind.ASYNC_SQLALCHEMY: ("async_sqlalchemy", "AsyncSqlalchemyEffects"),
+    TransactionKind.DJANGO: ("django", "DjangoEffects"),
+}
+
+
+class EffectsKinds:
+    """The effects of one process: of each kind that its handlers need one, made anew for each session.
+
+    The thread of the transactor has the effects; `check` and `lends` are for the poller's.
+    """
+
+    def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
+        self._context = context
+        self._loop = loop
+        self._classes = {kind: _class(kind) for kind in kinds}
+        self._session: WatchedConnection | None = None
+        self._made: dict[TransactionKind, Effects] = {}
+
+    @property
+    def lends(self) -> bool:
+        """True if they need a connection that is lent."""
+        return any(each.lends for each in self._classes.values())
+
+    def check(self, reading: Conn) -> None:
+        """Raise SettingsError if one of them would not be in the database of `reading`."""
+        for each in self._classes.values():
+            each.check(reading)
+
+    def of(self, kind: TransactionKind, session: WatchedConnection) -> Effects:
+        """Return the effects of this kind in this session; they are made at the first call."""
+        if session is not self._session:
+            self.close()
+            self._session = session
+        found = self._made.get(kind)
+        if found is None:
+            found = self._made[kind] = self._classes[kind](self._context, session, self._loop)
+        return found
+
+    def interrupt(self) -> None:
+        """Cancel what handlers await, for good. Any thread."""
+        for each in list(self._made.values()):
+            each.interrupt()
+
+    def rest(self) -> None:
+        """There is nothing to do for now."""
+        for each in self._made.values():
+            each.rest()
+
+    def close(self) -> None:
+        """Forget them: what comes next begins anew."""
+        for each in self._made.values():
+            each.close()
+        self._made.clear()
+        self._session = None
+
+
+def _class(kind: TransactionKind) -> type[Effects]:
+    module, name = _PLACES[kind]
+    found: type[Effects] = getattr(import_module(f"partbox.worker.runners.effects.{module}"), name)
+    return found
 
 
 class Transactor:

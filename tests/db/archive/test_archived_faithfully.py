@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from purgeable import Planted
 
 from partbox import Event, Outbox
-from partbox.archive.files import source_of
-from partbox.archive.lines import line_of, row_of
+from partbox.archive.files import line_of, row_of, source_of
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 from partbox.imports import Restored, WantedEvents, restore

@@ -7,8 +7,8 @@ from partbox.db.delivery import instances
 from partbox.protocol.intervals import AT_ONCE, SLOWEST
 from partbox.protocol.lease import SeenHeartbeat
 from partbox.settings import Settings
-from partbox.supervisor import peer_monitor
-from partbox.supervisor.peer_monitor import PeerMonitor
+from partbox.supervisor import membership
+from partbox.supervisor.membership import PeerMonitor
 
 
 def look(conn, since=None):
@@ -78,7 +78,7 @@ def test_of_another_subscription_it_says_nothing(conn):
 def now(monkeypatch):
     """The monotonic clock of the watch."""
     clock = [1000.0]
-    monkeypatch.setattr(peer_monitor, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
+    monkeypatch.setattr(membership, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
     return clock
 
 

@@ -20,7 +20,7 @@ from partbox.cli import main
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate
 from partbox.sinks.lines import FileSink
-from partbox.worker.reports import sink_traffic
+from partbox.worker.reports import process_notes
 
 APPLICATION = """
 import os
@@ -195,7 +195,7 @@ def test_a_worker_in_the_application_and_the_inbox_need_no_more(cast, conn):
 
 
 def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
-    monkeypatch.setattr(sink_traffic, "SENT_APART", 0.0)
+    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
     outbox = Outbox(cast.of("worker"))
     outbox.register(FileSink("/dev/null"), "Placed", name="null")
     with Outbox(cast.dsn).transaction() as tx:

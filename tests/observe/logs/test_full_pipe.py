@@ -13,10 +13,9 @@ import pytest
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.observe.logs import outlet as room
+from partbox.observe.logs import setup as room
 from partbox.observe.logs.formats import JsonLines, TextLines
-from partbox.observe.logs.outlet import KEPT, Outlet
-from partbox.observe.logs.setup import StderrHandler, configure
+from partbox.observe.logs.setup import KEPT, Outlet, StderrHandler, configure
 
 
 class Pipe:

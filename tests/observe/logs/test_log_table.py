@@ -14,7 +14,7 @@ from partbox.observe.logs.table import EVENT, LOG_EVENTS, PREFIX, LogEvent
 SOURCE = Path(partbox.__file__).parent
 TABLE = SOURCE / "observe" / "logs" / "table.py"
 DOCUMENT = SOURCE.parent / "docs" / "logs.md"
-PLAIN = {"observe/logs/log_event.py", "interceptors/hooks.py"}
+PLAIN = {"observe/logs/log_event.py", "interceptors/wrap.py"}
 """Who may call a logger itself: the one that does it for all, and one that is below it."""
 ASIDE = ("demo",)
 """Rooms whose lines are a performance."""

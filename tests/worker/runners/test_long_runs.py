@@ -11,8 +11,8 @@ from waiting import eventually
 from partbox.db.delivery import instances
 from partbox.db.inspect import stats
 from partbox.observe import Observer
-from partbox.worker.reports import slow_handlers
-from partbox.worker.reports.slow_handlers import CUT, MOST
+from partbox.worker.reports import process_notes
+from partbox.worker.reports.process_notes import CUT, MOST
 
 HOSTILE = "a\x1b[2J\u202e" + "x" * 5_000
 
@@ -20,8 +20,8 @@ HOSTILE = "a\x1b[2J\u202e" + "x" * 5_000
 @pytest.fixture
 def notes(monkeypatch):
     """The number of handlers in each note, from now on. A handler runs for long after 50 ms."""
-    monkeypatch.setattr(slow_handlers, "LONG", 0.05)
-    monkeypatch.setattr(slow_handlers, "RUNS_APART", 0.0)
+    monkeypatch.setattr(process_notes, "LONG", 0.05)
+    monkeypatch.setattr(process_notes, "RUNS_APART", 0.0)
     said: list[int] = []
     note = instances.note_running
 
@@ -121,7 +121,7 @@ class Ticks(Observer):
 
 
 def test_while_no_handler_runs_for_long_nothing_is_noted(desk, monkeypatch, notes):
-    monkeypatch.setattr(slow_handlers, "LONG", 60.0)
+    monkeypatch.setattr(process_notes, "LONG", 60.0)
     ticks: list[int] = []
     gate = Gate()
     desk.outbox.observe(Ticks(ticks))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 
 from partbox.errors import PartboxError
-from partbox.supervisor.peer_monitor import longest_turn
+from partbox.supervisor.membership import longest_turn
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured

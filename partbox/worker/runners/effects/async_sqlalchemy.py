@@ -24,8 +24,7 @@ from partbox.handlers import Handler
 from partbox.publish.integrations.sqlalchemy_end import read_marks
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
-from partbox.worker.runners.effects.async_psycopg import connected, saved
-from partbox.worker.runners.effects.loop_calls import ENDED, LoopCalls
+from partbox.worker.runners.effects.async_psycopg import ENDED, LoopCalls, connected, saved
 from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
 from partbox.worker.runners.effects.sqlalchemy import OF_ONE, SqlalchemyEffects, psycopg_errors, quicken
 from partbox.worker.runners.endpoint import Endpoint

@@ -112,3 +112,18 @@ class Effects:
 
     def close(self) -> None:
         """Let go of what is its own; the session ends."""
+
+
+class PsycopgEffects(Effects):
+    """`transactional=True` on a plain function."""
+
+    def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
+        super().__init__(context, session, loop)
+        self.conn = session
+        self.given = (self.conn,)
+
+    def transaction(self) -> AbstractContextManager[object]:
+        return self.conn.transaction()
+
+    def savepoint(self, handler: Handler) -> AbstractContextManager[object]:
+        return self.conn.transaction()
