@@ -288,8 +288,9 @@ class Outbox(Registrar, Operations):
         """The live page as an ASGI application: `app.mount("/outbox", outbox.page(may=…))`.
 
         `may(request, action)`, a function or a coroutine function, gets the Starlette request and "look", "payload",
-        "replay", "discard", "retry", "skip", "pause" or "resume". It returns the identity of who may do that, under
-        which it is logged, or None. Functions run in a thread, so they may wait. SettingsError without `partbox[http]`.
+        "replay", "discard", "retry", "skip", "pause", "resume" or "limit". It returns the identity of who may do that,
+        under which it is logged, or None. Functions run in a thread, so they may wait. SettingsError without
+        `partbox[http]`.
         """
         library("starlette", "http", "the live page needs starlette")
         from partbox.dashboard import MountedPage

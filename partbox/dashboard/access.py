@@ -25,7 +25,7 @@ from starlette.requests import Request
 from partbox.errors import SettingsError
 from partbox.http.address import Address
 
-Action = Literal["look", "payload", "replay", "discard", "retry", "skip", "pause", "resume"]
+Action = Literal["look", "payload", "replay", "discard", "retry", "skip", "pause", "resume", "limit"]
 """The right that a request needs: to look at the page, to see payloads, or one of the operators' actions."""
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.page_text import cut, plain
+from partbox.db.delivery.limits import HandlerLimit
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.operations.stats import Happening
@@ -18,6 +19,7 @@ from partbox.text.wording import node_names
 NOBODY = -1
 GONE = -2  # an owner that is not among the living
 MOST_SINKS = 20
+MOST_LIMITS = 50  # those under which most waits
 MOST_CHOICES = 100
 MOST_RUNNING = 20  # handlers that run for long, those that run the longest
 
@@ -69,6 +71,7 @@ def subscription(
         "instances": [_instance(each, names[each.instance_id], labels[each.instance_id]) for each in cluster.instances],
         "nodes": len(set(names.values())),
         "running": _running(cluster.instances),
+        "limits": [_limit(each) for each in sorted(cluster.limits, key=lambda each: -each.waiting)[:MOST_LIMITS]],
         "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
         **_partitions(cluster.partitions or _unread(cluster), places),
         "point": tuple(point),
@@ -111,6 +114,15 @@ def _running(instances: Sequence[Instance]) -> dict[str, Any]:
 def _sink(each: Traffic) -> dict[str, Any]:
     failing = None if each.failing is None else round(each.failing)
     return plain(each, "sent", "in_flight", "mean", "retries", "error", name=cut(each.sink), failing=failing)
+
+
+def _limit(each: HandlerLimit) -> dict[str, Any]:
+    return plain(each, "by", "waiting", "waited", name=each.handler, label=cut(each.handler)) | {
+        "rate": each.rate_said,
+        "at_once": each.at_once_said,
+        "values": [plain(worst, "value", "waiting") for worst in each.values],
+        "change": each.change and plain(each.change, "changed_at", "changed_by"),
+    }
 
 
 def _instance(each: Instance, node: str, label: Face) -> dict[str, Any]:

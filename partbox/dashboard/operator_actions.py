@@ -16,6 +16,7 @@ from partbox.errors import PartboxError
 from partbox.operations.actions import Actions
 from partbox.operations.blocked import BlockedKeys
 from partbox.operations.dead import DeadRecords
+from partbox.operations.limits import LimitedHandlers
 from partbox.operations.subscriptions import Subscriptions
 from partbox.settings import Settings
 from partbox.text.secrets import masked
@@ -41,14 +42,19 @@ class OperatorActions:
         self._dead = dead = DeadRecords(dsn, settings)
         self._blocked = blocked = BlockedKeys(dsn, settings)
         switch = Subscriptions(dsn, settings)
+        limited = LimitedHandlers(dsn, settings)
         self._actions = Actions(dsn, settings)
         self.actions: dict[str, Callable[[ActionParams], Plain]] = {
             "dead/replay": lambda asked: _each(asked, dead.replay),
             "dead/discard": lambda asked: _each(asked, dead.discard),
             "blocked/retry": lambda asked: self._each_head(asked, blocked.retry_now),
             "blocked/skip": lambda asked: self._each_head(asked, blocked.skip, asked.reason or None),
-            "subscription/pause": lambda asked: {"done": int(switch.pause(asked.subscription)), "failed": []},
-            "subscription/resume": lambda asked: {"done": int(switch.resume(asked.subscription)), "failed": []},
+            "subscription/pause": lambda asked: _done(switch.pause(asked.subscription)),
+            "subscription/resume": lambda asked: _done(switch.resume(asked.subscription)),
+            "limit/set": lambda asked: _done(
+                limited.set(asked.handler, rate=asked.rate, at_once=asked.at_once, subscription=asked.subscription)
+            ),
+            "limit/reset": lambda asked: _done(limited.reset(asked.handler, subscription=asked.subscription)),
         }
         self.bulk: dict[str, Callable[..., int]] = {
             "dead/replay-all": dead.replay_all,
@@ -101,6 +107,10 @@ class OperatorActions:
             return bool(act(*key, *more, subscription=subscription).changed)
 
         return _each(asked, act_on_key)
+
+
+def _done(changed: bool) -> Plain:
+    return {"done": int(changed), "failed": []}
 
 
 def _each(asked: ActionParams, act: Callable[..., object]) -> Plain:

@@ -27,6 +27,9 @@ class ActionParams(BaseModel):
     records: Annotated[list[Id], Field(max_length=MOST)] = []
     filters: dict[str, Text] = {}
     reason: Text | None = None
+    handler: Text = ""
+    rate: Text | None = None
+    at_once: Text | None = None
 
 
 def action_params(body: bytes) -> ActionParams:

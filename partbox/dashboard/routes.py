@@ -216,7 +216,7 @@ class PageRoutes:
             finally:
                 self._single_flight.clear()
             text, within = "page: %s of %s in subscription %r by %s: %s", params.subscription
-            values = name, params.records, within, cut(request.state.identity), result
+            values = name, params.handler or params.records, within, cut(request.state.identity), result
             log_event(log, "command", text, *values, command=f"page {name}", subscription=within)
             return _plain(result)
 
@@ -250,8 +250,8 @@ class _Stream(StreamingResponse):
 
 
 def _action(path: str) -> Action:
-    """The action of the order at this path, such as `dead/replay-all`."""
-    return cast(Action, path.rpartition("/")[2].removesuffix("-all"))
+    """The action of the order at this path, such as `dead/replay-all`; limits have one right for both orders."""
+    return "limit" if path.startswith("limit/") else cast(Action, path.rpartition("/")[2].removesuffix("-all"))
 
 
 async def _body(request: Request) -> ActionParams:

@@ -83,7 +83,7 @@ class LimitedHandlers(OperatorVerbs):
 
     def _check(self, handler: str, subscription: str) -> None:
         """Refuse a name that none of the handlers has which this program knows, if it knows any."""
-        arguments.text("handler", handler)
+        arguments.kind("handler", handler)
         known = self._known(subscription) if self._known is not None else ()
         if known and handler not in known:
             said = f"{printable_line(handler)!r} is none of subscription {subscription!r}"

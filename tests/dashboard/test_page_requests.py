@@ -75,12 +75,13 @@ def test_nobody_watches_and_the_database_is_left_alone(live, conn):
 
 def test_whoever_has_the_token_may_act_and_is_told(live):
     (frame,) = live.frames(1, {"authorization": f"Bearer {TOKEN}"})
-    assert (frame["may"], frame["unlock"]) == (["look", "replay", "discard", "retry", "skip", "pause", "resume"], True)
+    may = ["look", "replay", "discard", "retry", "skip", "pause", "resume", "limit"]
+    assert (frame["may"], frame["unlock"]) == (may, True)
     assert live.post("/api/unlock").plain == {"unlocked": True}
 
 
 ACTIONS = ["dead/replay", "dead/discard", "dead/replay-all", "dead/discard-all", "blocked/retry", "blocked/skip"]
-ACTIONS += ["subscription/pause", "subscription/resume", "unlock"]
+ACTIONS += ["subscription/pause", "subscription/resume", "limit/set", "limit/reset", "unlock"]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -344,6 +345,23 @@ def test_a_subscription_is_paused_and_resumed(live, conn):
     assert [trouble["name"] for trouble in frame["troubles"] if trouble["level"] != "note"] == ["no-workers", "paused"]
     assert live.post("/api/subscription/resume").plain["done"] == 1
     assert conn.execute(paused).fetchone() == (False,)
+
+
+def test_a_limit_is_set_shown_and_reset(live, conn):
+    stored = "select handler, rate, at_once, changed_by from partbox.handler_limit"
+    assert live.post("/api/limit/set", handler="charge", rate="90/m", at_once="5").plain == {"done": 1, "failed": []}
+    assert live.post("/api/limit/set", handler="charge", rate="1.5/s").plain["done"] == 0
+    who = f"the holder of the page's token as {conn.info.user}"
+    assert conn.execute(stored).fetchall() == [("charge", 1.5, 5.0, who)]
+    (frame,) = live.frames(1)
+    (limit,) = frame["subscription"]["limits"]
+    assert (limit["name"], limit["rate"], limit["at_once"], limit["waiting"]) == ("charge", "1.5/s", "5", 0)
+    assert limit["change"]["changed_by"] == who
+    wrong = live.post("/api/limit/set", handler="charge", rate="fast")
+    assert (wrong.status, wrong.plain["error"].startswith("rate 'fast' is none: write it like")) == (400, True)
+    assert live.post("/api/limit/set", rate="1/s").status == 400
+    assert live.post("/api/limit/reset", handler="charge").plain["done"] == 1
+    assert conn.execute(stored).fetchall() == []
 
 
 def test_a_database_that_is_away_is_said_without_secrets_and_comes_back(own_server):

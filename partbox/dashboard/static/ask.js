@@ -54,6 +54,20 @@ export function confirm({ question, consequence, yes, danger = false, field = nu
   });
 }
 
+// Asks for texts, `fields` of [label, what it is now] each: null if refused, else the texts, "" where none was typed.
+export function form({ question, text, yes, fields }) {
+  return open(question, (close) => {
+    const inputs = fields.map(([, placeholder], place) => el("input", { placeholder, autocomplete: "off", spellcheck: "false", maxlength: "100", autofocus: !place }));
+    const go = () => close(inputs.map(({ value }) => value.trim()));
+    inputs.forEach((input) => onEnter(input, go));
+    return [
+      el("p", {}, text),
+      ...inputs.map((input, place) => el("label", { class: "field" }, fields[place][0], " ", input)),
+      buttons(button("Cancel", () => close(null)), button(yes, go, { class: "primary" })),
+    ];
+  });
+}
+
 // Asks for a token until `check(token)` accepts it; meanwhile the dialog shows the error.
 export function askToken(why, check) {
   return open("Unlock actions", (close) => {

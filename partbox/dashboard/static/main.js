@@ -11,6 +11,7 @@ import { Troubles, drawDoctor } from "./troubles.js";
 import { Blocked } from "./blocked.js";
 import { Dead } from "./dead.js";
 import { ActionList } from "./actions.js";
+import { Limits } from "./limits.js";
 import { RecordDialog } from "./record.js";
 import { Search } from "./search.js";
 import { askToken, confirm, explain, toast } from "./ask.js";
@@ -43,6 +44,7 @@ const record = new RecordDialog(context);
 new Search();
 const [blocked, dead] = [new Blocked(context), new Dead(context)];
 const lists = [blocked, dead];
+const limits = new Limits(context);
 const stream = new Stream({ frame: heard, lost });
 const mayAct = () => rights.some((each) => each !== "look" && each !== "payload");
 
@@ -66,6 +68,7 @@ function draw(data) {
   map.draw(data.subscription, data.at);
   drawWorkers(data.subscription, (place) => map.highlight(place));
   drawParked(data.subscription);
+  limits.draw(data.subscription, data.at);
   drawLately(data.subscription);
 }
 

@@ -1,6 +1,7 @@
 """Actions on the page, in a real browser, on a database where records were planted."""
 
 import json
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -8,6 +9,7 @@ from held import Held
 from waiting import eventually
 
 from partbox import Dead, Outbox
+from partbox.db.delivery.limits import KeptLimit, WaitingValue, note
 
 
 def test_dead_records_are_replayed_at_once_and_discarded_after_a_question_alone_or_together(live, plant, tab):
@@ -330,3 +332,57 @@ def test_names_that_are_programs_run_nothing_and_hold_the_layout_where_their_pro
     assert seen.page.locator("main img, body script").count() == 0
     assert "\u202e" not in seen.page.locator("main").inner_text()
     assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.fixture
+def limited(conn) -> Callable[[], list[tuple[float | None, float | None]]]:
+    """A process keeps a limit, by tenant, under which events wait; what operators have set for its handler."""
+    insert = "insert into partbox.instance (subscription, node, hostname, pid, version, lease)"
+    (id,) = conn.execute(f"{insert} values ('default', 'a', 'h', 7, '0', '1 day') returning instance_id").fetchone()
+    values = (WaitingValue("acme", 1200, 75.0), WaitingValue("zoo", 3, 0.5))
+    note(conn, "partbox", id, [KeptLimit("shop.charge", 100.0, None, "tenant_id", 1203, 75.0, values)])
+    return lambda: conn.execute("select rate, at_once from partbox.handler_limit").fetchall()
+
+
+def test_a_limit_is_shown_with_what_waits_and_is_changed_and_reset(live, limited, tab):
+    seen = tab(live.with_token)
+    row = seen.waits_for("#limits tr[data-limit='shop.charge']", "acme (1,200), zoo (3)")
+    assert "1,203 events waiting for their turn" in seen.text("#limits-note")
+    cells = row.locator("td").all_inner_texts()
+    assert cells[:6] == ["shop.charge", "100/s", "none", "tenant_id", "1,203", "75 s"]
+    assert cells[6:8] == ["acme (1,200), zoo (3)", "as declared"]
+    seen.button("Change …", "#limits").click()
+    seen.waits_for("#ask h2", "Limit handler shop.charge")
+    seen.button("Cancel", "#ask").click()
+    assert limited() == []
+    seen.button("Change …", "#limits").click()
+    seen.page.get_by_label("Calls that may start").fill("5/s")
+    seen.page.keyboard.press("Enter")
+    seen.waits_for("#toast", "limited")
+    assert limited() == [(5.0, None)]  # the empty field has left the other bound as it is
+    seen.waits_for("#limits tr[data-limit='shop.charge']", "5/s")
+    seen.button("Reset …", "#limits").click()
+    seen.button("Reset", "#ask").click()
+    seen.waits_for("#toast", "reset")
+    assert limited() == []
+
+
+def test_what_is_no_rate_is_refused_with_the_remedy(live, limited, tab):
+    seen = tab(live.with_token, expected=("400",))
+    seen.button("Change …", "#limits").click()
+    seen.page.get_by_label("Calls that may start").fill("fast")
+    seen.button("Change", "#ask").click()
+    seen.waits_for("#toast", "rate 'fast' is none: write it like")
+    assert limited() == []
+
+
+def test_without_the_right_limits_are_shown_and_have_no_buttons(live, limited, tab):
+    seen = tab(live.address)
+    seen.waits_for("#limits tr[data-limit='shop.charge']", "100/s")
+    assert seen.page.locator("#limits button").count() == 0
+
+
+def test_without_any_limit_the_page_has_no_room_for_them(live, plant, tab):
+    seen = tab(live.address)
+    seen.waits_for("#connection", "Live")
+    assert seen.page.locator("#limits-side").is_hidden()

@@ -144,6 +144,12 @@ def test_what_was_set_for_a_handler_that_is_gone_can_be_reset(outbox, dsn, conn)
     assert renamed.limits.reset("shop.old") is True
 
 
+def test_a_handler_without_a_name_is_refused(outbox, conn):
+    with pytest.raises(PartboxError, match="handler"):
+        outbox.limits.set("", rate="1/s")
+    assert rows(conn) == []
+
+
 def test_workers_are_told_at_once(outbox, conn, dsn):
     with psycopg.connect(dsn, autocommit=True) as listener:
         listener.execute('listen "partbox:partbox"')
