@@ -129,6 +129,7 @@ class World:
         before, self.has_crashed = self._saved(), True
         self.database.crash()
         self.excused |= before - self._saved()
+        self.died.clear()  # an epoch may come again, and it is forgotten which rows were replayed: the rows tell
 
     def arrive(self) -> None:
         """What was sent on a lost connection gets there."""

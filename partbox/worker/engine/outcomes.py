@@ -10,7 +10,7 @@ may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row g
 """
 
 from collections.abc import Collection, Iterable, Sequence, Set
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
 
@@ -30,11 +30,15 @@ _record, _parked = attrgetter("record"), attrgetter("parked")
 
 
 class Slice(NamedTuple):
-    """Events of a list that were taken from the head of one lane, and the incarnation of the partition in which."""
+    """Events of a list that were taken from the head of one lane, and the incarnation of the partition in which.
+
+    `rows`: their records, if they are from a line, and so none of them was parked before.
+    """
 
     lane: Lane
     events: list[DeliveredEvent]
     incarnation: int
+    rows: list[Row] | None = None
 
 
 class Finder(Protocol):
@@ -186,11 +190,11 @@ class Outcomes:
             partition = lane.partition
             read_anew = partition.incarnation != lane.incarnation
             if not (partition.stopping or partition.resumption.remembered or read_anew):
-                events = _heads(lane, to, min(deep, most))
+                events, rows = _heads(lane, to, min(deep, most))
                 self._start(lane, events)
                 most -= len(events)
                 if events:
-                    taken.append(Slice(lane, events, lane.incarnation))
+                    taken.append(Slice(lane, events, lane.incarnation, rows))
         return taken
 
     @verb  # the partition may be lost or read anew between the look at it and the note
@@ -200,16 +204,17 @@ class Outcomes:
         odd: list[Slice] = []
         done: dict[Partition, list[Row]] = {}
         for each in slices:
-            lane, events, incarnation = each
+            lane, events, incarnation, rows = each
             partition = lane.partition
-            if partition.incarnation != incarnation or any(map(_parked, events)):
+            was_parked = any(map(_parked, events)) if rows is None else lane.unstuck is not None
+            if partition.incarnation != incarnation or was_parked:
                 odd.append(each)
             else:
                 lane.rest()
                 self._followers.pop(lane, None)
                 if isinstance(lane, SharedLane):
                     lane.hold(())  # their memory is freed by whoever has the slices, without the lock
-                done.setdefault(partition, []).extend(map(_record, events))
+                done.setdefault(partition, []).extend(map(_record, events) if rows is None else rows)
         for partition, rows in done.items():
             partition.finish(rows)
             self._state.touch(partition)
@@ -282,16 +287,23 @@ class Outcomes:
 
     def _start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         lane.current, lane.settled = events[0] if events else None, None
+        self._followers.pop(lane, None)
         if isinstance(lane, SharedLane):
             lane.hold(events)
-        if len(events) > 1:
-            self._followers[lane] = [*islice(events, 1, None)]
+        elif len(events) > 1:
+            self._followers[lane] = [*events[1:]]
+
+    def _behind_current(self, lane: Lane) -> list[DeliveredEvent]:
+        """The events that run with the current one of the lane in a list, and have not ended."""
+        if isinstance(lane, SharedLane) and lane.hands and lane not in self._followers:
+            self._followers[lane] = [*lane.hands[1:]]  # made when it is asked for: most lists are done in one go
+        return self._followers.get(lane, [])
 
     def _ended(self, lane: Lane, event: DeliveredEvent) -> None:
         """The event, the current one of its lane or one that runs behind it, does not run any more."""
         if event is lane.current:
             lane.settled = event
-        elif (followers := self._followers.get(lane)) and event in followers:
+        elif event in (followers := self._behind_current(lane)):
             followers.remove(event)
 
     def _park_running(self, lane: Lane, event: DeliveredEvent, verdict: Verdict) -> None:
@@ -299,7 +311,7 @@ class Outcomes:
         row = partition.parked.park(event, verdict)
         row.keep()
         first = {key_of(event)}
-        for follower in self._followers.get(lane, ()):
+        for follower in self._behind_current(lane):
             if (key := key_of(follower)) in first:
                 partition.parked.hold(follower)
             else:  # of a line: it blocks its own key
@@ -335,9 +347,10 @@ def _is_open(partition: Partition, event: DeliveredEvent) -> bool:
     return not partition.progress.has_finished(event.id)
 
 
-def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
+def _heads(lane: Lane, to: Destination, most: int) -> tuple[list[DeliveredEvent], list[Row] | None]:
     if isinstance(lane, SharedLane) and lane.claim is not None:
-        return fresh(_rows(lane, to, most), lane.claim)
+        rows = _rows(lane, to, most)
+        return fresh(rows, lane.claim), rows
     queue, (routes, endpoint) = lane.queue, to
     taken: list[DeliveredEvent] = []
     while queue and len(taken) < most:
@@ -347,7 +360,7 @@ def _heads(lane: Lane, to: Destination, most: int) -> list[DeliveredEvent]:
         if routes[event.record[ROUTE]] is not endpoint:
             break
         taken.append(queue.popleft())
-    return taken
+    return taken, None
 
 
 def _rows(line: SharedLane, to: Destination, most: int) -> list[Row]:

@@ -7,6 +7,7 @@ takes no others with it.
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, cast
 
 from partbox.events import DeliveredEvent
@@ -177,11 +178,11 @@ class Batches:
 
 
 def _events(slices: Iterable[Slice]) -> list[DeliveredEvent]:
-    return [event for each in slices for event in each.events]
+    return [*chain.from_iterable(each.events for each in slices)]
 
 
 def _members(slices: Iterable[Slice]) -> Iterator[tuple[Lane, DeliveredEvent, int]]:
-    return ((lane, event, incarnation) for lane, events, incarnation in slices for event in events)
+    return ((lane, event, incarnation) for lane, events, incarnation, _ in slices for event in events)
 
 
 def _plain(result: Any) -> list[Any] | TypeError:
