@@ -103,8 +103,8 @@ MUTATIONS = (
         "followers-forgotten",
         "Of a list that runs for long only the first event of a lane is parked, and the others hold up the cursor.",
         "partbox/worker/engine/outcomes.py",
-        "        if len(events) > 1:\n",
-        "        if False:\n",
+        "        for follower in self._behind_current(lane):\n",
+        "        for follower in ():\n",
         (scenario("list_that_runs_for_long"),),
     ),
 )

@@ -287,7 +287,6 @@ class Outcomes:
 
     def _start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
         lane.current, lane.settled = events[0] if events else None, None
-        self._followers.pop(lane, None)
         if isinstance(lane, SharedLane):
             lane.hold(events)
         elif len(events) > 1:
