@@ -73,7 +73,7 @@ class Context:
     @cached_property
     def limits(self) -> HandlerLimits:
         """The limits of the handlers, to be given others while the worker runs."""
-        return HandlerLimits({each.handler.name: each.handler.limit for each in self.routes.registered()})
+        return HandlerLimits(self.routes, self.engine.limits)
 
     def log_partitions(self, name: str, text: str, numbers: Sequence[int], *more: object, **fields: object) -> None:
         """Log a line about some partitions: its text takes their count, the first of their numbers, and `more`."""

@@ -1,25 +1,88 @@
 """The limits of a worker's handlers: as they are declared, and as they are given while it runs."""
 
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
-from partbox.protocol.limits import Limit
+from partbox.events import DeliveredEvent
+from partbox.events.record import ROUTE
+from partbox.handlers import Routes
+from partbox.observe.logs.log_event import log_event
+from partbox.protocol.limits import By, Limit
+from partbox.protocol.turns import Place
+from partbox.worker.engine.limit_turns import LimitTurns
+from partbox.worker.engine.limited_queue import LimitWait
+from partbox.worker.runners.endpoint import Endpoint, Kind
+
+log = logging.getLogger("partbox.worker")
+
+FIELDS = ("tenant_id", "event_type", "aggregate_type")
+
+Value = Callable[[DeliveredEvent], Hashable]
 
 
 class HandlerLimits:
-    """By the handlers' names. `declared` has those that declare one."""
+    """By the handlers' names. `declared` has what each declares, `in_force` the limits that hold now.
 
-    def __init__(self, declared: Mapping[str, Limit]) -> None:
-        self.declared = dict(declared)
-        self.in_force = dict(declared)
+    Transactional handlers have none, whatever is given.
+    """
+
+    def __init__(self, routes: Routes[Endpoint], turns: LimitTurns) -> None:
+        self._routes = routes
+        self._turns = turns
+        self._values: dict[str, Value] = {}
+        self.declared = {each.handler.name: each.handler.limit for each in self._limitable()}
+        self.in_force: dict[str, Limit] = {}
+        turns.place_of = self._place
 
     def give(self, others: Mapping[str, Limit]) -> None:
         """Have these in force from now on, and of every handler that they do not name the declared one.
 
         `Limit()` lifts what is declared. One without a `by` keeps the declared one. Any thread.
         """
-        declared = self.declared
         given = {
-            name: Limit(each.rate, each.at_once, each.by or declared.get(name, each).by)
-            for name, each in others.items()
+            name: replace(declared, **_numbers(others.get(name, declared))) for name, declared in self.declared.items()
         }
-        self.in_force = declared | given
+        self.in_force = {name: limit for name, limit in given.items() if limit.bounds}
+        self._values = {name: _value_of(limit.by) for name, limit in self.in_force.items()}
+        for endpoint in self._limitable():
+            endpoint.walk_as(Kind.LIMITED if endpoint.handler.name in self.in_force else endpoint.kind)
+        self._turns.put_in_force(self.in_force, time.monotonic())
+
+    def waits(self) -> Sequence[LimitWait]:
+        """What waits for its turn in this process: by handler and value, how many events, and since when the first."""
+        return self._turns.waits()
+
+    def _limitable(self) -> list[Endpoint]:
+        return [each for each in self._routes.registered() if each.kind is not Kind.TRANSACTIONAL]
+
+    def _place(self, event: DeliveredEvent) -> Place | None:
+        """Where it waits for its turn; None if its handler has no limit. Called with the engine's lock held."""
+        endpoint = self._routes[event.record[ROUTE]]
+        name = endpoint.handler.name
+        value = self._values.get(name)
+        if value is None or endpoint.walked_as is not Kind.LIMITED:
+            return None
+        try:
+            found = value(event)
+            hash(found)
+        except Exception as error:
+            text = "limit_by of %s failed, so the event is limited as one without a value: %s"
+            log_event(log, "limit_by_failed", text, name, error, about=event, trace=error, handler=name)
+            found = None
+        return name, found
+
+
+def _numbers(limit: Limit) -> dict[str, Any]:
+    return {"rate": limit.rate, "at_once": limit.at_once} | ({} if limit.by is None else {"by": limit.by})
+
+
+def _value_of(by: By | None) -> Value:
+    if by is None:
+        return lambda event: None
+    if callable(by):
+        return by
+    return attrgetter(by) if by in FIELDS else lambda event: event.headers.get(by)

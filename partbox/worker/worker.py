@@ -90,6 +90,7 @@ class Worker:
         self._listen()
         slot[TIMEOUT] = _longest(routes, settings)
         tell_forked(self.dispatcher.disown)
+        self._context.limits.give({})
 
     def _poller(self, traffic: TrafficObserver) -> Poller:
         context = self._context
@@ -217,6 +218,7 @@ def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observ
     )
     if not callable(settings.on_unroutable) and {each.kind for each in routes.registered()} == {Kind.ASYNC}:
         routes.default.kind = Kind.ASYNC  # it waits for nothing, so it may run wherever the others do
+        routes.default.walk_as(Kind.ASYNC)
     for each in routes.registered():
         if each.handler.observed_by is not None:
             each.handler.observed_by(each.handler.name, observers)

@@ -1,16 +1,48 @@
 """The limits of a worker's handlers while it runs."""
 
+import pytest
+
+from partbox.handlers import Handlers
+from partbox.observe import Observers
 from partbox.protocol.limits import Limit, Rate
+from partbox.settings import Settings
+from partbox.worker.engine.engine import Engine
 from partbox.worker.handler_limits import HandlerLimits
+from partbox.worker.runners.endpoint import Endpoint, Kind
 
 
-def test_what_is_given_while_it_runs_stands_for_what_is_declared_until_it_is_given_no_more():
-    limits = HandlerLimits({"charge": Limit(Rate(5), 2, "tenant_id"), "mail": Limit(at_once=1)})
-    limits.give({"charge": Limit(Rate(7)), "ship": Limit(at_once=3), "mail": Limit()})
-    assert limits.in_force == {
-        "charge": Limit(Rate(7), None, "tenant_id"),
-        "ship": Limit(at_once=3),
-        "mail": Limit(),
-    }
+@pytest.fixture
+def routes():
+    handlers = Handlers()
+    handlers.register(print, "charge", name="charge", rate="5/s", at_once=2, limit_by="tenant_id")
+    handlers.register(print, "mail", name="mail", at_once=1)
+    handlers.register(print, "ship", name="ship")
+    handlers.register(lambda event, conn: None, "book", name="book", transactional=True)
+    return handlers.routes("default", Settings()).map(lambda handler: Endpoint(handler, (), 100, Observers()))
+
+
+def kinds(routes):
+    return {each.handler.name: each.walked_as for each in routes.registered()}
+
+
+def test_what_is_given_while_it_runs_stands_for_what_is_declared_until_it_is_given_no_more(routes):
+    limits = HandlerLimits(routes, Engine().limits)
     limits.give({})
-    assert limits.in_force == limits.declared
+    declared = {"charge": Limit(Rate(5), 2, "tenant_id"), "mail": Limit(at_once=1)}
+    assert limits.in_force == declared
+    limits.give(
+        {
+            "charge": Limit(Rate(7)),
+            "ship": Limit(at_once=3),
+            "mail": Limit(),
+            "book": Limit(Rate(1)),
+            "x": Limit(Rate(1)),
+        }
+    )
+    assert limits.in_force == {"charge": Limit(Rate(7), None, "tenant_id"), "ship": Limit(at_once=3)}
+    limited = {name for name, kind in kinds(routes).items() if kind is Kind.LIMITED}
+    assert limited == {"charge", "ship"}
+    assert kinds(routes)["book"] is Kind.TRANSACTIONAL
+    limits.give({})
+    assert limits.in_force == declared
+    assert kinds(routes)["ship"] is Kind.SYNC

@@ -37,6 +37,7 @@ deferred INFO event limited: handler attempts delay
 error_ignored WARNING event limited: handler
 on_error_failed ERROR event limited: handler
 retry_policy_failed ERROR event limited: handler
+limit_by_failed ERROR event limited: handler
 dead_letter_failed ERROR event limited: delay
 interceptor_failed ERROR limited: interceptor
 

@@ -103,12 +103,14 @@ class Claims:
             held[row.partition].reset(now)
             held[row.partition].begin(row, now)
         self._adopt(new, now)
+        self._state.owned(now)
         return Taken(lost, kept, new)
 
     @verb  # the saver goes through the partitions
     def adopt(self, rows: Iterable[Owned], now: float) -> None:
         """Begin a tenure for each of these rows, which were claimed, or found to be mine."""
         self._adopt(rows, now)
+        self._state.owned(now)
 
     @verb  # the saver gathers it either held or lost, and no tick is settled without it
     def lose(self, tenures: Iterable[Tenure]) -> Lost:
@@ -198,6 +200,8 @@ class Claims:
             partition.lose()
             self._state.dirty.discard(partition)
             self._drop_if_over(partition)
+        if lost.running:
+            self._state.owned(None)
         return lost
 
     def _drain(self, partitions: Iterable[Partition], now: float) -> None:
@@ -205,6 +209,7 @@ class Claims:
             if not partition.stopping and partition.may_drain(now):
                 partition.drain()
                 self._state.touch(partition)
+        self._state.owned(now)
 
     def _drop_if_over(self, partition: Partition) -> None:
         if partition.lost and not partition.busy:

@@ -178,9 +178,10 @@ class Credits:
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.of_one(partition)
 
     def _stuck(self, full: Iterable[Partition]) -> set[Partition]:
-        """The running ones among partitions with a full window; among all, where the bytes are used up."""
+        """Those that run, or have something that waits for a turn, among partitions with a full window; among all,
+        where the bytes are used up."""
         in_the_way = self._state.partitions.values() if self._budget.starved else full
-        return {each for each in in_the_way if each.running}
+        return {each for each in in_the_way if each.running or self._runs.limited is not None}
 
     def _readable(self, partition: Partition) -> bool:
         """True if it may be polled: its parked rows are known, and it is neither lost nor draining.

@@ -5,6 +5,7 @@ from partbox.events.delivered import STATELESS, Claim, Decoder, ProcessState
 from partbox.worker.engine.claims import Claims
 from partbox.worker.engine.credits import Credits
 from partbox.worker.engine.intake import Intake
+from partbox.worker.engine.limit_turns import LimitTurns
 from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.parked_turns import ParkedTurns
 from partbox.worker.engine.read_budget import UNBOUNDED, ReadBounds, ReadBudget
@@ -47,6 +48,7 @@ class Engine(EngineState):
         self.credits = Credits(self, runs, budget, transactional=transactional)  # for whoever reads the log
         claim = Claim(0, subscription, codecs, process)
         self.intake = Intake(self, runs, claim, transactional=transactional)  # what was read
+        self.limits = LimitTurns(self, runs)  # for whoever limits handlers
         self.turns = ParkedTurns(self, runs, budget, claim)  # for whoever fetches parked records
         self.saves = Saves(self)  # for the saver
         self.transactions = Transactions(self, outcomes, runs)  # for the transactor

@@ -9,7 +9,7 @@ so that it is not started again (DESIGN 4, lost connection ⛨). Or the event ra
 may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row goes.
 """
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
@@ -18,6 +18,7 @@ from partbox.events import DeliveredEvent
 from partbox.events.delivered import fresh
 from partbox.events.record import EVENT_TYPE, IDENTITY, ROUTE, Row
 from partbox.protocol.parking import RowState
+from partbox.protocol.turns import Place
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import key_of
 from partbox.worker.engine.lock import verb
@@ -27,6 +28,9 @@ from partbox.worker.engine.state import EngineState
 
 _identity, _event_type, _partition = itemgetter(IDENTITY), itemgetter(EVENT_TYPE), attrgetter("partition")
 _record, _parked = attrgetter("record"), attrgetter("parked")
+
+
+ITS_TURN = "it waits for its turn: its handler has a limit"
 
 
 class Slice(NamedTuple):
@@ -50,10 +54,15 @@ class Finder(Protocol):
 
 
 class Destination(NamedTuple):
-    """The handler that a list is made for: an event is for it if its types lead there."""
+    """The handler that a list is made for: an event is for it if its types lead there.
+
+    Of a handler with a limit it is for what waits at one `place`, as an event does that `fits`.
+    """
 
     routes: Finder
     endpoint: object
+    place: Place | None = None
+    fits: Callable[[DeliveredEvent], bool] | None = None
 
     def takes(self, types: Set[str]) -> bool:
         """True if all events of these types are for it."""
@@ -61,7 +70,7 @@ class Destination(NamedTuple):
 
     def leads(self, rows: Sequence[Row]) -> int:
         """The number of these rows, from the first one on, that are for it."""
-        routes, endpoint = self
+        routes, endpoint = self.routes, self.endpoint
         if self.takes(set(map(_event_type, rows))):
             return len(rows)
         return next((at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint), len(rows))
@@ -246,6 +255,14 @@ class Outcomes:
         elif partition.parked.park(event, verdict).blocks:
             lane.behind(event).hold_rest()
 
+    def put_away(self, lane: Lane, delay: float) -> None:
+        """Park the event at the head of a lane that waits for its turn, and its key behind it. Lock held."""
+        event = lane.queue.popleft()
+        self.note(lane, event, Verdict(RowState.DEFERRED, event.attempt - 1, delay, True, ITS_TURN, is_wait=True))
+        lane.active = False
+        lane.partition.close(lane)
+        self._state.touch(lane.partition)
+
     def unstick(self, lane: Lane, verdict: Verdict | None = None) -> None:
         """Park the event that runs for long, though it goes on here, and its key behind it. Lock held.
 
@@ -350,7 +367,7 @@ def _heads(lane: Lane, to: Destination, most: int) -> tuple[list[DeliveredEvent]
     if isinstance(lane, SharedLane) and lane.claim is not None:
         rows = _rows(lane, to, most)
         return fresh(rows, lane.claim), rows
-    queue, (routes, endpoint) = lane.queue, to
+    queue, routes, endpoint = lane.queue, to.routes, to.endpoint
     taken: list[DeliveredEvent] = []
     while queue and len(taken) < most:
         event = queue[0]
@@ -359,6 +376,10 @@ def _heads(lane: Lane, to: Destination, most: int) -> tuple[list[DeliveredEvent]
         if routes[event.record[ROUTE]] is not endpoint:
             break
         taken.append(queue.popleft())
+    if to.fits is not None:
+        at = next((at for at, event in enumerate(taken) if not to.fits(event)), len(taken))
+        queue.extendleft(reversed(taken[at:]))
+        del taken[at:]
     return taken, None
 
 

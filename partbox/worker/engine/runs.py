@@ -22,6 +22,7 @@ from typing import NamedTuple
 from partbox.events.record import ROUTE
 from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.lane_period import LanePeriod
+from partbox.worker.engine.limited_queue import LimitedQueue
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.outcomes import Destination, Outcomes
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
@@ -87,7 +88,8 @@ class Runs:
         self._lock = state.lock
         self._outcomes = outcomes
         self._concurrency = concurrency
-        self._ready = queue
+        self._ready = self.unlimited = queue
+        self.limited: LimitedQueue | None = None  # before that, while any handler has a limit
         self._running: set[Lane] = set()
         self._joined: set[Lane] = set()  # those of them that run in the list of another
         self._serial: set[Lane] = set()  # those of them whose next event is transactional
@@ -104,7 +106,12 @@ class Runs:
     @property
     def lines_up(self) -> bool:
         """True if new events may stand in line. Lock held."""
-        return self._lines and not self._lane_period.active
+        return self._lines and self.limited is None and not self._lane_period.active
+
+    @property
+    def is_full(self) -> bool:
+        """True if as many handlers run as may. Lock held."""
+        return len(self._running) - len(self._joined) >= self._concurrency
 
     @property
     def is_supplied(self) -> bool:
@@ -119,9 +126,13 @@ class Runs:
             if self._stopped:
                 return Rest.STOPPED
             self._lane_period.end_if_over(now)
-            full = len(self._running) - len(self._joined) >= self._concurrency
+            full = self.is_full
             if not full and not self._ready and not self.watches:
                 self._sort(self._held_up())  # one runs at a time: who asks sees that all others wait
+            if self.limited is not None:
+                self.limited.look(now)
+                if self.limited.is_sooner():
+                    self._state.wakes.look()
             if full or not self._ready:
                 self._idle += waits  # whoever calls takes it off again
                 if full or not waits or not self.watches or self._watched or not self._held_up():
@@ -175,7 +186,11 @@ class Runs:
     def take(self, to: Destination, deep: int, most: int, now: float) -> list[Lane]:
         """Lanes that wait with an event for this handler, for a list of so many events more, of which each gives `deep`
         at most; they run from now on."""
-        found = self._ready.take_those(partial(_joining, to, deep), most)
+        joining = partial(_joining, to, deep)
+        if to.place is not None and self.limited is not None:
+            found = self.limited.take_those(joining, most, to.place)
+        else:
+            found = self._ready.take_those(joining, most)
         self._joined.update(found)
         return self._begin(found, now)
 
@@ -225,15 +240,15 @@ class Runs:
             lane.active = not lane.partition.line.runs(lane.key)  # else it is ready when the turn of the line ends
         lanes = [lane for lane in lanes if lane.active]
         self._ready.add(lanes, due=due)
-        for _ in range(min(len(lanes), self._concurrency)):
-            if not self._call() and not self._hire():
-                return
+        self.call(len(lanes))
 
     def unstick(self, partitions: Collection[Partition], now: float) -> None:
         """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
         late = now - STUCK
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._outcomes.unstick(lane)
+        for lane, delay in () if self.limited is None else self.limited.crowd(partitions, late, now):
+            self._outcomes.put_away(lane, delay)
 
     def begin(self, lane: Lane, now: float) -> None:
         """The lane runs, but not by a runner: its events are transactional. Lock held."""
@@ -244,6 +259,18 @@ class Runs:
         self._serial.add(lane)
         self._end([lane])
         self._call()
+
+    def limit(self, limited: LimitedQueue | None) -> None:
+        """Have lanes wait there for their turns from now on, if that is not None. Lines know no turns. Lock held."""
+        self.limited, self._ready = limited, self.unlimited if limited is None else limited
+        if limited is not None:
+            self._sort(each.line for each in self._state.partitions.values() if not each.stopping)
+
+    def call(self, lanes: int) -> None:
+        """Call or hire runners for so many lanes. Lock held."""
+        for _ in range(min(lanes, self._concurrency)):
+            if not self._call() and not self._hire():
+                return
 
     @property
     def _somebody_is_free(self) -> bool:
@@ -296,6 +323,8 @@ class Runs:
 
     def _end(self, lanes: Sequence[Lane]) -> None:
         self._outcomes.end(lanes)
+        if self.limited is not None:
+            self.limited.ended(lanes)
         again = [each for lane in lanes for each in self._leave(lane)]
         if again:
             self.ready(again)

@@ -49,6 +49,7 @@ class EngineState:
         self.dirty: set[Partition] = set()
         self.forked = False  # these are a copy, in a process that a handler or the application has forked
         self.backlog = False  # there is more to read than there is room for, as far as the poller knows
+        self.owned: Callable[[float | None], object] = _nobody  # partitions have come or begun to go
         self._wakeups: list[tuple[float, int, Partition, int, Key]] = []
         self._ticket = count()
 

@@ -211,6 +211,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         self.timeouts.look()
         self._wakeup.called = False
         self._wakeup.clear()
+        self._engine.limits.give(time.monotonic())
 
     def _leave(self, conn: Connection[Any]) -> None:
         """Drain whatever is owned, and note that this process was told to end."""
@@ -254,6 +255,8 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         now = time.monotonic()
         if self._wakeup.called or now >= self._tick_at or self._slot[STOPPING] or self._engine.turns.is_next(now):
             return False
+        if self._engine.limits.is_due(now):
+            return False
         return not (self.ownership.outdated or self.ownership.replanned)
 
     def _longest(self) -> float:
@@ -276,4 +279,9 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             pause = min(pause, OWNING_NOTHING)
         wakeup = self._engine.turns.next_at()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
+        while (turn := self._engine.limits.next_at(now)) is not None and turn < until:
+            if self._wakeup.wait(max(0.0, turn - now)):
+                return
+            now = time.monotonic()
+            self._engine.limits.give(now)
         self._wakeup.wait(max(0.0005, until - now))

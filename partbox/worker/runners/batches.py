@@ -57,12 +57,16 @@ class Batches:
         """A list that begins with this lane, and the lanes beside it that take part."""
         size = endpoint.handler.max_size or 1
         deep = endpoint.handler.per_key or size
-        to = Destination(self._runner.routes, endpoint)
+        to = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
         slices: list[Slice] = []
-        if lane.claim is not None and self._runner.trusted():
+        whole = lane.claim is not None or to.fits is not None
+        if whole and self._runner.trusted():
             slices = self._outcomes.join([lane], to, deep, size)
         # An odd line gives one: whoever sorts it knows of one that it runs, and of a list when that has begun.
-        slices = slices or self._take(lane, endpoint, 1 if lane.claim is not None else min(deep, size))
+        slices = slices or self._take(lane, endpoint, 1 if whole else min(deep, size))
+        if to.fits is not None and slices and not to.fits(slices[0].events[0]):
+            self._outcomes.put_back(lane, slices[0].events[0])
+            return [], []
         others = list[Lane]()
         if not slices or runs_alone(slices[0].events[0]):
             return slices, others

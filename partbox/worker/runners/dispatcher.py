@@ -84,7 +84,9 @@ class Walkers:
                 ends, latest = self._loop.turn_of(began, self._turn)
                 walk = self._runner.begin(ends, tally, Kind.ASYNC, latest=latest)
                 for lane in lanes:
-                    await self._runner.walk_async(lane, walk, task)
+                    met = await self._runner.walk_async(lane, walk, task)
+                    if met is not None and self._runner.has_turn(lane):
+                        await self._runner.walk_async(lane, self._runner.turn(tally), task)
                     if lane.started > walk.ends:  # the others wait for another turn
                         break
                 if tally is not None and tally.end():
@@ -270,6 +272,9 @@ class Dispatcher:
         """Its next event is not for a runner alone; the lanes to be ended, but for what the event loop will end."""
         if tally is not None:
             self._settlement.reports.delivered(tally)  # what follows takes its own time
+        turn = endpoint.walked_as is Kind.LIMITED
+        if turn and not self._runner.has_turn(lane):
+            return [lane]  # it waits for its turn
         if endpoint.kind is Kind.TRANSACTIONAL:
             self._runs.leave_to_transactor(lane)
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
@@ -277,6 +282,8 @@ class Dispatcher:
             if tally is not None:
                 tally.begin(time.monotonic())
             return [lane, *others]
+        elif turn and endpoint.kind is Kind.SYNC:
+            self._runner.walk(lane, self._runner.turn(tally))
         else:
             self._loop.start(lambda: self._walk_async(lane, endpoint))
             return []
@@ -297,6 +304,8 @@ class Dispatcher:
                     tally.begin(began)
                 ends, latest = self._loop.turn_of(began, self._turn)
                 walk = self._runner.begin(ends, tally, Kind.ASYNC, latest=latest)
+                if endpoint.walked_as is Kind.LIMITED:
+                    walk = self._runner.turn(tally)
                 await self._runner.walk_async(lane, walk, asyncio.current_task())
                 if tally is not None:
                     self._settlement.reports.delivered(tally)

@@ -48,10 +48,12 @@ class Kind(Enum):
     ASYNC = "async"  # in the event loop
     LISTS = "lists"  # with events of other lanes, by the runner or in the event loop
     TRANSACTIONAL = "transactional"  # by the thread that has the connection for it
+    LIMITED = "limited"  # each in a turn of its own, in whichever way else
 
 
 class Endpoint:
-    """One handler of one process. Any thread."""
+    """One handler of one process. Any thread. `walked_as`: its kind for a walk over a lane, LIMITED while it has a
+    limit."""
 
     __slots__ = (
         "_circuit",
@@ -66,6 +68,7 @@ class Endpoint:
         "kind",
         "plain",
         "transaction",
+        "walked_as",
     )
 
     def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int, observers: Observers) -> None:
@@ -74,7 +77,6 @@ class Endpoint:
         self.transaction = handler.transaction
         self._observers = observers
         self._settles = observers.hears("settled")
-        self._may_be_plain = self.kind in (Kind.SYNC, Kind.ASYNC) and not self._settles
         self.call: Call = wrap(
             handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None
         )
@@ -84,11 +86,18 @@ class Endpoint:
             self.call = _watched(self.call, handler, observers)
         if handler.is_async and self.kind is not Kind.TRANSACTIONAL:
             self.call = partial(begin, self.call)
-        self.plain = self._may_be_plain
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
         self._trouble = ""  # the last error that said that the downstream is away
         self._lock = threading.Lock()
+        self.walk_as(self.kind)
+
+    def walk_as(self, kind: Kind) -> None:
+        """Have it run in walks of this kind from now on: LIMITED, or its own."""
+        with self._lock:  # the circuit has a word in what is plain
+            self.walked_as = kind
+            self._may_be_plain = kind in (Kind.SYNC, Kind.ASYNC) and not self._settles
+            self.plain = self._may_be_plain and not self._circuit.troubled
 
     @property
     def calm(self) -> bool:

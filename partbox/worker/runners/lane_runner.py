@@ -56,6 +56,14 @@ class LaneRunner:
         """A walk that begins now, and ends then (monotonic seconds), or up to `latest` if its handlers wait."""
         return Walk(ends, self._trusted_at, tally, kind, latest=latest)
 
+    def turn(self, tally: Tally | None) -> Walk:
+        """A walk over a lane that has its turn: it is over when one event has been started."""
+        return self.begin(0.0, tally, Kind.LIMITED)
+
+    def has_turn(self, lane: Lane) -> bool:
+        """True if the lane has its turn, of an event whose handler has a limit."""
+        return self._engine.limits.covers(lane)
+
     def next(self, ended: list[Lane], tally: Tally | None) -> list[Lane] | Rest:
         """End these lanes; the next to run, or why there are none. Observers hear first what `tally` owes them."""
         owed = tally if tally is not None and tally.oldest is not None else None
@@ -74,7 +82,7 @@ class LaneRunner:
         partition, routes, only, tally, claim = lane.partition, self.routes, self.routes.only, walk.tally, lane.claim
         remembered, outcomes, got, by = partition.resumption.remembered, self._outcomes, None, None
         met: Met | None = None
-        mine = only is not None and only.kind is walk.kind
+        mine = only is not None and only.walked_as is walk.kind
         quick: list[Endpoint] = []
         if tally is not None and tally.oldest is None:
             tally.oldest = _first(lane)
@@ -104,7 +112,7 @@ class LaneRunner:
             record = event.record
             endpoint = only or routes[record[ROUTE]]
             plain = endpoint.plain
-            if not (plain and mine) and endpoint.kind is not walk.kind:
+            if not (plain and mine) and endpoint.walked_as is not walk.kind:
                 outcomes.put_back(lane, event)
                 met = endpoint, None
                 break

@@ -17,7 +17,7 @@ from partbox.worker.engine.partition import Lane
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.reports.outcomes import Reports
-from partbox.worker.runners.endpoint import Endpoint
+from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.two_loops import shared
 
 
@@ -29,7 +29,11 @@ class Settlement:
         self.reports = reports
 
     def refused(self, lane: Lane, endpoint: Endpoint, event: DeliveredEvent) -> bool:
-        """Defer the event if the circuit of its handler is open; True then."""
+        """Put the event back if it waits for a turn that its lane has not, or defer it if the circuit of its handler is
+        open; True then."""
+        if endpoint.walked_as is Kind.LIMITED and not self._engine.limits.covers(lane, event.id):
+            self._engine.outcomes.put_back(lane, event)
+            return True
         refusal = endpoint.refusal(lane.started)
         if refusal is None:
             return False

@@ -1,0 +1,256 @@
+"""Whose turn it is, where handlers have limits: the share of one process, without a word to the others.
+
+A process has as much of each limit as it owns of the partitions. What it owns the database has given it, and nobody
+else has: so all shares together are the limit. Of a rate it saves up what one second brings, or one call if that is
+more, never more than that. It begins with nothing saved, and a change of its share cuts what it has and adds nothing:
+so however partitions move, no more starts than the rate and once what a second brings.
+
+What waits is in line at its *place*: a handler and one value of what divides its events. Places take turns. A place
+that nobody has used is forgotten when it has saved up as much as one that was never used, so memory is bounded; one
+that comes anew begins as that.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from math import ceil, inf
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from partbox.protocol.limits import Limit
+
+Place = tuple[str, Hashable]
+"""The name of a handler, and a value."""
+
+T = TypeVar("T")
+
+ALMOST: Final = 1 - 1e-6  # of a call: what a sum of fractions may lack
+BESIDE: Final = 2  # places at which is looked for one to forget, whenever one becomes idle
+
+
+class ProcessBounds(NamedTuple):
+    """What a process may do of a limit: starts in a second (None: any number), starts saved up, and calls at once."""
+
+    pace: float | None
+    saved: float
+    most: float
+
+    @classmethod
+    def of(cls, limit: Limit, share: float) -> "ProcessBounds":
+        """The bounds of a process with this share of the partitions (0 to 1); with none nothing starts."""
+        if share <= 0:
+            return cls(0.0, 0.0, 0.0)
+        pace = None if limit.rate is None else limit.rate * share
+        return cls(
+            pace, 0.0 if pace is None else max(1.0, pace), inf if limit.at_once is None else ceil(limit.at_once * share)
+        )
+
+
+class Bucket(Generic[T]):
+    """What a place has saved up at a time, how many of its calls run, and what waits there."""
+
+    __slots__ = ("at", "in_line", "running", "saved", "waiting")
+
+    def __init__(self, saved: float, at: float) -> None:
+        self.saved = saved
+        self.at = at
+        self.running = 0
+        self.in_line = False  # it has a turn, or a time at which it may have one
+        self.waiting: deque[T] = deque()
+
+    def settle(self, bounds: ProcessBounds, now: float) -> None:
+        """Add what has been saved until now."""
+        if bounds.pace is not None:
+            self.saved = min(bounds.saved, self.saved + bounds.pace * max(0.0, now - self.at))
+        self.at = max(now, self.at)
+
+    def wait(self, bounds: ProcessBounds, now: float) -> float:
+        """Seconds until a call may start: 0 now, infinite if something else is to happen first."""
+        if self.running >= bounds.most:
+            return inf
+        self.settle(bounds, now)
+        if bounds.pace is None or self.saved >= ALMOST:
+            return 0.0
+        return (1 - self.saved) / bounds.pace if bounds.pace else inf
+
+
+class Limited(Generic[T]):
+    """One handler with a limit: the places of its values, and `unused`, which is as one that was never used."""
+
+    def __init__(self, limit: Limit, share: float, now: float) -> None:
+        self.limit = limit
+        self.bounds = ProcessBounds.of(limit, share)
+        self.unused = Bucket[T](0.0, now)
+        self.places: dict[Hashable, Bucket[T]] = {}
+        self._idle: dict[Hashable, None] = {}
+
+    def bucket(self, value: Hashable, now: float) -> Bucket[T]:
+        """The bucket of a value, which is made where there is none."""
+        self._idle.pop(value, None)
+        if (found := self.places.get(value)) is None:
+            self.unused.settle(self.bounds, now)
+            found = self.places[value] = Bucket(self.unused.saved, now)
+        return found
+
+    def change(self, limit: Limit, share: float, now: float) -> None:
+        """From now on these hold: what is saved up is cut, never raised."""
+        bounds = ProcessBounds.of(limit, share)
+        for each in (self.unused, *self.places.values()):
+            each.settle(self.bounds, now)
+            each.saved = min(each.saved, bounds.saved)
+        self.limit, self.bounds = limit, bounds
+
+    def rest(self, value: Hashable, now: float) -> None:
+        """Nothing of this value waits or runs: forget those of which that is long true."""
+        self._idle[value] = None
+        self.unused.settle(self.bounds, now)
+        for idle in [each for each, _ in zip(self._idle, range(BESIDE), strict=False)]:
+            self.places[idle].settle(self.bounds, now)
+            if self.places[idle].saved < self.unused.saved:
+                break
+            del self.places[idle], self._idle[idle]
+
+
+class Turns(Generic[T]):
+    """What waits at all places of a process; `now` is monotonic seconds. Its length: places that may have a turn."""
+
+    def __init__(self, share: float = 0.0) -> None:
+        self.share = share  # of the partitions
+        self._limited: dict[str, Limited[T]] = {}
+        self._ring: deque[Place] = deque()
+        self._later: list[tuple[float, int, Place]] = []
+        self._ticket = 0
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def limit(self, limits: Mapping[str, Limit], now: float) -> list[T]:
+        """Have these limits in force, by handler; what waits for a handler that has none any more goes out."""
+        free: list[T] = []
+        for name in [each for each in self._limited if each not in limits]:
+            free += (each for bucket in self._limited.pop(name).places.values() for each in bucket.waiting)
+        for name, limit in limits.items():
+            if (known := self._limited.get(name)) is None:
+                self._limited[name] = Limited(limit, self.share, now)
+            else:
+                known.change(limit, self.share, now)
+        self._line_up(now)
+        return free
+
+    def change_share(self, share: float, now: float) -> None:
+        """The process owns so much of the partitions from now on, 0 to 1."""
+        self.share = share
+        for limited in self._limited.values():
+            limited.change(limited.limit, share, now)
+        self._line_up(now)
+
+    def add(self, place: Place, item: T, now: float) -> None:
+        """Have the item wait at this place, of a handler with a limit."""
+        bucket = self._limited[place[0]].bucket(place[1], now)
+        bucket.waiting.append(item)
+        if not bucket.in_line:
+            self._line(place, bucket, now)
+
+    def next(self, now: float) -> Place | None:
+        """The place whose turn it is, if any may have one now."""
+        while self._later and self._later[0][0] <= now:
+            self._line_anew(heapq.heappop(self._later)[2], now)
+        while self._ring:
+            place = self._ring[0]
+            bucket = self._bucket(place)
+            if bucket is not None and bucket.waiting and not bucket.wait(self._limited[place[0]].bounds, now):
+                return place
+            self._line_anew(self._ring.popleft(), now)
+        return None
+
+    def first(self, place: Place) -> T:
+        """What waits longest at a place where something waits."""
+        return self._limited[place[0]].places[place[1]].waiting[0]
+
+    def start(self, place: Place, now: float) -> T:
+        """Start the first item at the place whose turn it is; other places have theirs first then."""
+        assert self._ring.popleft() == place, place
+        bucket = self._limited[place[0]].places[place[1]]
+        item = bucket.waiting.popleft()
+        bucket.saved -= self._limited[place[0]].bounds.pace is not None
+        bucket.running += 1
+        self._line(place, bucket, now)
+        return item
+
+    def end(self, place: Place, now: float) -> None:
+        """A call that was started at this place has ended."""
+        bucket = self._bucket(place)
+        if bucket is not None and bucket.running:
+            bucket.running -= 1
+            if not bucket.in_line:
+                self._line(place, bucket, now)
+
+    def take(self, place: Place, joins: Callable[[T], bool], looked_at: int) -> list[T]:
+        """Take out those of the first items at a place that join a call of it, which costs no start."""
+        bucket = self._bucket(place)
+        if bucket is None:
+            return []
+        found, kept = list[T](), list[T]()
+        for _ in range(min(looked_at, len(bucket.waiting))):
+            item = bucket.waiting.popleft()
+            (found if joins(item) else kept).append(item)
+        bucket.waiting.extendleft(reversed(kept))
+        return found
+
+    def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[Place, T]]:
+        """Take out what goes, of all that waits; it is asked with the number of those before it, and the bounds."""
+        gone: list[tuple[Place, T]] = []
+        for place, bucket in [*self.waiting()]:
+            bounds, kept = self.bounds(place[0]), deque[T]()
+            for item in bucket.waiting:
+                if goes(item, len(kept), bounds):
+                    gone.append((place, item))
+                else:
+                    kept.append(item)
+            bucket.waiting = kept
+            if not bucket.in_line:
+                self._line(place, bucket, now)
+        return gone
+
+    def next_at(self) -> float | None:
+        """The time at which another place may have a turn; None if none has to wait for one."""
+        return self._later[0][0] if self._later else None
+
+    def waiting(self) -> Iterator[tuple[Place, Bucket[T]]]:
+        """The places where something waits."""
+        for name, limited in self._limited.items():
+            yield from (((name, value), each) for value, each in limited.places.items() if each.waiting)
+
+    def bounds(self, name: str) -> ProcessBounds:
+        """The bounds of a handler with a limit."""
+        return self._limited[name].bounds
+
+    def _bucket(self, place: Place) -> Bucket[T] | None:
+        limited = self._limited.get(place[0])
+        return None if limited is None else limited.places.get(place[1])
+
+    def _line_up(self, now: float) -> None:
+        """All places may have their turns at other times than before, in the order in which they had them."""
+        places = dict.fromkeys([*self._ring, *(place for _, _, place in sorted(self._later))])
+        places |= dict.fromkeys(place for place, _ in self.waiting())
+        self._ring.clear()
+        self._later.clear()
+        for place in places:
+            self._line_anew(place, now)
+
+    def _line_anew(self, place: Place, now: float) -> None:
+        if (bucket := self._bucket(place)) is not None:
+            self._line(place, bucket, now)
+
+    def _line(self, place: Place, bucket: Bucket[T], now: float) -> None:
+        """Give it a turn, or the time of one, or none until a call ends or its bounds change."""
+        limited, bucket.in_line = self._limited[place[0]], False
+        if not bucket.waiting:
+            if not bucket.running:
+                limited.rest(place[1], now)
+        elif (wait := bucket.wait(limited.bounds, now)) < inf:
+            bucket.in_line = True
+            if wait:
+                self._ticket += 1
+                heapq.heappush(self._later, (now + wait, self._ticket, place))
+            else:
+                self._ring.append(place)

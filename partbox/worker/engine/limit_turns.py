@@ -1,0 +1,100 @@
+"""The façade of limits: what is in force, who has a turn, and when the next one is."""
+
+from collections.abc import Mapping, Sequence
+
+from partbox.protocol.limits import Limit
+from partbox.protocol.turns import Place
+from partbox.worker.engine.limited_queue import LimitedQueue, LimitWait, PlaceOf
+from partbox.worker.engine.lock import verb
+from partbox.worker.engine.outcomes import Destination
+from partbox.worker.engine.partition import Lane
+from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.state import EngineState
+
+
+class LimitTurns:
+    """The verbs of whoever says what is in force, of runners, and of the poller, which has the timer.
+
+    `place_of` says where an event waits; the driver puts it in before there is any limit.
+    """
+
+    def __init__(self, state: EngineState, runs: Runs) -> None:
+        self._state = state
+        self._lock = state.lock
+        self._runs = runs
+        self.place_of: PlaceOf = lambda event: None
+
+    @verb  # lanes wait in one queue or in the other
+    def put_in_force(self, limits: Mapping[str, Limit], now: float) -> None:
+        """Have these limits hold from now on, by handler; events of others do not wait."""
+        limited = self._runs.limited
+        if not limits and limited is None:
+            return
+        if limited is None:
+            limited = LimitedQueue(self._runs.unlimited, self.place_of)
+            limited.share(self._share(), now)
+            self._state.owned = self._owned
+        limited.limit(limits, now)
+        self._runs.limit(limited if limits else None)
+        self._runs.call(len(limited))
+
+    def covers(self, lane: Lane, event_id: int | None = None) -> bool:
+        """True if the lane has its turn, of this event; read without the lock, by the lane's runner."""
+        turn = self._turn(lane)
+        return turn is not None and event_id in (None, turn[1])
+
+    def destination(self, lane: Lane, to: Destination) -> Destination:
+        """The destination of a list that begins with this lane: if that has a turn, for what waits at its place."""
+        turn = self._turn(lane)
+        if turn is None:
+            return to
+        place, place_of = turn[0], self.place_of
+        return to._replace(place=place, fits=lambda event: place_of(event) == place)
+
+    def next_at(self, now: float) -> float | None:
+        """The time at which the poller is to `give` the next turns (monotonic seconds); None: no time brings one.
+
+        A runner that finds a turn sooner than that wakes the poller."""
+        with self._lock:  # no runner finds one between the look and the answer
+            limited = self._runs.limited
+            if limited is None:
+                return None
+            limited.look(now)
+            return limited.next_at(full=self._runs.is_full)
+
+    def give(self, now: float) -> None:
+        """Call runners for those whose turn it is, and put away what is in the way."""
+        if self._runs.limited is not None:
+            with self._lock:  # who is called finds a lane
+                self._runs.unstick((), now)
+                if (limited := self._runs.limited) is not None:
+                    limited.look(now)
+                    limited.is_awake()
+                    self._runs.call(len(limited.turns))
+
+    @verb  # as in `give`
+    def is_due(self, now: float) -> bool:
+        """True if there may be turns to `give`."""
+        at = None if self._runs.limited is None else self._runs.limited.turns.next_at()
+        return at is not None and at <= now
+
+    @verb  # all is of one moment
+    def waits(self) -> Sequence[LimitWait]:
+        """What waits for its turn."""
+        return () if self._runs.limited is None else self._runs.limited.waits()
+
+    def _turn(self, lane: Lane) -> tuple[Place, int] | None:
+        limited = self._runs.limited
+        return None if limited is None else limited.covers(lane)
+
+    def _owned(self, now: float | None) -> None:
+        """Partitions have come or begun to go. Lock held."""
+        limited, share = self._runs.limited, self._share()
+        if limited is not None and limited.turns.share != share:
+            limited.share(share, now)
+            self._runs.call(len(limited))
+
+    def _share(self) -> float:
+        """The share of all partitions in which handlers may start: one that drains counts no more, for another process
+        may have it before this one hears of that."""
+        return sum(not each.stopping for each in self._state.partitions.values()) / 256
