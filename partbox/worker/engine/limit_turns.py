@@ -36,7 +36,7 @@ class LimitTurns:
             self._state.owned = self._owned
         limited.limit(limits, now)
         self._runs.limit(limited if limits else None)
-        self._runs.call(len(limited))
+        self._wake(limited)
 
     def covers(self, lane: Lane, event_id: int | None = None) -> bool:
         """True if the lane has its turn, of this event; read without the lock, by the lane's runner."""
@@ -92,7 +92,13 @@ class LimitTurns:
         limited, share = self._runs.limited, self._share()
         if limited is not None and limited.turns.share != share:
             limited.share(share, now)
-            self._runs.call(len(limited))
+            self._wake(limited)
+
+    def _wake(self, limited: LimitedQueue) -> None:
+        """Turns come at other times than before: for runners, or for the poller, which has the timer. Lock held."""
+        self._runs.call(len(limited))
+        if limited.is_sooner():
+            self._state.wakes.look()
 
     def _share(self) -> float:
         """The share of all partitions in which handlers may start: one that drains counts no more, for another process

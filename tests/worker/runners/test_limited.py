@@ -3,8 +3,12 @@
 import asyncio
 import threading
 import time
+from itertools import count, islice
 
 import pytest
+
+from partbox import partition_of
+from partbox.protocol.limits import rate_of
 
 RATE = 50
 
@@ -99,3 +103,142 @@ def test_no_more_calls_run_at_once_than_the_limit(desk, way):
         desk.eventually(desk.all_done)
     assert sorted(calls.numbers()) == list(range(24))
     assert calls.most <= 2
+
+
+def limits_of(embedded):
+    """The limits of the worker that runs in this process."""
+    return embedded._worker._context.limits
+
+
+def change(desk, embedded, rate):
+    """Have an operator change the limit; wait until it is in force."""
+    desk.outbox.limits.set("limited", rate=rate)
+    meant = None if rate == "none" else rate_of(rate)
+    desk.eventually(lambda: getattr(limits_of(embedded).in_force.get("limited"), "rate", None) == meant)
+
+
+def waits_of(embedded):
+    """The number of events that wait for their turn, by value."""
+    return {wait.place[1]: wait.events for wait in limits_of(embedded).waits()}
+
+
+def keys_of_one_partition(many):
+    keys = (f"k{number}" for number in count())
+    return list(islice((key for key in keys if partition_of(key) == 7), many))
+
+
+def owners(desk):
+    return desk.conn.execute("select count(owner) from partbox.partition").fetchone()[0]
+
+
+def test_what_waits_for_its_turn_holds_no_other_handler_and_costs_no_row_and_a_stop_does_not_wait_for_it(desk):
+    calls = Calls()
+    desk.outbox.on("Counted", rate="1/h")(calls.one)
+    desk.outbox.on("Other")(desk.note)
+    desk.publish("k1", 1, 2, 3)
+    desk.publish(None, 4)
+    for number in range(20):
+        desk.publish(f"k{number}" if number % 2 else None, number, event_type="Other")
+    with desk.outbox.worker(concurrency=1) as worker:
+        desk.eventually(lambda: len(desk.seen) == 19)
+        assert 1 not in {number for _, number, _ in desk.seen}  # it waits behind the others of its key
+        assert waits_of(worker) == {None: 5}
+        assert desk.parked() == []
+    assert owners(desk) == 0
+    assert calls.starts == []
+    desk.outbox.handlers._registered.clear()
+    desk.outbox.on("*")(desk.note)
+    with desk.outbox.worker():
+        desk.eventually(desk.all_done)
+    assert desk.numbers("k1") == [1, 2, 3, 1]
+
+
+def test_what_waits_in_a_full_window_is_put_away_uncharged_so_that_the_log_is_read_on(desk_with):
+    desk = desk_with(window=20)
+    calls = Calls()
+    desk.outbox.on("Counted", rate="1/h", name="limited")(calls.one)
+    desk.outbox.on("Other")(desk.note)
+    *limited, last = keys_of_one_partition(31)
+    for number, key in enumerate(limited):
+        desk.publish(key, number, number + 100)
+    desk.publish(last, 99, event_type="Other")
+    with desk.outbox.worker(concurrency=1) as worker:
+        desk.eventually(lambda: desk.seen)
+        assert {(state, attempts) for _, state, attempts, _ in desk.parked()} == {("deferred", 0), ("held", 0)}
+        assert calls.starts == []
+        change(desk, worker, rate="1000/s")
+        desk.make_due()
+        desk.eventually(desk.all_done)
+    assert sorted(calls.numbers()) == [*range(30), *range(100, 130)]
+    for number in range(30):
+        assert [each for each in calls.numbers() if each % 100 == number] == [number, number + 100]
+    assert desk.parked() == []
+
+
+def test_limits_change_while_a_worker_runs(desk):
+    calls = Calls()
+    desk.outbox.on("Counted", name="limited")(calls.one)
+    with desk.outbox.worker(concurrency=1) as worker:
+        desk.publish("k", *range(10))
+        desk.eventually(desk.all_done)
+        change(desk, worker, rate="1/h")
+        assert not worker._worker.engine.runs.lines_up
+        desk.publish("k", *range(10, 20))
+        desk.publish(None, *range(20, 30))
+        desk.eventually(lambda: waits_of(worker) == {None: 20})
+        change(desk, worker, rate="500/s")
+        desk.eventually(desk.all_done)
+        change(desk, worker, rate="1/h")
+        desk.publish("k", *range(30, 40))
+        desk.eventually(lambda: waits_of(worker).get(None, 0) >= 9)  # one may have been saved up
+        desk.outbox.limits.reset("limited")
+        desk.eventually(desk.all_done)
+        assert limits_of(worker).in_force == {}
+        assert worker._worker.engine.runs.limited is None
+    assert [number for number in calls.numbers() if not 20 <= number < 30] == [*range(20), *range(30, 40)]
+    assert sorted(calls.numbers()) == [*range(40)]
+
+
+@pytest.mark.parametrize("by", ["tenant_id", "tenant", lambda event: event.headers["tenant"]])
+@pytest.mark.parametrize("way", ["sync", "lists"])
+def test_values_take_turns_so_that_none_starves_another_and_no_list_has_two(desk, way, by):
+    calls = Calls()
+    concurrency = register(desk.outbox, calls, way, rate="20/s", limit_by=by)
+    desk.publish("great", *range(60), tenant_id="great", headers={"tenant": "great"})
+    for number in range(100, 160):
+        desk.publish(None, number, tenant_id="great", headers={"tenant": "great"})
+    desk.publish("small", 200, tenant_id="small", headers={"tenant": "small"})
+    with desk.outbox.worker(concurrency=concurrency) as worker:
+        desk.eventually(lambda: 200 in calls.numbers())
+        assert calls.numbers().index(200) < 30
+        change(desk, worker, rate="none")
+        desk.eventually(desk.all_done)
+    for _, events in calls.starts:
+        assert len({number == 200 for _, number in events}) == 1
+
+
+def test_where_limit_by_fails_the_event_is_limited_as_one_without_a_value(desk, caplog):
+    calls = Calls()
+    desk.outbox.on("Counted", at_once=1, limit_by=lambda event: [event.headers["tenant"]])(calls.one)
+    desk.publish(None, 1, headers={"tenant": "a"})
+    desk.publish(None, 2)
+    with desk.outbox.worker(concurrency=4):
+        desk.eventually(desk.all_done)
+    assert sorted(calls.numbers()) == [1, 2]
+    said = [record.getMessage() for record in caplog.records if record.event == "partbox.limit_by_failed"]
+    assert sum("unhashable type" in each for each in said) == sum("'tenant'" in each for each in said) == 1
+
+
+def test_a_failure_has_its_next_attempt_in_a_turn_too_and_the_circuit_is_asked(desk):
+    failing = iter([ValueError("no"), OSError("away"), None, None])
+
+    def handler(event):
+        desk.note(event)
+        if (error := next(failing)) is not None:
+            raise error
+
+    desk.outbox.on("Counted", rate="100/s", at_once=1, retry="fixed:0")(handler)
+    desk.publish("k", 1, 2)
+    with desk.outbox.worker(concurrency=2):
+        desk.eventually(desk.all_done)
+    assert desk.seen == [("k", 1, 1), ("k", 1, 2), ("k", 1, 3), ("k", 2, 1)]
