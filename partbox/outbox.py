@@ -87,8 +87,8 @@ class Outbox(Registrar, Operations):
     def _registry(self) -> Handlers:
         return self.handlers
 
-    def _handlers_called(self, subscription: str) -> set[str]:
-        return self.handlers.called(subscription)
+    def _limitable(self, subscription: str) -> set[str]:
+        return self.handlers.limitable(subscription)
 
     def _configure(self, database: OutboxDatabase) -> None:
         """Take over the database and settings of the command line in a worker process, which has imported it."""

@@ -183,9 +183,10 @@ class Handlers(Registrar):
         handlers = self.routes(subscription, settings).all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
-    def called(self, subscription: str) -> set[str]:
-        """The names of a subscription's handlers, whatever the settings."""
-        return {each.name for each in self._registered.values() if each.subscription == subscription}
+    def limitable(self, subscription: str) -> set[str]:
+        """The names of a subscription's handlers that take limits: all but transactional ones."""
+        mine = (each for each in self._registered.values() if each.subscription == subscription)
+        return {each.name for each in mine if not each.options.get("transactional")}
 
     def lack(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
         """Why a worker of the subscription may not start now: nothing would take its events. None if something does.

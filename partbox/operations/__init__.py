@@ -69,10 +69,10 @@ class Operations:
         """Limits of handlers in running workers: list, set, reset."""
         from partbox.operations.limits import LimitedHandlers
 
-        return LimitedHandlers(lambda: self.dsn, self.settings, self._handlers_called)
+        return LimitedHandlers(lambda: self.dsn, self.settings, self._limitable)
 
-    def _handlers_called(self, subscription: str) -> Collection[str]:
-        """The names of the handlers of a subscription, as far as they are known here."""
+    def _limitable(self, subscription: str) -> Collection[str]:
+        """The names of a subscription's handlers that take limits, as far as they are known here."""
         return ()
 
     @property

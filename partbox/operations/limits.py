@@ -32,7 +32,7 @@ class LimitedHandlers(OperatorVerbs):
     def __init__(
         self, dsn: Callable[[], str], settings: Settings, known: Callable[[str], Collection[str]] | None = None
     ) -> None:
-        """`known`: the names of the handlers of a subscription, as far as this program has them."""
+        """`known`: the names of a subscription's handlers that take limits, as far as this program has them."""
         super().__init__(dsn, settings)
         self._known = known
 
@@ -86,7 +86,7 @@ class LimitedHandlers(OperatorVerbs):
         arguments.kind("handler", handler)
         known = self._known(subscription) if self._known is not None else ()
         if known and handler not in known:
-            said = f"{printable_line(handler)!r} is none of subscription {subscription!r}"
+            said = f"{printable_line(handler)!r} is none of subscription {subscription!r} that takes a limit"
             raise ArgumentError("handler", f"{said}: {hint(handler, sorted(known))}")
 
 

@@ -97,7 +97,9 @@ def test_a_name_that_no_handler_of_the_application_has_is_refused(command, conn,
     (here / "limited_shop.py").write_text(APP)
     monkeypatch.syspath_prepend(here)
     refused = command("set", "shop.charg", "--rate", "1/s", "--app", "limited_shop:outbox").error
-    assert refused.endswith("HANDLER 'shop.charg' is none of subscription 'default': did you mean 'shop.charge'?")
+    assert refused.endswith(
+        "HANDLER 'shop.charg' is none of subscription 'default' that takes a limit: did you mean 'shop.charge'?"
+    )
     assert conn.execute("select count(*) from partbox.handler_limit").fetchone() == (0,)
     assert command("set", "shop.charge", "--rate", "1/s", "--app", "limited_shop:outbox").code == 0
 

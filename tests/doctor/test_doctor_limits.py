@@ -60,10 +60,12 @@ def test_events_that_have_waited_for_a_short_time_are_no_finding() -> None:
 def test_a_limit_for_a_handler_that_nobody_has_is_told_where_processes_live() -> None:
     change = LimitChange("shop.charg", 1.0, None, MINUTE_AGO, "alice as shop")
     (finding,) = found(limited(changes=(change,)))
-    assert finding.summary == "a limit is set for handler shop.charg, which no process has"
+    assert finding.summary.startswith("a limit is set for handler shop.charg, and no process keeps it")
     assert "`partbox limit reset shop.charg`" in finding.remedy[0]
     away = cluster(instances=[instance(ADA, heartbeat_age=60.0)], limits=together("default", (), (change,)))
     assert found(away) == []
+    lifted = LimitChange("shop.charg", "none", None, MINUTE_AGO, "alice as shop")
+    assert found(limited(changes=(lifted,))) == []
 
 
 def test_a_name_that_nobody_copies_is_not_put_into_a_command() -> None:

@@ -83,4 +83,4 @@ def reset(*, handler: Handler, app: App = None, subscription: Subscription = "de
 def _names(target: str, subscription: str) -> set[str]:
     from partbox.cli.shell.target import load_target
 
-    return load_target(target).handlers.called(subscription)
+    return load_target(target).handlers.limitable(subscription)

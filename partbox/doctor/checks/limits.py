@@ -14,7 +14,8 @@ from partbox.text.wording import age, counted, in_short, moment
 @subscription_check("limit", Severity.WARNING)
 def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """A handler's limit has held back an event for over a minute: more is published than it lets through, so its
-    backlog grows. Or a limit was set for a handler that no living process has, which changes nothing."""
+    backlog grows. Or a limit was set for a handler that no living process has, or that is transactional, so it changes
+    nothing."""
     for each in cluster.limits:
         name = in_short(each.handler)
         if (each.waited or 0.0) > LIMITED:
@@ -25,9 +26,10 @@ def limit(case: Case, cluster: Cluster) -> Iterator[Symptom]:
                 tuple(_ways_out(case, each)),
                 lasts=each.waited,
             )
-        elif not each.processes and living(cluster):
+        elif not each.processes and living(cluster) and (each.rate or each.at_once):
             yield Symptom(
-                f"a limit is set for handler {name}, which no process has",
+                f"a limit is set for handler {name}, and no process keeps it: none has such a handler, or it is "
+                "transactional",
                 tuple(_evidence(each)),
                 (f"check its name in `partbox handlers`, and forget this: {_reset(case, each)}",),
             )

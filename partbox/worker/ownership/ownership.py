@@ -12,6 +12,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from partbox.db.delivery import cursors, instances, parked, proof
+from partbox.db.delivery.cursors import SetBounds
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.protocol.rows import Owned, SeenPartition
 from partbox.text.wording import counted
@@ -50,7 +51,6 @@ class Ownership:
         self._engine = context.engine
         self._claims = context.engine.claims
         self._claimed = claimed
-        self._limits = context.limits
         self._observers = context.observers
         self._slot = context.slot
         self._wakeup = context.wakeup
@@ -59,6 +59,7 @@ class Ownership:
         self._plans = 0.0  # those made when the last tick began
         self.me: UUID | None = None
         self._left: UUID | None = None
+        self._bounds: dict[str, SetBounds] = {}  # that operators have set, as they are in force
         self._digest: int | None = None  # of the partitions of the last tick; what is taken up gets another epoch
         self._still: IdleCheck | None = None  # the last tick's, if no id was drawn between it and the one before
         self._looked: IdleCheck | None = None  # the last tick's
@@ -118,8 +119,9 @@ class Ownership:
         self._still = seen.look if before is not None and before.fence.drawn == seen.look.fence.drawn else None
         if seen.partitions is not None:
             self._digest = None  # if the answer fails, nothing is settled by it
-            # Before anything is claimed: its first event waits for its turn.
-            self._limits.give(limits(seen.limits, self._limits.declared))
+            if seen.limits != self._bounds:  # before anything is claimed: its first event waits for its turn
+                self._context.limits.give(limits(seen.limits, self._context.limits.declared))
+                self._bounds = seen.limits
             self._answer(conn, self.me, seen.partitions)
             self._claims.settle(seen.partitions, seen.dues)
             self._digest = seen.digest

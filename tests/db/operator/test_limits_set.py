@@ -126,6 +126,7 @@ def test_a_name_that_no_handler_has_is_refused_where_the_handlers_are_known(dsn,
     outbox.on("Paid", name="shop.charge")(print)
     outbox.on("Sent", name="shop.send")(print)
     outbox.on("Paid", name="audit.note", subscription="audit")(print)
+    outbox.on("Kept", name="shop.keep", transactional=True)(lambda event, connection: None)
     outbox.subscriptions.create("audit")
     with pytest.raises(PartboxError, match=r"handler 'shop.charg' is none of .*: did you mean 'shop.charge'"):
         outbox.limits.set("shop.charg", rate="1/s")
@@ -133,6 +134,8 @@ def test_a_name_that_no_handler_has_is_refused_where_the_handlers_are_known(dsn,
         outbox.limits.set("x", rate="1/s")
     with pytest.raises(PartboxError, match=r"there are shop.charge, shop.send"):
         outbox.limits.reset("audit.note")
+    with pytest.raises(PartboxError, match=r"handler 'shop.keep' is none of .* that takes a limit"):
+        outbox.limits.set("shop.keep", rate="1/s")
     outbox.limits.set("audit.note", rate="1/s", subscription="audit")
     assert rows(conn) == [("audit", "audit.note", 1.0, None)]
 
