@@ -12,6 +12,7 @@ from mutations import (
     finding,
     handover,
     history,
+    limits_set,
     lists,
     loops,
     needing,
@@ -36,6 +37,7 @@ from mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
     *acting.MUTATIONS,
+    *limits_set.MUTATIONS,
     *cursor.MUTATIONS,
     *finding.MUTATIONS,
     *progress.MUTATIONS,

@@ -1,0 +1,92 @@
+"""Limits that operators set: what is stored, who takes it, and what is told of it."""
+
+from mutations.mutation import Mutation
+
+SET, TICKED = "tests/db/operator/test_limits_set.py", "tests/db/delivery/test_limits_ticked.py"
+GIVEN, DOCTOR = "tests/worker/ownership/test_limits_given.py", "tests/doctor/test_doctor_limits.py"
+PAGE = "tests/dashboard/test_page_requests.py"
+QUERIES, TICK, TOLD = "sql/queries/limits.sql", "sql/queries/cursors.sql", "partbox/db/delivery/limits.py"
+DECISION, CASE = "partbox/worker/ownership/decision.py", "partbox/doctor/case.py"
+
+MUTATIONS = (
+    Mutation(
+        "limit-one-bound-clears-the-other",
+        "Setting how many calls run at once lifts the rate that was set.",
+        QUERIES,
+        "set rate = coalesce(excluded.rate, l.rate), at_once",
+        "set rate = excluded.rate, at_once",
+        (f"{SET}::test_each_bound_is_set_by_itself_and_lifted_by_none",),
+    ),
+    Mutation(
+        "limit-set-in-silence",
+        "Workers are not told of a limit that was set, and take it late.",
+        QUERIES,
+        "returning ({schema}.tell('changed ' || subscription) is not null)::integer as changed\n\n-- name: limit_reset",
+        "returning 1 as changed\n\n-- name: limit_reset",
+        (f"{SET}::test_workers_are_told_at_once",),
+    ),
+    Mutation(
+        "limits-outlive-their-subscription",
+        "A subscription of the name of a dropped one begins with that one's limits.",
+        "sql/functions/subscription_drop.sql",
+        "    delete from {schema}.handler_limit l where l.subscription = subscription_drop.subscription;\n",
+        "",
+        (f"{SET}::test_a_dropped_subscription_takes_its_limits_along",),
+    ),
+    Mutation(
+        "limits-unseen-by-ticks",
+        "A running worker does not see that limits have changed.",
+        TICK,
+        "bit_xor(hashtextextended(row(l.handler, l.rate, l.at_once)::text, 0))",
+        "bit_xor(0::bigint)",
+        (TICKED,),
+    ),
+    Mutation(
+        "limits-of-others",
+        "A worker takes the limits of another subscription's handlers.",
+        TICK,
+        "from {schema}.handler_limit l where l.subscription = %(subscription)s",
+        "from {schema}.handler_limit l where %(subscription)s::text is not null",
+        (f"{TICKED}::test_those_of_another_subscription_are_not_ours",),
+    ),
+    Mutation(
+        "limit-never-lifted",
+        "What an operator has lifted holds as the code declares it.",
+        DECISION,
+        "None if rate == inf else Rate(rate)",
+        "of.rate if rate == inf else Rate(rate)",
+        (GIVEN,),
+    ),
+    Mutation(
+        "limit-lifted-is-told-as-declared",
+        "A bound that an operator has lifted is shown as the one that the code declares.",
+        TOLD,
+        "declared if given is None else None if isinstance(given, str) else given",
+        "declared if given is None or isinstance(given, str) else given",
+        (f"{SET}::test_each_handler_that_is_kept_or_set_is_told_once_and_nothing_that_waits_is_lost",),
+    ),
+    Mutation(
+        "limited-is-stalled",
+        "Doctor takes a process for stalled whose events wait for their turn.",
+        CASE,
+        "return (process.limits_age or 0.0) < SAID and any(each.waiting for each in process.limits)",
+        "return False",
+        (f"{DOCTOR}::test_what_waits_for_its_turn_does_not_make_its_process_look_stalled",),
+    ),
+    Mutation(
+        "limited-is-never-stalled",
+        "Doctor does not find a process that hangs, because events waited there for their turn when it began to.",
+        CASE,
+        "return (process.limits_age or 0.0) < SAID and any(",
+        "return any(",
+        (f"{DOCTOR}::test_what_waits_for_its_turn_does_not_make_its_process_look_stalled",),
+    ),
+    Mutation(
+        "limits-changed-by-who-may-look",
+        "Whoever may look at the page may change limits.",
+        "partbox/dashboard/routes.py",
+        'return "limit" if path.startswith("limit/") else',
+        'return "look" if path.startswith("limit/") else',
+        (f"{PAGE}::test_an_action_without_the_token_or_from_elsewhere_is_refused_and_changes_nothing",),
+    ),
+)
