@@ -66,6 +66,16 @@ MUTATIONS = (
         (f"{SET}::test_each_handler_that_is_kept_or_set_is_told_once_and_nothing_that_waits_is_lost",),
     ),
     Mutation(
+        "limited-is-blocked",
+        "Aggregates that only wait for their turn are listed as blocked, and hide those behind an event that fails.",
+        "sql/queries/blocked.sql",
+        "having not bool_or({waits_for_turn}) and (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)\n"
+        "           and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)\n     order by",
+        "having (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)\n"
+        "           and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)\n     order by",
+        ("tests/db/operator/test_limits_not_blocked.py",),
+    ),
+    Mutation(
         "limited-is-stalled",
         "Doctor takes a process for stalled whose events wait for their turn.",
         CASE,

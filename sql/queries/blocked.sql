@@ -1,3 +1,8 @@
+-- name: waits_for_turn
+-- Part of others: whether a parked row only waits for its turn under the limit of its handler, and its key behind it. Nobody
+-- needs to act on that.
+last_error is not distinct from 'it waits for its turn: its handler has a limit'
+
 -- name: blocked_list
 -- Keys with blocking rows, the longest blocked first: their head, how many wait behind it, and who is to run it.
 with blocked as (
@@ -5,7 +10,7 @@ with blocked as (
       from {schema}.parked k
      where k.subscription = %(subscription)s and k.blocks
      group by k.aggregate_type, k.aggregate_id
-    having (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
+    having not bool_or({waits_for_turn}) and (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
            and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)
      order by since, head
      limit %(limit)s
@@ -28,7 +33,7 @@ with blocked as materialized (
       from {schema}.parked k
      where k.subscription = %(subscription)s and k.blocks
      group by k.aggregate_type, k.aggregate_id
-    having (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
+    having not bool_or({waits_for_turn}) and (%(since)s::timestamptz is null or min(k.parked_at) >= %(since)s)
            and (%(until)s::timestamptz is null or min(k.parked_at) < %(until)s)
 ), grouped as materialized (
     select {schema}.dead_group(k.event_type || ' ' || k.state, k.last_error) as number, count(*) as keys,

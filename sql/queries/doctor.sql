@@ -172,7 +172,7 @@ with kinds as (
            coalesce(max(record_id) filter (where last_error not like '%% waits for its downstream%%'),
                     max(record_id)) as newest
       from {schema}.parked
-     where state = 'deferred'
+     where state = 'deferred' and not {waits_for_turn}
      group by subscription, event_type
      order by row_number() over (partition by subscription order by count(*) desc, event_type), count desc, event_type
      limit 5000

@@ -71,9 +71,11 @@ with chosen as materialized (
      group by k.subscription
 ), blocking as materialized (
     select k.subscription, count(*) as count
-      from (select distinct p.subscription, p.aggregate_type, p.aggregate_id
+      from (select p.subscription
               from chosen join {schema}.parked p on p.subscription = chosen.name
-             where p.blocks) k
+             where p.blocks
+             group by p.subscription, p.aggregate_type, p.aggregate_id
+            having not bool_or({waits_for_turn})) k
      group by k.subscription
 ), late_parked as materialized (
     select k.subscription, k.partition,

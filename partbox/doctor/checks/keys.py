@@ -33,9 +33,10 @@ def blocked_by_dead(case: Case) -> Iterator[Symptom]:
 @check("braked", Severity.PROBLEM)
 def braked(case: Case) -> Iterator[Symptom]:
     """A partition reads nothing new: it has `max_parked` parked records. One aggregate that is blocked for long, or an
-    outage of what handlers call, does that."""
+    outage of what handlers call, does that. Where a limit holds events back, which does it as well, that is told."""
+    limited = {each.subscription for each in case.clusters if any(limit.waiting for limit in each.limits)}
     for name in dict.fromkeys(each.subscription for each in case.evidence.open):
-        if full := case.braked(name):
+        if name not in limited and (full := case.braked(name)):
             most = max(each.rows for each in full)
             yield Symptom(
                 f"{counted(len(full), 'partition')} braked: nothing new is read there",

@@ -30,7 +30,7 @@ _identity, _event_type, _partition = itemgetter(IDENTITY), itemgetter(EVENT_TYPE
 _record, _parked = attrgetter("record"), attrgetter("parked")
 
 
-ITS_TURN = "it waits for its turn: its handler has a limit"
+ITS_TURN = "it waits for its turn: its handler has a limit"  # as sql/queries/blocked.sql has it
 
 
 class Slice(NamedTuple):
