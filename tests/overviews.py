@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from partbox.db.delivery.limits import KeptLimit, together
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.observe.health.database_probe import DatabaseProbe
 from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, SupervisorVitals
@@ -38,6 +39,11 @@ def cluster(partitions: Sequence[PartitionStats] = (), instances: Sequence[Insta
 
 def overview(*clusters: Cluster) -> Overview:
     return Overview(schema="partbox", at=NOW, clusters=clusters or (cluster(),))
+
+
+def limited() -> Overview:
+    """A subscription with everything that has metrics, a handler with a limit too."""
+    return overview(cluster(limits=together("default", [KeptLimit("confirm", 100.0, 5, None, 7, 2.5)], [])))
 
 
 def process(**fields: Any) -> ProcessVitals:

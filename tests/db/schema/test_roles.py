@@ -20,7 +20,7 @@ from partbox.cli import main
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate
 from partbox.sinks.lines import FileSink
-from partbox.worker.reports import process_notes
+from partbox.worker.reports import limits, process_notes
 
 APPLICATION = """
 import os
@@ -206,6 +206,24 @@ def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
 
     with outbox.worker():
         eventually(noted)
+
+
+def test_a_worker_keeps_limits_notes_what_waits_and_may_set_them(cast, monkeypatch):
+    monkeypatch.setattr(limits, "LIMITS_APART", 0.0)
+    outbox = Outbox(cast.of("worker"))
+    outbox.on("Placed", name="ship", rate="1/h")(lambda event: None)
+    with Outbox(cast.dsn).transaction() as tx:
+        Outbox(cast.dsn).publish(tx, "Placed", 1)
+
+    def waiting() -> int:
+        return sum(each.waiting for each in outbox.limits.list())
+
+    with outbox.worker():
+        eventually(lambda: waiting() == 1)
+        assert outbox.limits.set("ship", rate="none") is True
+        eventually(lambda: waiting() == 0)
+        assert outbox.limits.set("ship", at_once=1) is True
+        assert outbox.limits.reset("ship") is True
 
 
 def test_a_role_that_is_both_publishes_in_its_handlers(cast):

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
-from overviews import cluster, overview, watched
+from overviews import cluster, limited, overview, watched
 from prometheus_client import CollectorRegistry
 from waiting import eventually
 
@@ -66,7 +66,7 @@ def labels(**given: str) -> tuple[tuple[str, str], ...]:
 
 def test_every_metric_of_the_table_is_shown_with_its_kind_unit_meaning_and_labels(reader):
     metering = Metering(reader.provider)
-    metering.show("partbox", NodeCollector("partbox", [watched()]))
+    metering.show("partbox", NodeCollector("partbox", [watched(limited)]))
     metering.show("partbox", ApplicationCollector("partbox"))
     recorder = metering.recorder("partbox", "default")
     recorder.delivered(Turn("confirm", 3, 0.75, [0.7], oldest=90.0, newest=99.0, ended=100.0))

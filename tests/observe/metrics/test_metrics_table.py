@@ -4,24 +4,18 @@ import re
 from pathlib import Path
 
 import pytest
-from overviews import cluster, overview, watched
+from overviews import cluster, limited, overview, watched
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from partbox.cli.commands.metrics import page
 from partbox.db.delivery.limits import KeptLimit, together
-from partbox.db.inspect.stats import Overview
 from partbox.observe.collector import registry_of
 from partbox.observe.metrics.application import application_of
 from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 ROOT = Path(__file__).resolve().parents[3]
 MARKED = {"histogram": {"le"}}
-
-
-def limited() -> Overview:
-    """A subscription with everything that has metrics, a handler with a limit too."""
-    return overview(cluster(limits=together("default", [KeptLimit("confirm", 100.0, 5, None, 7, 2.5)], [])))
 
 
 def exposed(registry: CollectorRegistry) -> dict[str, tuple[str, set[frozenset[str]]]]:
