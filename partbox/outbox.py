@@ -24,7 +24,7 @@ from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry, Display
 from partbox.operations import Operations, arguments
 from partbox.platform import library, require_workers
-from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope
+from partbox.publish import Bell, EmbeddedWorkers, Moment, Publisher, PublishHooks, Scope, cancellation
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -141,6 +141,21 @@ class Outbox(Registrar, Operations):
     async def publish_many_async(self, conn: AnyAsync, events: Iterable[Event | Instance]) -> list[UUID | None]:
         """`publish_many` on an asynchronous connection."""
         return await self._publisher.publish_many_async(conn, events)
+
+    def cancel(self, conn: AnySync, event: Event | UUID | str | None = None, *, key: str | None = None) -> bool:
+        """Cancel a delayed event, named by itself, its id or its idempotency key, in the transaction of `conn`.
+
+        True: it came in time. Once the transaction has committed, no handler of any subscription has run the event, or
+        will; a rollback takes it back. False: its time has come, so it has run or will, whatever became of it; or there
+        is no such event, or none that is delayed. `conn` and errors are those of `publish`.
+        """
+        return cancellation.cancel(conn, self.settings.schema_name, event, key)
+
+    async def cancel_async(
+        self, conn: AnyAsync, event: Event | UUID | str | None = None, *, key: str | None = None
+    ) -> bool:
+        """`cancel` on an asynchronous connection."""
+        return await cancellation.cancel_async(conn, self.settings.schema_name, event, key)
 
     def upcast(self, cls: type[Instance], *, from_version: int) -> Callable[[AnyUpcast], AnyUpcast]:
         """Decorates what turns the stored payload of a version into that of the next: `upcast(payload)` returns it.

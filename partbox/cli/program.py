@@ -86,6 +86,7 @@ ENTRIES = (
         DEVELOP, "bench", "Measure the budgets on your database, beside raw PostgreSQL.", settings=False, extra="lab"
     ),
     CommandEntry(DEVELOP, "chaos", "Break a cluster on purpose, and check what it lost.", settings=False, extra="lab"),
+    CommandEntry(MEND, "cancel", "A delayed event that is not to run after all."),
     CommandEntry(MEND, "dead", "Events that were given up: list, replay or discard them.", group=True),
     CommandEntry(MEND, "blocked", "Aggregates that wait for a failed event: retry or skip it.", group=True),
     CommandEntry(OPERATE, "limit", "How often handlers may be called: list, set, reset.", group=True),

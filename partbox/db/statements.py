@@ -39,6 +39,8 @@ take_keys = _named("take_keys")
 """Take the idempotency keys of several events; the places of those that were unused."""
 used_keys = _named("used_keys")
 """The number of these idempotency keys that are there."""
+cancel = _named("cancel")
+"""Cancel a delayed event; whether that was in time."""
 publish_clock = _named("publish_clock")
 """The database's clock in microseconds since 1970, for events that are copied."""
 publish_copy = _named("publish_copy", bare)

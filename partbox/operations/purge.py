@@ -156,7 +156,12 @@ def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[step
         yield "dead", {"retain": settings.retain_dead, **limits}
         yield "records", {"retain": settings.retain_done, "retain_dead": settings.retain_dead, **limits}
         yield "keys", {"retain": settings.retain_keys, **limits}
-        kept = {"attempt": 0.0, "progress_note": settings.retain_history, "action": settings.retain_actions}
+        kept = {
+            "attempt": 0.0,
+            "cancellation": 0.0,
+            "progress_note": settings.retain_history,
+            "action": settings.retain_actions,
+        }
         for table, retain in kept.items():
             yield "history", {"table": table, "retain": retain, **limits}
     yield "inbox", {"retain": settings.retain_inbox, **limits}

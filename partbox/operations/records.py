@@ -30,13 +30,14 @@ NAMES: Final = ("aggregate", "event", "key", "record")
 ENDINGS: Final = {
     "dead": ("dead",),
     "discarded": ("discarded",),
+    "cancelled": ("cancelled",),
     "skipped": ("skipped",),
     "replayed": ("replayed",),
     "ignored": ("ignored",),
     "twice": ("repeated",),
     "failed": ("failed", "dead", "ignored", "interrupted"),
 }
-"""By word: the outcomes in table `attempt`."""
+"""By word: the outcomes in table `attempt`, and what is in table `cancellation`."""
 
 
 class RecordChoice(TypedDict, total=False):
@@ -95,9 +96,9 @@ class RecordSearch(OperatorVerbs):
         `event_type`, `aggregate_type` and `tenant`; were published at `since` or later, before `until`: times, or
         lengths such as "2h", which ended now; and have ids below `before`. `subscription`: in that one only.
 
-        With `ended`, one of dead, discarded, skipped, replayed, ignored, twice and failed, `since` (a day ago unless
-        given) and `until` are times of that, and the latest comes first. "twice": it may have run twice, for a process
-        died that ran it; "failed": any attempt did.
+        With `ended`, one of dead, discarded, cancelled, skipped, replayed, ignored, twice and failed, `since` (a day
+        ago unless given) and `until` are times of that, and the latest comes first. "twice": it may have run twice, for
+        a process died that ran it; "failed": any attempt did.
 
         `payload`: with payloads. The work is bounded; a search that is cut says so (`read_since`). Raises PartboxError
         with the remedy; psycopg.Error if the database cannot be reached: no answer ever means "none".

@@ -20,6 +20,7 @@ HAPPENED: Final = {
     "skipped": "skipped{who}{error}",
     "replayed": "replayed{who}",
     "discarded": "discarded{who}",
+    "cancelled": "cancelled{who}",
 }
 """By outcome; one that a newer version writes stands as it is."""
 STANDS: Final = {
@@ -32,6 +33,7 @@ STANDS: Final = {
     "ready": "is to run as soon as a handler is free",
     "dead": "dead{tries} since {since}",
     "discarded": "discarded {since}",
+    "cancelled": "cancelled {since}",
     "delivered": "delivered",
     "ignored": "failed, and was ignored",
     "unwanted": "not for this subscription, by its type filter",

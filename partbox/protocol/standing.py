@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-GIVEN_UP: Final = ("dead", "discarded")
+GIVEN_UP: Final = ("dead", "discarded", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class HistoryEntry:
     """Something that befell a record in a subscription, but for a delivery at the first go.
 
     `outcome`: failed, dead, ignored, interrupted (its process died), done (after it was parked), repeated (done, and a
-    process that died may have run it before), or an operator's skipped, replayed, discarded. `process`: "pid on node",
-    None for an operator, who is `who`. `seconds` that the handler ran, None if unknown.
+    process that died may have run it before), an operator's skipped, replayed, discarded, or cancelled. `process`: "pid
+    on node", None for an operator, who is `who`. `seconds` that the handler ran, None if unknown.
     """
 
     at: datetime
@@ -83,8 +83,8 @@ class RecordStanding:
     """A record in a subscription: what became of it, or where it waits.
 
     `state`: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled, held, ready,
-    dead, discarded, delivered, ignored (it failed, and `on_error` said that it does not matter), unwanted (by the
-    subscription's type filter), or passed (the subscription began after it, and no delivery is known).
+    dead, discarded, cancelled, delivered, ignored (it failed, and `on_error` said that it does not matter), unwanted
+    (by the subscription's type filter), or passed (the subscription began after it, and no delivery is known).
     `process`: "pid on node", the one that has it, or that has delivered it. `behind`: the record it waits for; `ahead`:
     how many of its partition are to be read before it; `why` it waits, in words. `attempts` that were counted; `since`:
     when it was parked, or died; `due_at`: its next attempt.

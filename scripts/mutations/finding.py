@@ -83,9 +83,9 @@ MUTATIONS = (
     Mutation(
         "wrong-half",
         "The ids of a stretch of time are looked for on the wrong side.",
-        QUERIES,
-        "case when probe.created_at < %(when)s then probe.id + 1 else h.low end",
-        "case when probe.created_at > %(when)s then probe.id + 1 else h.low end",
+        "sql/functions/id_at.sql",
+        "case when probe.created_at < moment then probe.id + 1 else h.low end",
+        "case when probe.created_at > moment then probe.id + 1 else h.low end",
         (f"{FIND}::test_an_event_is_found_around_its_moment_in_a_long_log",),
     ),
     Mutation(

@@ -1,9 +1,9 @@
--- purpose: delete (dry_run: count) rows of a table that are older than `retain` s; of `attempt`, those whose record is gone
+-- purpose: delete (dry_run: count) rows of a table that are older than `retain` s; those of a record, when it is gone
 --
 -- One bounded step of a purge, as in purge_records; `place` is {{block, row}} of the table, {{0, 0}} at first. Block by
 -- block, because no index knows the age, and from the start each step would pass over what those before it left.
--- Attempts go after their record, whose id is up to the greatest that ever went: of what lies above, nothing is looked
--- for. What is deleted is asked for again: a row may have come into the place of one that somebody else has deleted.
+-- Attempts and cancellations go after their record, whose id is up to the greatest that ever went: of what lies above,
+-- nothing is looked for. What is deleted is asked for again: a row may have come into the place of one that somebody else has deleted.
 create or replace function {schema}.purge_rows(
     in_table text, retain float8, batch integer, place bigint[], dry_run boolean
 ) returns table (gone bigint, onward bigint[]) language plpgsql
@@ -15,10 +15,10 @@ declare
     size    bigint := pg_relation_size(path::regclass) / current_setting('block_size')::bigint;
     before  timestamptz := clock_timestamp() - least(retain, 36500 * 86400.0) * interval '1 second';
     purged  bigint := (select m.value::bigint from {schema}.meta m where m.key = 'purged_id');
-    ended   text := case in_table when 'attempt' then
+    ended   text := case when in_table in ('attempt', 'cancellation') then
                         format('i.record_id <= $2 and not exists (select from %I.record r'
                                ' where r.partition >= 0 and r.id = i.record_id)', {schema_name})
-                    when 'idempotency' then 'i.created_at < $1' when 'inbox' then 'i.created_at < $1'
+                    when in_table in ('idempotency', 'inbox') then 'i.created_at < $1'
                     else 'i.at < $1' end;
     found   tid[];
     kept    bigint;

@@ -14,7 +14,7 @@ grant execute on function
     {schema}.publish(text, text, text, text, text, text, timestamptz, interval, text),
     {schema}.publish_problem(text, json, text, text, text, json, timestamptz, interval, text),
     {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text), {schema}.ring(integer),
-    {schema}.tell(text), {schema}.refuse(text) to {role};
+    {schema}.tell(text), {schema}.refuse(text), {schema}.cancel(uuid, text, text) to {role};
 
 -- There is no such sequence before PostgreSQL 15. The name of a role is a value here: what it holds may end the text.
 select set_config('partbox.granted', {role_name}, true);

@@ -22,6 +22,7 @@ grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
 grant select, insert on {schema}.imported to {role};
 grant select, insert, delete on {schema}.attempt, {schema}.progress_note to {role};
+grant select, delete on {schema}.cancellation to {role};
 grant select, insert (who, action, subscription, target, count), update (count), delete on {schema}.action to {role};
 grant select, insert (subscription, handler, rate, at_once, changed_by),
     update (rate, at_once, changed_at, changed_by), delete on {schema}.handler_limit to {role};
@@ -29,7 +30,8 @@ grant execute on function
     {schema}.drawn(), {schema}.intact(), {schema}.all_cursors(text), {schema}.tables_now(), {schema}.tables_saved(),
     {schema}.log_now(), {schema}.log_planned(), {schema}.refuse(text),
     {schema}.all_written(text, bigint, bigint), {schema}.reread(text, smallint[]),
-    {schema}.process_of(uuid), {schema}.attempts_kept(text, bigint[]),
+    {schema}.process_of(uuid), {schema}.attempts_kept(text, bigint[]), {schema}.id_at(timestamptz),
+    {schema}.cancel(uuid, text, text), {schema}.cancelling(smallint, bigint), {schema}.may_start(text, bigint[]),
     {schema}.heartbeat(uuid[], boolean[]), {schema}.bury(uuid[], boolean), {schema}.claim(text, uuid),
     {schema}.plan(text, uuid[], uuid[], uuid[]), {schema}.tell(text), {schema}.life_anew(), {schema}.mark(),
     {schema}.locked(text, boolean),

@@ -1,19 +1,6 @@
 -- name: find_moment
--- About the first id that was published at `when` or later: by halves of the ids, so that of any log thirty records are read.
--- Times rise with the ids but for transactions that are open at once, and times that a publisher says.
-with recursive halves (low, high) as (
-    select coalesce((select r.id from {schema}.record r where r.partition >= 0 order by r.id limit 1), 1), {schema}.drawn() + 1
-    union all
-    select case when probe.created_at < %(when)s then probe.id + 1 else h.low end,
-           case when probe.created_at < %(when)s then h.high else (h.low + h.high) / 2 end
-      from halves h
-      left join lateral (
-           select r.id, r.created_at from {schema}.record r
-            where r.partition >= 0 and r.id >= (h.low + h.high) / 2 and r.id < h.high
-            order by r.id limit 1) probe on true
-     where h.low < h.high
-)
-select max(low) from halves
+-- About the first id that was published at `when` or later.
+select {schema}.id_at(%(when)s::timestamptz)
 
 -- name: find_stretch
 -- Part of others: the log by the index on ids.
@@ -69,7 +56,13 @@ select r.id, r.partition, b.at
                    from {schema}.parked k
                   where k.parked_at >= %(from)s and k.parked_at < coalesce(%(to)s::timestamptz, 'infinity') and k.state = any (%(outcomes)s)
                         and (%(subscription)s::text is null or k.subscription = %(subscription)s)
-                  order by k.parked_at desc limit %(most)s)) e
+                        and not exists (select from {schema}.cancellation c where c.record_id = k.record_id)
+                  order by k.parked_at desc limit %(most)s)
+                union all
+                (select c.record_id, c.at
+                   from {schema}.cancellation c
+                  where c.at >= %(from)s and c.at < coalesce(%(to)s::timestamptz, 'infinity') and 'cancelled' = any (%(outcomes)s)
+                  order by c.at desc limit %(most)s)) e
          group by e.record_id) b
  cross join lateral (
        select r.* from {schema}.record r where r.partition >= 0 and r.id = b.record_id limit 1) r
@@ -106,7 +99,12 @@ select a.record_id, a.subscription, a.at, a.outcome, a.attempt, a.instance, a.se
               and x.target @> jsonb_build_object('record_ids', jsonb_build_array(a.record_id))
         order by greatest(x.at, a.at) - least(x.at, a.at) limit 1) act on true
  where %(subscription)s::text is null or s.name = %(subscription)s
- order by a.record_id, a.subscription, a.at
+union all
+select c.record_id, s.name, c.at, 'cancelled', 0, null, null, null, c.who
+  from {schema}.subscription s
+  join {schema}.cancellation c on c.record_id = any (%(ids)s::bigint[])
+ where %(subscription)s::text is null or s.name = %(subscription)s
+ order by 1, 2, 3
 
 -- name: find_standings
 -- For each of these records and each subscription, or the one asked for: what its cursor, its parked rows and its processes say.
@@ -132,7 +130,8 @@ select r.id, s.name, r.partition, s.paused_at is not null,
                                   where b.partition = r.partition and b.id > p.last_id and b.id < r.id
                                   limit %(most)s) before) end,
        case when h.id < r.id then h.id end,
-       k.state, k.attempts, case when k.state <> 'dead' then least(k.due_at, '9999-12-30 00:00Z') end, k.parked_at,
+       case when over.at is not null then 'cancelled' else k.state end, coalesce(k.attempts, 0),
+       case when k.state <> 'dead' then least(k.due_at, '9999-12-30 00:00Z') end, coalesce(over.at, k.parked_at),
        k.last_error, k.traceback,
        d.outcome, least(greatest(d.delivered_after, '0001-01-02 00:00Z'), '9999-12-30 00:00Z'), d.delivered_before, d.process
   from chosen r
@@ -142,6 +141,10 @@ select r.id, s.name, r.partition, s.paused_at is not null,
        select r.id <= least(p.floor_id, p.last_id) or (r.id <= p.last_id and pg_visible_in_snapshot(r.xid, p.snapshot)) as consumed) read
   left join {schema}.instance i on i.instance_id = p.owner
   left join {schema}.parked k on k.subscription = p.subscription and k.record_id = r.id
+  left join lateral (
+       select c.at from {schema}.cancellation c
+        where c.record_id = r.id
+              and case when k.record_id is null then not read.consumed else k.state in ('scheduled', 'discarded') end) over on true
   left join heads h on h.subscription = p.subscription and h.aggregate_type = r.aggregate_type and h.aggregate_id = r.aggregate_id
   left join {schema}.delivery d on d.subscription = p.subscription and d.partition = r.partition and d.id = r.id
  order by r.id desc, s.name

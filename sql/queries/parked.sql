@@ -34,3 +34,7 @@ select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.at
        and k.record_id <> all (%(taken)s::bigint[])
  order by k.record_id
  limit %(room)s
+
+-- name: may_start
+-- Of these scheduled records, those that nobody cancels; see the function.
+select {schema}.may_start(%(subscription)s, %(record_ids)s::bigint[])

@@ -139,3 +139,7 @@ select pg_current_xact_id()::text
 -- name: published_status
 -- what became of a transaction: committed, aborted, or in progress
 select pg_xact_status(%(xid)s::text::xid8)
+
+-- name: cancel
+-- cancels a delayed event; whether that was in time. See the function
+select {schema}.cancel(%(event_id)s::uuid, %(key)s::text, %(who)s::text)

@@ -73,13 +73,16 @@ with parked as (
     insert into {schema}.parked (subscription, record_id, partition, aggregate_type, aggregate_id, event_type, state,
                                  blocks, due_at)
     select c.subscription, r.id, r.partition, r.aggregate_type, r.aggregate_id, r.event_type,
-           case when r.available_at > clock_timestamp() then 'scheduled' else 'ready' end,
-           r.aggregate_id is not null and coalesce(r.available_at <= clock_timestamp(), true),
-           case when r.available_at > clock_timestamp() then least(r.available_at, '9999-12-30 00:00Z')
+           case when later.on then 'scheduled' else 'ready' end,
+           r.aggregate_id is not null and not later.on,
+           case when later.on then least(r.available_at, '9999-12-30 00:00Z')
                 when r.aggregate_id is null then clock_timestamp() end
       from {schema}.partition c
       join {schema}.subscription s on s.name = c.subscription
       join {schema}.record r on r.partition = c.partition and r.id > least(c.floor_id, c.last_id) and r.id <= c.last_id
+     cross join lateral (
+           select coalesce(r.available_at > clock_timestamp(), false)
+                  or exists (select from {schema}.cancellation x where x.record_id = r.id) as "on") later
      where not pg_visible_in_snapshot(r.xid, c.snapshot)
            and (s.type_filters is null or r.event_type = any (s.type_filters))
         on conflict (subscription, record_id) do nothing

@@ -35,8 +35,14 @@ r.partition, r.id, r.event_id,
        case when r.headers is not null
                  and (pg_column_size(r.headers) <= 2000 and pg_column_compression(r.headers) is null
                       or r.available_at = '294276-12-31 23:59:59.999999Z')  -- they tell whether an import has brought it
-            then r.headers end,
-       r.available_at, r.occurred_at, r.created_at
+            then r.headers end
+
+-- name: times
+-- Part of a poll: the times of a record r. A delayed one that is due, and is cancelled or perhaps about to be, is told as
+-- due in a moment: so it is parked, and may run as what is parked may. Whoever cancels locks the record, then looks at the
+-- clock; here the clock comes first, that of the statement's begin.
+case when r.available_at is not null and r.available_at <= now() and {schema}.cancelling(r.partition, r.id)
+            then now() + interval '1 millisecond' else r.available_at end, r.occurred_at, r.created_at
 
 -- name: floor
 -- Part of others: the floor of the shared page. Mostly it lists no transaction, and a scan of none costs 2 us.
@@ -69,7 +75,7 @@ with horizon as materialized (
       from unnest(%(own_snapshots)s::text[]::pg_snapshot[], %(own_settled)s::bigint[])
            with ordinality as page (snapshot, settled, no)
 )
-select {light}
+select {light}, {times}
   from unnest(%(partitions)s::smallint[], %(last_ids)s::bigint[], %(rooms)s::bigint[],
               %(bases)s::bigint[], %(untils)s::text[]::pg_snapshot[], %(afters)s::bigint[])
        as c (partition, last_id, room, base, until, after)
@@ -94,7 +100,7 @@ select {light}
       order by r.id limit c.room)
  ) as r
 union all
-(select {light}
+(select {light}, {times}
   from {schema}.record r
  where r.id > %(above)s::bigint and r.id > %(swept_from)s::bigint and r.id <= %(swept_to)s::bigint
        and r.partition >= 0 and get_bit(%(swept)s::varbit, r.partition) = 1
@@ -121,7 +127,7 @@ with drawn as materialized (
 ), horizon as materialized (
     {floor}
 )
-(select {light}
+(select {light}, {times}
   from {schema}.record r
  where r.id > %(above)s::bigint and r.id < %(end)s::bigint
        and r.id > (select floor_id from horizon) and r.id <= (select id from drawn)
@@ -137,8 +143,9 @@ select null::smallint, horizon.floor_id, null::uuid, drawn.age::text,
 
 -- name: bodies
 -- The records of parked rows, by partition and id; one that is missing does not come back. Without what is large, as in
--- a page.
-select {light}
+-- a page. Last whether it is a delayed one that is cancelled, or may be: somebody has locked it some time.
+select {light}, r.available_at, r.occurred_at, r.created_at,
+       r.available_at is not null and (r.xmax <> 0 or exists (select from {schema}.cancellation c where c.record_id = r.id))
   from unnest(%(partitions)s::smallint[], %(ids)s::bigint[]) as wanted (partition, id)
   join {schema}.record r on r.partition = wanted.partition and r.id = wanted.id
  order by r.id

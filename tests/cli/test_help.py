@@ -16,7 +16,7 @@ PANELS = {
     "Start here": ["demo", "init"],
     "Run": ["worker", "relay", "cdc"],
     "Look": ["status", "find", "top", "dashboard", "config", "segments", "actions", "grafana"],
-    "Mend": ["doctor", "dead", "blocked"],
+    "Mend": ["doctor", "cancel", "dead", "blocked"],
     "Operate": ["migrate", "import", "purge", "rebase", "limit", "subscription"],
     "Develop": ["handlers", "metrics", "bench", "chaos", "events"],
 }

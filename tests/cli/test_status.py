@@ -296,7 +296,11 @@ def test_status_says_what_is_dead_or_paused_and_the_command_for_each(conn, partb
         assert lines[lines.index(line) + 1].startswith(remedy)
     conn.execute("update partbox.parked set state = 'discarded'")
     lines = [line.strip() for line in partbox("status", "--dsn", dsn).out.splitlines()]
-    assert {"parked        none", "dead          none", "discarded     1 event, by an operator"} <= {*lines}
+    assert {
+        "parked        none",
+        "dead          none",
+        "discarded     1 event, by an operator, or cancelled in time",
+    } <= {*lines}
 
 
 RUNNING = """

@@ -99,7 +99,7 @@ def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
     ).fetchone()
     with worker(dsn) as own:
         lean(own)
-        ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at),) = records.bodies(
+        ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at, _),) = records.bodies(
             own, SCHEMA, [(5, 1)]
         )
         assert (partition, id, kind, aggregate, key, tenant) == (5, 1, "E", "__GLOBAL__", "a", None)

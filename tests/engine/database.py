@@ -359,7 +359,7 @@ class Database:
         return {(row.partition, row.id): row for row in self.log.committed if (row.partition, row.id) in wanted}
 
     def bodies(self, wanted: Collection[Pair]) -> list[Row]:
-        return [row.row() for row in sorted(self.records(wanted).values(), key=lambda row: row.id)]
+        return [(*row.row(), False) for row in sorted(self.records(wanted).values(), key=lambda row: row.id)]
 
     def payloads(self, wanted: Collection[Pair], most: int) -> dict[Pair, Row | None]:
         found, got, bytes = self.records(wanted), dict[Pair, Row | None](), 0

@@ -226,6 +226,16 @@ def publish(conn: Connection[tuple[str, ...]]) -> None:
     assert_type(outbox.inbox.first_time(conn, event, "consumer"), bool)
 
 
+def cancel(conn: Connection[Any], event_id: UUID) -> None:
+    assert_type(outbox.cancel(conn, event_id), bool)
+    assert_type(outbox.cancel(conn, key="k"), bool)
+    outbox.cancel(conn, 42)  # type: ignore[arg-type]
+
+
+async def cancel_async(conn: AsyncConnection[Any], event: Event) -> None:
+    assert_type(await outbox.cancel_async(conn, event), bool)
+
+
 async def operate_async() -> None:
     for dead in await outbox.aio.dead.list(limit=10, event_type="OrderPlaced", older_than="2h"):
         assert_type((await outbox.aio.dead.show(dead.record_id)).error, str | None)

@@ -208,7 +208,7 @@ def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
     if dead:
         yield "", f"{command('dead list', schema, subscription)} shows them"
     if discarded := cluster.parked.get("discarded", 0):
-        yield "discarded", f"{counted(discarded, 'event')}, by an operator"
+        yield "discarded", f"{counted(discarded, 'event')}, by an operator, or cancelled in time"
     yield "completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"
     # Without any process the remedy is printed already.
     away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused

@@ -12,7 +12,7 @@ const STATES = {
   held: "waits behind another event of its aggregate",
   ready: "about to run",
   dead: "given up: replay or discard it",
-  discarded: "dead, and discarded by an operator",
+  discarded: "dead, and discarded by an operator, or delayed, and cancelled in time",
 };
 
 export function drawWorkers({ instances, nodes, running, sinks }, highlight) {

@@ -30,6 +30,12 @@ def due(
     return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, taken=list(taken), room=room)]
 
 
+def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
+    """Those of these scheduled records, which are due, that nobody cancels; what is cancelled is given up."""
+    values = {"subscription": subscription, "record_ids": list(record_ids)}
+    return {id for (id,) in conn.execute(query("may_start", schema), values)}
+
+
 def _rows(conn: Conn, name: str, schema: str, subscription: str, partitions: Sequence[int], **more: Any) -> list[Any]:
     values = {"subscription": subscription, "partitions": list(partitions), **more}
     with unfiltered(conn):

@@ -174,7 +174,7 @@ def _swept(sweep: Sweep | None) -> dict[str, object]:
 
 
 def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
-    """The records of these (partition, id), in id order; one that is gone is missing."""
+    """The records of these (partition, id), in id order, with `CANCELLING`; one that is gone is missing."""
     with proof.unfiltered(conn):
         return fetch(conn, "bodies", schema, _identities(wanted))
 

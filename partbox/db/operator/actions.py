@@ -28,7 +28,7 @@ VERBS = {
     "limit": ("set", "reset"),
     "archive": ("begin", "end"),
 }
-WORDS = ("import", "purge", "rebase", *(f"{noun} {verb}" for noun, verbs in VERBS.items() for verb in verbs))
+WORDS = ("cancel", "import", "purge", "rebase", *(f"{noun} {verb}" for noun, verbs in VERBS.items() for verb in verbs))
 
 _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 

@@ -15,7 +15,8 @@ from psycopg.errors import QueryCanceled
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import cursors, parked, records
-from partbox.events.record import ID, PLACE, ROUTE, left_out
+from partbox.events.record import CANCELLING, ID, PLACE, ROUTE, left_out
+from partbox.protocol.parking import RowState
 from partbox.protocol.rows import Stored
 from partbox.protocol.verdict import Verdict
 from partbox.worker.context import Context
@@ -69,14 +70,15 @@ class ParkedReader:
         subscription = self._context.subscription
         stored = parked.due(conn, self._schema, subscription, list(asked.partitions), asked.taken, room)
         bodies, left_out = self._bodies_of_due(conn, stored, asked.bytes)
-        due, all_admitted = self._turns.admit(asked, stored, left_out)
+        kept_back = self._kept_back(conn, stored, bodies)
+        due, all_admitted = self._turns.admit(asked, stored, left_out | kept_back)
         suspects = [Suspected(each.partition, each.row) for each in due if each.row.charged]
         try:
             dead = self._charge(conn, me, suspects, bodies)
         except BaseException:
             self._turns.hand_back(suspects)
             raise
-        is_whole = len(stored) < room and not left_out
+        is_whole = len(stored) < room and not left_out and not kept_back
         read = asked.partitions.values() if is_whole and all_admitted else ()
         self._tell(self._turns.queue_due(due, bodies, dead, read))
         return not is_whole
@@ -93,6 +95,14 @@ class ParkedReader:
             raise
         self._rows = min(ROWS, self._rows + 1)
         return found
+
+    def _kept_back(self, conn: Connection[Any], stored: Sequence[Stored], bodies: Mapping[int, Row]) -> set[int]:
+        """The ids of delayed records that do not run now, for they are cancelled or about to be."""
+        scheduled = (each.record_id for each in stored if each.state == RowState.SCHEDULED and each.record_id in bodies)
+        doubtful = {id for id in scheduled if bodies[id][CANCELLING]}
+        if not doubtful:
+            return doubtful
+        return doubtful - parked.may_start(conn, self._schema, self._context.subscription, sorted(doubtful))
 
     def _charge(
         self, conn: Connection[Any], me: UUID, suspects: Sequence[Suspected], bodies: Mapping[int, Row]
@@ -132,7 +142,7 @@ class ParkedReader:
             if (whole := got.get(pair)) is None:
                 del bodies[pair[1]]
             else:
-                bodies[pair[1]] = whole
+                bodies[pair[1]] = (*whole, bodies[pair[1]][CANCELLING])
         return bodies, {pair[1] for pair in large if pair not in got}
 
     def _tell(self, buried: Sequence[Buried]) -> None:

@@ -1,0 +1,36 @@
+"""`partbox cancel`: a delayed event that is not to run after all."""
+
+from typing import Annotated
+
+import typer
+
+from partbox.cli.shell.flags import database
+from partbox.cli.shell.options import OutboxOptions, bundled, option
+from partbox.cli.shell.output import print_answer
+from partbox.db.session import session
+from partbox.errors import PartboxError
+from partbox.publish import cancellation
+
+EventId = Annotated[str | None, typer.Argument(metavar="EVENT_ID", help="The id of the event (UUID).")]
+
+
+@bundled
+def cancel(
+    *,
+    event: EventId = None,
+    key: Annotated[str | None, option("KEY", "The event of this idempotency key, in the place of EVENT_ID.")] = None,
+    outbox: OutboxOptions,
+) -> None:
+    """Cancel a delayed event whose time has not come: no handler of any subscription runs it.
+
+    It fails, and changes nothing, if the time has come by the database's clock, or there is no such delayed event.
+
+    Example: partbox cancel 01a2201a-0da4-758e-9625-8cffb092df9c
+    """
+    settings = outbox.settings()
+    with session(lambda: database(settings), settings, "partbox cancel") as conn, conn.transaction():
+        in_time = cancellation.cancel(conn, settings.schema_name, event, key)
+    if not in_time:
+        remedy = f"`partbox find {event or key}` tells what became of it"
+        raise PartboxError(f"{event or key} is not cancelled: it is no delayed event whose time is to come: {remedy}")
+    print_answer(outbox.json, {"cancelled": True}, f"cancelled {event or key}: it never runs")

@@ -1,0 +1,51 @@
+"""Cancels delayed events in the caller's transaction; see sql/functions/cancel.sql."""
+
+from uuid import UUID
+
+from partbox.db import statements
+from partbox.db.operator.actions import actor
+from partbox.db.statements import AnyAsync, AnySync
+from partbox.errors import PublishError
+from partbox.events import Event, checks
+from partbox.publish import integrations
+from partbox.publish.failures import Explained
+from partbox.publish.steps import Query, Steps
+
+CALLS = ("call cancel", "await cancel_async")
+
+Cancellable = Event | UUID | str
+"""An event, or its id."""
+
+
+def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | None) -> bool:
+    """Cancel the event, or that of an idempotency key; true if it came in time."""
+    adapter, cancelling = integrations.sync_of(conn, CALLS), _cancelling(schema, event, key)
+    adapter.require_transaction()
+    with _Unmigrated(schema):
+        return adapter.run(cancelling)
+
+
+async def cancel_async(conn: AnyAsync, schema: str, event: Cancellable | None, key: str | None) -> bool:
+    adapter, cancelling = integrations.async_of(conn, CALLS), _cancelling(schema, event, key)
+    await adapter.require_transaction()
+    with _Unmigrated(schema):
+        return await adapter.run(cancelling)
+
+
+def _cancelling(schema: str, event: Cancellable | None, key: str | None) -> Steps[bool]:
+    if (event is None) == (key is None):
+        raise PublishError("an event is cancelled by its id or by its idempotency key: give one of them")
+    event_id = None if event is None else event.event_id if isinstance(event, Event) else checks.uuid(event)
+    named = {"event_id": event_id, "key": None if key is None else checks.text("key", key), "who": actor()}
+    return _answer(Query(statements.cancel(schema), named))
+
+
+def _answer(query: Query) -> Steps[bool]:
+    ((in_time,),) = yield query
+    return bool(in_time)
+
+
+class _Unmigrated(Explained):
+    __slots__ = ()
+    missing = ("3F000", "42883")  # schema, function
+    remedy = "cannot cancel events in this database: run `partbox migrate`, or `partbox init`"

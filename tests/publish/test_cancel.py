@@ -1,0 +1,382 @@
+"""Cancelling delayed events: what is told to have come in time never runs, and everything else does."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg import Connection
+from roles import cast_of
+from waiting import eventually
+
+from partbox import Event, Outbox
+from partbox.errors import PublishError, SchemaError
+
+HOUR = timedelta(hours=1)
+SOON = timedelta(seconds=3)  # more than it takes to cancel it
+DUE = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Shop:
+    """An outbox whose handlers of two subscriptions note what they ran."""
+
+    def __init__(self, dsn: str, conn: Connection[Any], drain: Callable[..., Any]) -> None:
+        self.outbox, self.conn, self._drain = Outbox(dsn), conn, drain
+        self.outbox.subscriptions.create("audit", start="beginning")
+        self.ran: dict[str, list[Any]] = {"default": [], "audit": []}
+        for name, ran in self.ran.items():
+            self.outbox.on("*", subscription=name)(lambda event, ran=ran: ran.append(event.payload))
+
+    def publish(self, payload: Any, deliver_after: timedelta | None = HOUR, **fields: Any) -> UUID:
+        delay: Any = {} if deliver_after is None else {"deliver_after": deliver_after}
+        with self.conn.transaction():
+            event_id = self.outbox.publish(self.conn, "Reminder", payload, **delay, **fields)
+        assert event_id is not None
+        return event_id
+
+    def cancel(self, event: Any = None, **named: Any) -> bool:
+        with self.conn.transaction():
+            return self.outbox.cancel(self.conn, event, **named)
+
+    def drain(self) -> dict[str, list[Any]]:
+        """Deliver what is due in both subscriptions; what ran in each so far."""
+        for _ in range(2):  # what a poll finds in doubt is parked by the first one
+            for name in self.ran:
+                self._drain(self.outbox, name)
+            self.conn.execute("select pg_sleep(0.002)")
+        return self.ran
+
+    def let_time_pass(self, where: str = "true") -> None:
+        """All delayed events are due from here: their times are moved, for no clock can be."""
+        self.conn.execute("update partbox.record set available_at = clock_timestamp() where available_at is not null")
+        self.conn.execute("update partbox.parked set due_at = clock_timestamp() where state = 'scheduled'")
+
+    def wait_for(self, event_id: UUID) -> None:
+        """Until its time has come, by the database's clock."""
+        self.conn.execute(
+            "select pg_sleep(greatest(0, extract(epoch from available_at - clock_timestamp()) + 0.001))"
+            " from partbox.record where event_id = %s",
+            [event_id],
+        )
+
+    def states(self) -> dict[str, list[str]]:
+        found = self.conn.execute("select subscription, state from partbox.parked order by record_id").fetchall()
+        return {name: [state for subscription, state in found if subscription == name] for name in self.ran}
+
+
+@pytest.fixture
+def shop(dsn: str, conn: Connection[Any], drain: Callable[..., Any]) -> Shop:
+    return Shop(dsn, conn, drain)
+
+
+@pytest.fixture
+def app(dsn: str) -> Iterator[Connection[Any]]:
+    """Another transaction of the application."""
+    with psycopg.connect(dsn) as app:
+        yield app
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_delayed_event_that_is_cancelled_never_runs_and_the_others_do(shop: Shop, parked: bool) -> None:
+    """In any subscription, whether it was read before or not."""
+    first, _, last = (shop.publish(n) for n in range(3))
+    if parked:
+        assert shop.drain() == {"default": [], "audit": []}
+    assert shop.cancel(first)
+    assert shop.cancel(last)
+    if parked:
+        assert shop.states()["audit"] == ["discarded", "scheduled", "discarded"]
+    shop.drain()
+    shop.let_time_pass()
+    assert shop.drain() == {"default": [1], "audit": [1]}
+    assert shop.states() == {"default": ["discarded"] * 2, "audit": ["discarded"] * 2}
+
+
+def test_one_that_is_due_when_it_is_read_first_does_not_run_either(shop: Shop) -> None:
+    """No worker has parked it before its time."""
+    cancelled = shop.publish(0, aggregate_id="k")
+    shop.publish(1, aggregate_id="k")
+    assert shop.cancel(cancelled)
+    shop.let_time_pass()
+    shop.conn.execute("vacuum (freeze) partbox.record")  # which forgets who had locked it
+    assert shop.drain() == {"default": [1], "audit": [1]}
+    assert shop.states() == {"default": ["discarded"], "audit": ["discarded"]}
+
+
+def test_what_is_cancelled_twice_is_cancelled_once_and_in_time(shop: Shop) -> None:
+    event_id = shop.publish(0)
+    assert shop.cancel(event_id)
+    assert shop.cancel(event_id)
+    shop.drain()
+    assert shop.cancel(str(event_id))
+    assert [(each.action, each.count) for each in shop.outbox.actions.list(action="cancel")] == [("cancel", 1)]
+
+
+def test_a_rollback_takes_it_back_and_so_does_one_to_a_savepoint(shop: Shop) -> None:
+    whole, savepoint = shop.publish("whole"), shop.publish("savepoint")
+    with shop.conn.transaction(force_rollback=True):
+        assert shop.outbox.cancel(shop.conn, whole)
+    with shop.conn.transaction(), shop.conn.transaction(force_rollback=True):
+        assert shop.outbox.cancel(shop.conn, savepoint)
+    assert shop.outbox.actions.list() == shop.outbox.actions.list(action="create")
+    shop.let_time_pass()
+    assert shop.drain() == {name: ["whole", "savepoint"] for name in shop.ran}
+
+
+@pytest.mark.parametrize("read", ["before it is cancelled", "while it is", "when it is due"])
+def test_it_waits_while_a_transaction_is_about_to_cancel_it(shop: Shop, app: Connection[Any], read: str) -> None:
+    """Its time comes meanwhile: it neither runs nor is given up before that has ended."""
+    commits, rolls_back = shop.publish(0, SOON), shop.publish(1, SOON)
+    now = shop.publish(2, None)
+    if read == "before it is cancelled":
+        shop.drain()
+    with psycopg.connect(shop.outbox.dsn) as other:
+        assert shop.outbox.cancel(app, commits)
+        assert shop.outbox.cancel(other, rolls_back)
+        if read == "while it is":
+            shop.drain()
+        shop.wait_for(rolls_back)
+        assert shop.drain() == {"default": [2], "audit": [2]}
+        assert shop.states() == {"default": ["scheduled"] * 2, "audit": ["scheduled"] * 2}
+        app.commit()
+        assert shop.drain() == {"default": [2], "audit": [2]}
+        assert shop.states() == {"default": ["discarded", "scheduled"], "audit": ["discarded", "scheduled"]}
+        other.rollback()
+    assert shop.drain() == {"default": [2, 1], "audit": [2, 1]}
+    assert shop.states() == {"default": ["discarded"], "audit": ["discarded"]}
+    assert [shop.cancel(each) for each in (commits, rolls_back, now)] == [False, False, False]
+
+
+def test_it_is_late_once_the_time_has_come(shop: Shop) -> None:
+    """Also where nobody has run it yet: somebody may have read it."""
+    waits, now, done = shop.publish(0), shop.publish(1, None), shop.publish(2, available_at=DUE, deliver_after=None)
+    assert [shop.cancel(each) for each in (now, done)] == [False, False]
+    shop.let_time_pass()
+    assert [shop.cancel(each) for each in (waits, now, done)] == [False, False, False]
+    assert shop.drain() == {"default": [0, 1, 2], "audit": [0, 1, 2]}
+    assert [shop.cancel(each) for each in (waits, now, done)] == [False, False, False]
+    assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)
+
+
+def test_it_is_late_once_the_time_has_come_while_its_transaction_is_open(shop: Shop, app: Connection[Any]) -> None:
+    app.execute("select")
+    event_id = shop.publish(0, timedelta(milliseconds=1))
+    shop.wait_for(event_id)
+    assert shop.drain() == {"default": [0], "audit": [0]}
+    shop.conn.execute("delete from partbox.subscription")  # so that nothing but the clock can tell
+    assert not shop.outbox.cancel(app, event_id)
+
+
+@pytest.mark.parametrize("became", ["done", "retrying", "dead"])
+def test_it_is_late_if_a_handler_has_run_it_whatever_the_clock_says(shop: Shop, became: str) -> None:
+    """Such as that of a standby that took over, and is behind."""
+    for name in shop.ran if became != "done" else ():
+        shop.outbox.on("Failing", subscription=name, max_attempts=1 if became == "dead" else 9)(lambda _: 1 / 0)
+    with shop.conn.transaction():
+        event_id = shop.outbox.publish(shop.conn, "Failing", 0, available_at=DUE)
+    shop.drain()
+    shop.conn.execute("update partbox.record set available_at = clock_timestamp() + interval '1 hour'")
+    assert not shop.cancel(event_id)
+    assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)
+
+
+def test_a_subscription_that_comes_later_does_not_run_it_nor_one_that_is_set_back(shop: Shop) -> None:
+    cancelled = shop.publish(0)
+    shop.publish(1)
+    shop.drain()
+    assert shop.cancel(cancelled)
+    shop.let_time_pass()
+    shop.drain()
+    assert shop.outbox.subscriptions.replay("audit", from_id=1)
+    shop.outbox.subscriptions.create("late")
+    shop.ran["late"] = []
+    shop.outbox.on("*", subscription="late")(lambda event: shop.ran["late"].append(event.payload))
+    assert shop.drain() == {"default": [1], "audit": [1, 1], "late": [1]}
+
+
+def test_one_that_a_copy_of_the_outbox_has_late_does_not_run_either(shop: Shop) -> None:
+    """Its transaction had not committed when the cursor was saved, so `rebase` parks it."""
+    cancelled, _ = shop.publish(0), shop.publish(1)
+    assert shop.cancel(cancelled)
+    shop.let_time_pass()
+    shop.conn.execute("update partbox.partition set last_id = 1000, floor_id = 0")
+    assert [each.parked for each in shop.outbox.rebase(force=True).subscriptions] == [2, 2]
+    assert shop.drain() == {"default": [1], "audit": [1]}
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("made", ["just now", "an hour ago", "in a year", "elsewhere"])
+def test_it_is_found_whatever_its_id_is(shop: Shop, made: str, read: bool) -> None:
+    """An id of ours says when the event was made; others say nothing."""
+    moment = {"an hour ago": datetime.now(UTC) - HOUR, "in a year": datetime.now(UTC) + 365 * 24 * HOUR}.get(made)
+    given = uuid4() if made == "elsewhere" else None
+    if moment is not None:
+        given = UUID(int=(int(moment.timestamp() * 1000) << 80) | (7 << 76) | (2 << 62) | 42)
+    cancelled, _ = shop.publish(0, event_id=given), shop.publish(1)
+    if read:
+        shop.drain()
+    assert shop.cancel(cancelled)
+    assert shop.cancel(cancelled)
+    shop.let_time_pass()
+    assert shop.drain() == {"default": [1], "audit": [1]}
+
+
+def test_it_is_named_by_itself_its_id_or_its_key(shop: Shop) -> None:
+    event = Event("Reminder", 0, deliver_after=HOUR)
+    with shop.conn.transaction():
+        shop.outbox.publish_many(shop.conn, [event, Event("Reminder", 1, deliver_after=HOUR, idempotency_key="k 1")])
+        assert shop.outbox.cancel(shop.conn, event)
+    assert shop.cancel(event.event_id.hex)
+    assert shop.cancel(key="k 1")
+    assert not shop.cancel(key="k 2")
+    assert not shop.cancel(uuid4())
+    shop.let_time_pass()
+    assert shop.drain() == {"default": [], "audit": []}
+
+
+def test_records_of_one_event_are_cancelled_together_or_not_at_all(shop: Shop) -> None:
+    event_id = uuid4()
+    shop.publish("first", event_id=event_id)
+    shop.publish("second", event_id=event_id)
+    assert shop.cancel(event_id)
+    shop.publish("third", event_id=event_id, available_at=DUE, deliver_after=None)
+    shop.conn.execute("delete from partbox.cancellation")
+    assert not shop.cancel(event_id)
+    assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("named", "error", "text"),
+    [
+        ({}, PublishError, "by its id or by its idempotency key: give one of them"),
+        ({"event": uuid4(), "key": "k"}, PublishError, "by its id or by its idempotency key: give one of them"),
+        ({"event": "42"}, PublishError, "event_id '42' is a str and no UUID"),
+        ({"key": "a\0b"}, PublishError, "key 'a.x00b' "),
+    ],
+)
+def test_what_names_no_event_is_refused(shop: Shop, named: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        shop.cancel(**named)
+
+
+def test_outside_a_transaction_it_is_refused_as_publishing_is(shop: Shop) -> None:
+    with pytest.raises(PublishError, match="there is no transaction"):
+        shop.outbox.cancel(shop.conn, uuid4())
+
+
+def test_in_a_schema_that_does_not_know_it_the_remedy_is_named(shop: Shop) -> None:
+    shop.conn.execute("drop function partbox.cancel")
+    with pytest.raises(SchemaError, match="cannot cancel events in this database: run `partbox migrate`"):
+        shop.cancel(uuid4())
+
+
+def test_any_language_cancels_from_sql(shop: Shop) -> None:
+    event_id = shop.publish(0, idempotency_key="k")
+    assert shop.conn.execute("select partbox.cancel(%s)", [event_id]).fetchone() == (True,)
+    assert shop.conn.execute("select partbox.cancel(key => 'k')").fetchone() == (True,)
+    assert shop.conn.execute("select partbox.cancel(%s)", [uuid4()]).fetchone() == (False,)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="give one of them"):
+        shop.conn.execute("select partbox.cancel()")
+
+
+def test_a_publisher_may_cancel_and_sees_no_more_of_the_log_for_it(shop: Shop) -> None:
+    with cast_of(shop.outbox.dsn) as cast:
+        for role, waits in (("publisher", shop.publish(0)), ("worker", shop.publish(1))):
+            with psycopg.connect(cast.of(role)) as own, shop.outbox.acting_as("alice"):
+                assert shop.outbox.cancel(own, waits)
+                own.commit()
+                found = shop.outbox.records.find(event=waits).records[0].standings[0].history
+                assert [(each.outcome, each.who) for each in found] == [("cancelled", f"alice as {own.info.user}")]
+        with psycopg.connect(cast.of("publisher")) as own, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            own.execute("select from partbox.cancellation")
+        with psycopg.connect(cast.of("worker")) as own:
+            Outbox(cast.of("worker")).purge()
+            own.execute("select partbox.may_start('default', '{1}')")
+
+
+def test_who_cancelled_it_and_when_is_told(shop: Shop) -> None:
+    event_id = shop.publish(0)
+    shop.drain()
+    with shop.outbox.acting_as("alice"):
+        assert shop.cancel(event_id)
+    for standing in shop.outbox.records.find(event=event_id).records[0].standings:
+        (entry,) = standing.history
+        assert (standing.state, standing.since) == ("cancelled", entry.at)
+        assert (entry.outcome, entry.who) == ("cancelled", "alice as postgres")
+    assert [each.event_id for each in shop.outbox.records.find(ended="cancelled").records] == [event_id]
+    assert shop.outbox.records.find(ended="discarded").records == ()
+    (act,) = shop.outbox.actions.list(action="cancel")
+    assert (act.who, act.target, act.count) == ("alice as postgres", {"record_ids": [1]}, 1)
+    assert shop.conn.execute("select count(*) from partbox.delivery").fetchone() == (0,)
+    assert {row.parked.get("discarded") for row in map(shop.outbox.stats.cluster, shop.ran)} == {1}
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_one_that_no_subscription_has_read_yet_is_told_as_cancelled_too(shop: Shop, read: bool) -> None:
+    event_id = shop.publish(0)
+    assert shop.cancel(event_id)
+    if read:  # and parked, as no worker knew that it was cancelled
+        shop.drain()
+        assert shop.states() == {"default": ["scheduled"], "audit": ["scheduled"]}
+    standings = shop.outbox.records.find(event=event_id).records[0].standings
+    assert [each.state for each in standings] == ["cancelled", "cancelled"]
+
+
+def test_its_note_goes_with_its_record(shop: Shop) -> None:
+    cancelled, waits = shop.publish(0), shop.publish(1)
+    shop.drain()
+    assert shop.cancel(cancelled)
+    shop.drain()
+    shop.conn.execute("update partbox.record set created_at = created_at - interval '10 years'")
+    purged = shop.outbox.purge()
+    assert (purged.records, purged.history) == (1, 1)
+    assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)
+    assert shop.conn.execute("select event_id from partbox.record").fetchall() == [(waits,)]
+
+
+def test_nobody_waits_for_a_transaction_that_is_about_to_cancel(shop: Shop, app: Connection[Any]) -> None:
+    """Neither who saves, nor who reads and runs other events, nor who retires others that were cancelled."""
+    held, cancelled = shop.publish("held"), shop.publish("cancelled")
+    shop.drain()
+    assert shop.outbox.cancel(app, held)
+    assert shop.cancel(cancelled)
+    shop.publish("now", None)
+    shop.publish("later", timedelta(milliseconds=1))
+    assert shop.drain() == {name: ["now", "later"] for name in shop.ran}
+    app.rollback()
+
+
+def test_who_has_waited_for_another_that_was_rolled_back_is_late_if_the_time_has_come(
+    shop: Shop, app: Connection[Any]
+) -> None:
+    event_id = shop.publish(0, SOON)
+    assert shop.outbox.cancel(app, event_id)
+    waits = "select count(*) from pg_stat_activity where application_name = 'second' and wait_event_type = 'Lock'"
+    with psycopg.connect(shop.outbox.dsn, application_name="second") as second, ThreadPoolExecutor(1) as pool:
+        told = pool.submit(shop.outbox.cancel, second, event_id)
+        eventually(lambda: shop.conn.execute(waits).fetchone() == (1,))
+        shop.wait_for(event_id)
+        app.rollback()
+        assert not told.result()
+        second.commit()
+    assert shop.drain() == {"default": [0], "audit": [0]}
+
+
+def test_in_a_transaction_that_sees_the_past_it_is_told_or_refused(shop: Shop, app: Connection[Any]) -> None:
+    """REPEATABLE READ: it does not see what was parked or cancelled since it began."""
+    app.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    mine, theirs = shop.publish(0), shop.publish(1)
+    app.execute("select from partbox.record")
+    shop.drain()
+    assert shop.cancel(theirs)
+    assert shop.outbox.cancel(app, mine)
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        shop.outbox.cancel(app, theirs)
+    app.rollback()
+    assert shop.outbox.cancel(app, mine)
+    app.commit()
+    shop.let_time_pass()
+    assert shop.drain() == {"default": [], "audit": []}
