@@ -1,7 +1,8 @@
 """The application that the nodes of these tests run.
 
-A `Step` takes `seconds`, and waits for its `gate`, a file, to be there. `AsyncStep` does the same in the event loop. A
-`Mortal` is dead, without a note, until its `cure` is there; then it is a `Step`.
+A `Step` takes `seconds`, and waits for its `gate`, a file, to be there. `Limited` does the same, and its handler has a
+limit; `AsyncStep` does so in the event loop. A `Mortal` is dead, without a note, until its `cure` is there; then it is
+a `Step`.
 """
 
 import asyncio
@@ -28,6 +29,9 @@ def step(event: Any) -> None:
         time.sleep(event.payload.get("seconds", 0))
         while closed(event.payload):
             time.sleep(0.01)
+
+
+outbox.on("Limited", name="limited", rate="200/s")(step)
 
 
 @outbox.on("AsyncStep")

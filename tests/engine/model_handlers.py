@@ -53,6 +53,9 @@ class Shape(NamedTuple):
     letters: bool = False  # there is a hook for dead events
     on_dead: str = "continue"  # | block: later events of the key of a dead one wait
     lines: bool = False  # several runners take new events from the line of their partition
+    rate: int = 0  # starts in a second, of each handler that is not transactional; 0: any number
+    at_once: int = 0  # the same of calls that run at once
+    limit_by: str = "event_type"  # what both hold for each value of
 
 
 class HandlingProcess:
@@ -72,16 +75,21 @@ class HandlingProcess:
     def handlers(self) -> Handlers:
         handlers, shape = Handlers(), self.shape
         kinds = MIXTURES.get(shape.kind, (shape.kind,))
+        limits = {"rate": f"{shape.rate}/s"} if shape.rate else {}
+        limits |= {"at_once": shape.at_once} if shape.at_once else {}
+        limits |= {"limit_by": shape.limit_by} if limits else {}
         for number, kind in enumerate(kinds):
             name = "*" if number == 0 else f"Type {number}"
             if "lists" in kind:
-                handlers.on_batch(name, max_size=LIST)(self._handle_async if "async" in kind else self._handle)
+                handlers.on_batch(name, max_size=LIST, **limits)(
+                    self._handle_async if "async" in kind else self._handle
+                )
             elif kind == "async":
-                handlers.on(name)(self._handle_async)
+                handlers.on(name, **limits)(self._handle_async)
             elif kind == "effects":
                 handlers.on(name, transactional=True)(self._handle_effect)
             else:
-                handlers.on(name)(self._handle)
+                handlers.on(name, **limits)(self._handle)
         if shape.letters:
             handlers.on_dead_letter(self._handle_letter)
         return handlers
@@ -90,11 +98,26 @@ class HandlingProcess:
         events = given if isinstance(given, list) else [given]
         if self.dead:
             raise Killed
+        with self._watched():
+            self._check_limit(events)
         for at, event in enumerate(events):
             with self._watched():
                 self.check_turn(event)
                 self.watcher.begins(self, event, [*in_hand, *events[:at]])
         return Handling(events)
+
+    def handling(self) -> list[tuple[Any, Handling]]:
+        """The handlers that run, each with what `finish` takes."""
+        raise NotImplementedError
+
+    def _check_limit(self, events: Sequence[DeliveredEvent]) -> None:
+        """No more calls run here than may in all processes, and no list has two values."""
+        if not self.shape.at_once or self.shape.kind in MIXTURES or self.shape.kind == "effects":
+            return
+        (value,) = {getattr(event, self.shape.limit_by) for event in events}
+        others = [each for _, each in self.handling() if not each.letter]
+        mine = [each for each in others if getattr(each.events[0], self.shape.limit_by) == value]
+        assert len(mine) < self.shape.at_once, f"{events} begin beside {mine}"
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -90,12 +90,22 @@ ANY = st.builds(
     letters=st.booleans(),
     on_dead=st.sampled_from(["continue", "continue", "block"]),
     lines=st.booleans(),
+    rate=st.just(0),
+    at_once=st.just(0),
+    limit_by=st.just("event_type"),
 )
 IN_LINE = st.builds(
     lambda shape, kind: shape._replace(concurrency=3, kind=kind, lines=True),
     ANY, st.sampled_from(["sync", "several", "lists", "async lists", "async"]),
 )  # fmt: skip
-SHAPES = st.one_of(IN_LINE, ANY)
+LIMITED = st.builds(
+    lambda shape, limits: shape._replace(**limits), ANY,
+    st.sampled_from([
+        {"rate": 12_800}, {"rate": 1_280}, {"at_once": 1}, {"at_once": 1, "limit_by": "aggregate_type"},
+        {"at_once": 2, "rate": 6_400},
+    ]),
+)  # fmt: skip
+SHAPES = st.one_of(IN_LINE, ANY, LIMITED)
 
 
 class EngineMachine(RuleBasedStateMachine):

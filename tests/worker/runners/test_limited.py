@@ -217,6 +217,26 @@ def test_values_take_turns_so_that_none_starves_another_and_no_list_has_two(desk
         assert len({number == 200 for _, number in events}) == 1
 
 
+def test_what_waits_for_its_turn_waits_behind_one_of_its_lane_that_had_one(desk):
+    calls = Calls()
+    desk.outbox.on("Counted", name="limited", rate="3600/h")(calls.one)
+    desk.publish("k", *range(5))
+    with desk.outbox.worker(concurrency=1) as worker:
+        desk.eventually(lambda: calls.starts)
+        desk.eventually(lambda: waits_of(worker) == {None: 4})
+        assert calls.numbers() == [0]
+
+
+def test_a_list_ends_where_its_lane_has_another_value(desk):
+    calls = Calls()
+    desk.outbox.on_batch("Counted", max_size=10, at_once=1, limit_by="tenant_id")(calls.many)
+    for number in range(6):
+        desk.publish("k", number, tenant_id=f"t{number // 2}")
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    assert [[number for _, number in events] for _, events in calls.starts] == [[0, 1], [2, 3], [4, 5]]
+
+
 def test_where_limit_by_fails_the_event_is_limited_as_one_without_a_value(desk, caplog):
     calls = Calls()
     desk.outbox.on("Counted", at_once=1, limit_by=lambda event: [event.headers["tenant"]])(calls.one)
