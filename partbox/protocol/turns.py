@@ -92,12 +92,10 @@ class Limited(Generic[T]):
         return found
 
     def change(self, limit: Limit, share: float, now: float) -> None:
-        """From now on these hold: what is saved up is cut, never raised."""
-        bounds = ProcessBounds.of(limit, share)
+        """From now on these hold. What was saved up until now is cut when it is next asked for, never raised."""
         for each in (self.unused, *self.places.values()):
             each.settle(self.bounds, now)
-            each.saved = min(each.saved, bounds.saved)
-        self.limit, self.bounds = limit, bounds
+        self.limit, self.bounds = limit, ProcessBounds.of(limit, share)
 
     def rest(self, value: Hashable, now: float) -> None:
         """Nothing of this value waits or runs: forget those of which that is long true."""
@@ -122,6 +120,10 @@ class Turns(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._ring)
+
+    def has(self, handler: str) -> bool:
+        """True if the handler of this name has a limit."""
+        return handler in self._limited
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> list[T]:
         """Have these limits in force, by handler; what waits for a handler that has none any more goes out."""

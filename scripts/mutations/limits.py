@@ -6,7 +6,7 @@ RULE = "tests/protocol/test_turns.py"
 TURNS = "partbox/protocol/turns.py"
 LIMITED = "tests/worker/runners/test_limited.py"
 QUEUE = "partbox/worker/engine/limited_queue.py"
-FULL = f"{LIMITED}::test_what_waits_in_a_full_window_is_put_away_uncharged_so_that_the_log_is_read_on"
+ENGINE = "tests/worker/engine/test_limit_turns.py"
 
 MUTATIONS = (
     Mutation(
@@ -21,16 +21,16 @@ MUTATIONS = (
         "a-cut-share-keeps-what-is-saved",
         "Each rebalance adds what a second brings: who gives up partitions keeps what they had saved up.",
         TURNS,
-        "each.saved = min(each.saved, bounds.saved)",
-        "pass",
-        (f"{RULE}::test_however_partitions_move_all_processes_together_start_no_more",),
+        "        for each in (self.unused, *self.places.values()):\n            each.settle(self.bounds, now)\n",
+        "        pass\n",
+        (f"{RULE}::test_who_gives_up_partitions_gives_up_what_it_has_saved_for_them",),
     ),
     Mutation(
         "a-change-settles-by-the-new-share",
         "A process that gets partitions counts the time before as if it had had them.",
         TURNS,
-        "each.settle(self.bounds, now)\n            each.saved",
-        "each.settle(bounds, now)\n            each.saved",
+        "            each.settle(self.bounds, now)\n        self.limit",
+        "            each.settle(ProcessBounds.of(limit, share), now)\n        self.limit",
         (f"{RULE}::test_a_change_of_the_share_or_of_the_limit_never_adds_a_start",),
     ),
     Mutation(
@@ -55,7 +55,7 @@ MUTATIONS = (
         TURNS,
         "if self.places[idle].saved < self.unused.saved:",
         "if False:",
-        (f"{RULE}::test_in_any_window_no_more_starts_than_the_rate_and_once_what_a_second_brings",),
+        (f"{RULE}::test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used",),
     ),
     Mutation(
         "values-remembered-for-ever",
@@ -106,14 +106,6 @@ MUTATIONS = (
         (scenario("limit"),),
     ),
     Mutation(
-        "a-limited-event-runs-on",
-        "The events behind one that has its turn run with it.",
-        "partbox/worker/runners/lane_runner.py",
-        "return self.begin(0.0, tally, Kind.LIMITED)",
-        'return self.begin(float("inf"), tally, Kind.LIMITED)',
-        (f"{LIMITED}::test_what_waits_for_its_turn_waits_behind_one_of_its_lane_that_had_one",),
-    ),
-    Mutation(
         "lines-beside-limits",
         "New events stand in line, where each that waits for its turn goes from runner to runner and back.",
         "partbox/worker/engine/runs.py",
@@ -127,7 +119,7 @@ MUTATIONS = (
         QUEUE,
         "return waiting.lane.partition in full and waiting.since < before",
         "return False",
-        (FULL,),
+        (scenario("limit"),),
     ),
     Mutation(
         "put-away-charged",
@@ -135,7 +127,7 @@ MUTATIONS = (
         "partbox/worker/engine/outcomes.py",
         "self.note(lane, event, Verdict(RowState.DEFERRED, event.attempt - 1,",
         "self.note(lane, event, Verdict(RowState.DEFERRED, event.attempt,",
-        (FULL,),
+        (scenario("limit"),),
     ),
     Mutation(
         "a-list-of-two-values",
@@ -151,6 +143,6 @@ MUTATIONS = (
         "partbox/worker/engine/limit_turns.py",
         "        if limited.is_sooner():\n            self._state.wakes.look()\n",
         "",
-        (f"{LIMITED}::test_limits_change_while_a_worker_runs",),
+        (f"{ENGINE}::test_the_poller_is_woken_for_a_turn_sooner_than_it_knows_of_and_asked_for_no_others",),
     ),
 )

@@ -81,7 +81,7 @@ def test_under_load_at_least_nine_tenths_of_the_rate_start(rate, share, look):
 
 @given(st.integers(1, 9), shares, st.lists(st.booleans(), max_size=60))
 def test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many(at_once, share, steps):
-    turns, running = turns_of(Limit(at_once=at_once), share), 0
+    turns, running, waiting = turns_of(Limit(at_once=at_once), share), 0, 0
     most = -int(-at_once * share // 1)
     assert most >= 1
     for ends in steps:
@@ -89,9 +89,9 @@ def test_never_more_run_at_once_than_the_share_rounded_up_and_always_so_many(at_
         if ends and running:
             turns.end(A, 0.0)
             running -= 1
-        running += len(start_all(turns, 0.0))
-        assert running <= most
-        assert running == most or turns.next_at() is None
+        started = len(start_all(turns, 0.0))
+        running, waiting = running + started, waiting + 1 - started
+        assert running == most or (running < most and not waiting)
 
 
 @given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=60))
@@ -172,10 +172,28 @@ def test_values_that_come_once_are_forgotten(rate, values):
 
 def test_a_value_that_comes_anew_has_what_one_that_was_never_used_has():
     turns = turns_of(Limit(Rate(10.0), by="x"))
-    for place, items in ((A, 20), (B, 3)):
+    for now, place, items in ((0.2001, A, 20), (5.0, B, 20)):
         for _ in range(items):
-            turns.add(place, None, 5.0)
-    assert Counter(start_all(turns, 5.0)) == {A: 10, B: 3}
+            turns.add(place, None, now)
+        assert Counter(start_all(turns, now))[place] == (2 if place == A else 10)
+
+
+def test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used():
+    turns = turns_of(Limit(Rate(10.0), by="x"))
+    for _ in range(15):
+        turns.add(A, None, 5.0)
+        for place in start_all(turns, 5.0):
+            turns.end(place, 5.0)
+    assert [len(bucket.waiting) for _, bucket in turns.waiting()] == [5]
+
+
+def test_who_gives_up_partitions_gives_up_what_it_has_saved_for_them():
+    turns = turns_of(Limit(Rate(10.0)))
+    for _ in range(20):
+        turns.add(A, None, 0.0)
+    turns.change_share(0.3, 5.0)
+    turns.change_share(0.9, 5.0)
+    assert len(start_all(turns, 5.0)) == 3
 
 
 def test_what_is_taken_into_the_call_of_another_costs_no_start():

@@ -198,7 +198,8 @@ class LimitedQueue:
     def _place(self, lane: Lane) -> Place | None:
         if isinstance(lane, DeadLetterLane | SharedLane) or not lane.queue or lane.partition.stopping:
             return None
-        return self.place_of(lane.queue[0])
+        place = self.place_of(lane.queue[0])
+        return place if place is not None and self.turns.has(place[0]) else None  # it is about to have one, or had
 
     def _again(self, several: Sequence[WaitingLane]) -> None:
         self.add([each.lane for each in several], due=False)
