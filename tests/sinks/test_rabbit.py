@@ -29,7 +29,8 @@ def alarm(broker):
 
 def connections(broker):
     """The local ports of the connections of this process."""
-    found = psutil.Process().net_connections()
+    process = psutil.Process()
+    found = process.net_connections() if hasattr(process, "net_connections") else process.connections()  # before 6.0
     return [each.laddr.port for each in found if each.raddr and each.raddr.port == broker.port]
 
 
