@@ -114,9 +114,10 @@ def followed(reference: str, whole: Schema) -> Any:
 
 
 def description(schema: Schema) -> str:
-    """What is said of the whole, also where that is a reference to one of its parts."""
-    root = followed(schema["$ref"], schema) if "$ref" in schema else {}
-    return str(schema.get("description") or root.get("description") or "")
+    """What is said of the whole, also where that is a reference to one of its parts; pydantic 2.7 has it in `allOf`."""
+    parts = [schema, *schema.get("allOf", ())]
+    roots = (followed(each["$ref"], schema) for each in parts if "$ref" in each)
+    return next((str(said) for each in (schema, *roots) if (said := each.get("description"))), "")
 
 
 def _of_one_type(keywords: Schema) -> Iterator[Schema]:

@@ -55,7 +55,9 @@ def edited(**fields: Any) -> type:
     for name, each in fields.items():
         if each is not None:
             given[name] = each if isinstance(each, tuple) else (each, ...)
-    return create_model("Placed", **given)
+    made = create_model("Edited", **given)  # so that `parent` is not this one: pydantic 2.7 looks for it by its name
+    made.__name__ = "Placed"
+    return made
 
 
 def changes(new: Any, old: Any = Placed) -> list[EventChange]:
