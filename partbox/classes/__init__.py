@@ -6,8 +6,7 @@ whatever else it can validate, msgspec its Structs and attrs classes. A library 
 met, so one that is not installed is never asked for.
 """
 
-from partbox.classes.instance import Instance
-from partbox.classes.kinds import ClassKind, fields_of, kind_of, parts, plain
+from partbox.classes.kinds import ClassKind, Instance, fields_of, kind_of, parts, plain
 from partbox.classes.reader import NotJsonError, Reader, UnfitError, UnreadableError
 from partbox.classes.readers import reader_of, schema_of
 

@@ -15,6 +15,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
 
 from psycopg import Error
 
@@ -28,7 +30,6 @@ from partbox.observe.metrics.registry import with_recorders
 from partbox.platform import boottime
 from partbox.protocol.lease import IDLE
 from partbox.settings import Settings
-from partbox.supervisor.in_thread import in_thread
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.purging import Purging
 from partbox.worker.runners.event_loop import EventLoop
@@ -241,3 +242,42 @@ def _loop_here() -> asyncio.AbstractEventLoop:
         raise PartboxError(
             "no event loop of asyncio runs here, which async handlers need: enter `with outbox.worker():` in a thread"
         ) from None
+
+
+async def in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
+    """Run it in a thread of its own: those of the loop's executor may all be taken, or gone at the end of the program.
+
+    Whoever cancels this has `cancelled` called, and waits all the same until the work has ended: what the work uses is
+    there until then.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error = None
+        try:
+            work()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=copy_context().run, args=(run,), name="partbox-embedded", daemon=True).start()
+    cancelling: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError as error:
+            cancelling = error
+            if cancelled is not None:
+                cancelled()
+    if cancelling is not None:
+        done.exception()
+        raise cancelling
+    done.result()

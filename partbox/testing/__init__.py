@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partbox.testing.cases import PartboxAsyncTestCase, PartboxTestCase
     from partbox.testing.delivered import delivered
-    from partbox.testing.kit import Kit
+    from partbox.testing.kit import Kit, RecordingSink
     from partbox.testing.outcomes import Drained, Settled
     from partbox.testing.published import Published
-    from partbox.testing.sink import RecordingSink
 
 __all__ = [
     "Drained",
@@ -33,7 +32,7 @@ _PLACES = {
     "PartboxAsyncTestCase": "cases",
     "PartboxTestCase": "cases",
     "Published": "published",
-    "RecordingSink": "sink",
+    "RecordingSink": "kit",
     "Settled": "outcomes",
     "delivered": "delivered",
 }

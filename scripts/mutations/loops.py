@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation(
         "left-before-its-end",
         "Who is cancelled while it leaves goes on at once, and closes what handlers use.",
-        "partbox/supervisor/in_thread.py",
+        "partbox/supervisor/embedded.py",
         "            cancelling = error\n",
         "            raise\n",
         (f"{HERE}::test_who_is_cancelled_leaves_in_order_and_who_is_cancelled_again_at_once[asyncio]",),

@@ -13,8 +13,7 @@ from mock_cluster import MockCluster
 
 from partbox import DownstreamUnavailable, UnrecoverableError
 from partbox.sinks import Sink
-from partbox.sinks.kafka import KafkaSink
-from partbox.sinks.kafka_producer import result
+from partbox.sinks.kafka import KafkaSink, result
 from partbox.sinks.nats import NatsSink
 from partbox.sinks.redis import SMALL, RedisSink
 

@@ -123,7 +123,7 @@ def test_a_recording_sink_keeps_messages_and_fails_when_it_is_told_to(kit, shop)
 
 def test_a_slow_broker_takes_its_time(kit, shop, monkeypatch):
     naps = []
-    monkeypatch.setattr("partbox.testing.sink.asyncio.sleep", lambda seconds: naps.append(seconds) or _nothing())
+    monkeypatch.setattr("partbox.testing.kit.asyncio.sleep", lambda seconds: naps.append(seconds) or _nothing())
     shop.outbox.on("Sent")(RecordingSink(delay=3))
     kit.publish("Sent", 1)
     kit.drain().assert_done()

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from partbox.events import Event
-from partbox.observe.metrics.meter import Meter, Meters
-from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.observe.metrics.meter import Meter, Meters, MetricsRecorder
 from partbox.observe.observer import Observer
 
 if TYPE_CHECKING:

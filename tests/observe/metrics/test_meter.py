@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from multiprocess import get_context
 
 from partbox.observe.metrics.families import LabelledReading, of_processes
-from partbox.observe.metrics.meter import OTHER, Layout, Meter, Meters
-from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.observe.metrics.meter import OTHER, Layout, Meter, Meters, MetricsRecorder
 from partbox.observe.metrics.table import HANDLER_SECONDS
 from partbox.observe.observer import Load, Turn
 

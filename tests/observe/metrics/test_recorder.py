@@ -6,8 +6,7 @@ from prometheus_client import Metric
 from partbox.events import Claim, DeliveredEvent
 from partbox.observe import Observer
 from partbox.observe.metrics.families import LabelledReading, of_processes
-from partbox.observe.metrics.meter import Meter, Meters
-from partbox.observe.metrics.recorder import MetricsRecorder
+from partbox.observe.metrics.meter import Meter, Meters, MetricsRecorder
 from partbox.observe.observer import Turn
 from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Verdict
