@@ -19,35 +19,26 @@ MAX_PAYLOAD = 1 << 30
 AnyInstance = TypeVar("AnyInstance", bound=Instance)
 
 
+class DeliveredFields(EventFields, total=False):
+    """The fields of an event, and what is known of its delivery."""
+
+    attempt: int
+    epoch: int
+    id: int
+    subscription: str
+    created_at: datetime | None
+    state: Any
+    outbox: Outbox | None
+
+
 @overload
 def delivered(
-    event: Event | str | Enum,
-    payload: Any = NOT_GIVEN,
-    *,
-    attempt: int = 1,
-    epoch: int = 1,
-    id: int = 1,
-    subscription: str = "default",
-    created_at: datetime | None = None,
-    state: Any = None,
-    outbox: Outbox | None = None,
-    **fields: Unpack[EventFields],
+    event: Event | str | Enum, payload: Any = NOT_GIVEN, **fields: Unpack[DeliveredFields]
 ) -> DeliveredEvent: ...
 
 
 @overload
-def delivered(
-    event: AnyInstance,
-    *,
-    attempt: int = 1,
-    epoch: int = 1,
-    id: int = 1,
-    subscription: str = "default",
-    created_at: datetime | None = None,
-    state: Any = None,
-    outbox: Outbox | None = None,
-    **fields: Unpack[EventFields],
-) -> DeliveredEvent[AnyInstance]: ...
+def delivered(event: AnyInstance, **fields: Unpack[DeliveredFields]) -> DeliveredEvent[AnyInstance]: ...
 
 
 def delivered(  # noqa: PLR0913  public API: keyword arguments
