@@ -31,7 +31,7 @@ CONNECTIONS: Final = 10  # requests in flight at once
 GROUP: Final = 128  # characters of a group's name, at most
 NAMED: Final = ("specversion", "id", "source", "type", "subject", "time", "aggregatetype")
 OTHERS: Final = ("tenantid", "idempotencykey", "dataschema")
-REFUSALS: Final = ("InvalidMessageContents", "AWS.SimpleQueueService.BatchRequestTooLong", "InvalidParameterValue")
+REFUSALS: Final = ("InvalidMessageContents", "BatchRequestTooLong", "InvalidParameterValue")
 _TEXT = re.compile(r"[\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 _GROUP = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
@@ -129,7 +129,7 @@ class SqsSink(Sink):
         if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500 or "Throttl" in code:
             return DownstreamUnavailable(f"SQS: {text}")
         # Of several one may be to blame: they come alone then.
-        refused = len(messages) == 1 and code in REFUSALS
+        refused = len(messages) == 1 and code.removeprefix("AWS.SimpleQueueService.") in REFUSALS
         return UnrecoverableError(f"SQS: {text}") if refused else RuntimeError(f"SQS: {text}")
 
     def _made(self, timeout: float) -> Any:
