@@ -1,8 +1,17 @@
+import json
+
 import psycopg
 from mock_cluster import MockCluster
 from readme_commands import url_of
 from servers import new_database
 from waiting import eventually
+
+DOCSTRING = "An order was placed, and is to be charged once."
+
+
+def without_docstring(document):
+    """What old pydantics write of a dataclass."""
+    return json.loads(document, object_hook=lambda part: {name: part[name] for name in part if part[name] != DOCSTRING})
 
 
 def test_each_order_is_charged_once_though_it_comes_twice(example, server):
@@ -16,7 +25,7 @@ def test_each_order_is_charged_once_though_it_comes_twice(example, server):
             shop.run(command)
         committed = shop.text("asyncapi.json")
         shop.run(describe)
-        assert shop.text("asyncapi.json") == committed
+        assert without_docstring(shop.text("asyncapi.json")) == without_docstring(committed)
         shop.start(relay)
         log = shop.start(consumer)
         eventually(lambda: log.read_text().count("is charged") >= 2)

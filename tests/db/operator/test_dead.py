@@ -18,8 +18,8 @@ def test_dead_records_are_listed_oldest_first_with_their_error_and_without_their
     assert (one.aggregate_type, one.aggregate_id, one.tenant_id, one.attempts) == ("Order", "a", "t1", 10)
     assert (one.error_type, one.error, one.blocks) == ("ValueError", "boom", False)
     assert (other.record_id, other.error_type, other.error) == (second, "shop.errors.Declined", "no: money")
-    assert datetime.now(UTC) - other.died_at == pytest.approx(timedelta(hours=2), abs=timedelta(minutes=1))
-    assert datetime.now(UTC) - one.published_at == pytest.approx(timedelta(0), abs=timedelta(minutes=1))
+    assert abs(datetime.now(UTC) - other.died_at - timedelta(hours=2)) <= timedelta(minutes=1)
+    assert abs(datetime.now(UTC) - one.published_at) <= timedelta(minutes=1)
     assert "sesame" not in repr([one, other])
     assert not hasattr(one, "payload")
 
@@ -143,7 +143,7 @@ def test_dead_records_that_are_alike_are_one_group_the_largest_first(plant, outb
     first = groups[0]
     assert first.newest == outbox.dead.list()[4]
     assert (first.newest.record_id, first.blocking) == (orders[2], 1)
-    assert first.died_to - first.died_from == pytest.approx(timedelta(seconds=7_190), abs=timedelta(seconds=60))
+    assert abs(first.died_to - first.died_from - timedelta(seconds=7_190)) <= timedelta(seconds=60)
     assert [each.record_id for each in outbox.dead.list(group=first.group)] == orders
     assert [each.record_id for each in outbox.dead.list(group=groups[1].group)] == carriers
     assert [each.newest.record_id for each in groups[2:]] == lone[::-1]
