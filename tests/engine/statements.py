@@ -19,7 +19,7 @@ from psycopg.errors import QueryCanceled
 from psycopg.pq import TransactionStatus
 
 from partbox.db.blocking import Row
-from partbox.db.delivery import cursors, idle_check, instances, parked, proof, records, traffic
+from partbox.db.delivery import cursors, idle_check, instances, limits, parked, proof, records, traffic
 from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
@@ -220,6 +220,7 @@ REPLACED: Mapping[Any, Sequence[str]] = {
     instances: ("leave", "note_running"),
     proof: ("intact",),
     subscriptions: ("filters",),
+    limits: ("note",),
     traffic: ("note",),
 }
 
