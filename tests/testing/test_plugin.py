@@ -89,7 +89,8 @@ def test_where_it_is(partbox_server):
     assert all(path.exists() for path in there)
     Path("where").write_text("\\n".join(map(str, there)))
 """
-INI = "[pytest]\npythonpath = .\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
+INI = "[pytest]\npythonpath = .\nfilterwarnings = error\n"
+BESIDE_OTHERS = "asyncio_default_fixture_loop_scope = function\n"
 
 
 @pytest.fixture
@@ -98,30 +99,33 @@ def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
     for name in ("PARTBOX_TEST_BINARIES", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
     pytester.makepyfile(shop=SHOP, conftest=CONFTEST)
-    pytester.makeini(f"{INI}partbox_outbox = shop:outbox\n")
+    pytester.makeini(f"{INI}{BESIDE_OTHERS}partbox_outbox = shop:outbox\n")
     return pytester
 
 
 def run(user: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return user.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly", *arguments)
+    return user.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
 
-def test_each_test_has_its_own_tables_and_outbox_and_the_application_publishes_there(user, server):
-    user.makepyfile(TESTS)
-    run(user, f"--partbox-dsn={server.dsn}").assert_outcomes(passed=6)
-    with psycopg.connect(server.dsn) as conn:
-        left = "select datname from pg_database where datname like 'partbox_template_%'"
-        assert conn.execute(left).fetchall() == []
+@pytest.fixture
+def alone(user: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs load the plugin, and none of the others that are installed, which take most of a short run."""
+    user.makeini(f"{INI}partbox_outbox = shop:outbox\n")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p partbox")
 
 
-def test_a_role_that_may_only_create_databases_is_enough(user, server, request):
+def test_each_test_has_its_own_tables_and_outbox_and_the_application_publishes_there(user, server, request, alone):
+    """A role is enough that may create databases and nothing else."""
     with psycopg.connect(server.dsn, autocommit=True) as conn:
         conn.execute("create role tester login createdb")
         request.addfinalizer(
             lambda: psycopg.connect(server.dsn, autocommit=True).execute("drop role tester").connection.close()
         )
-    user.makepyfile(TESTS)
-    run(user, f"--partbox-dsn={make_conninfo(server.dsn, user='tester')}").assert_outcomes(passed=6)
+        user.makepyfile(TESTS)
+        run(user, f"--partbox-dsn={make_conninfo(server.dsn, user='tester')}").assert_outcomes(passed=6)
+        left = "select datname from pg_database where datname like 'partbox_template_%'"
+        assert conn.execute(left).fetchall() == []
 
 
 @pytest.mark.parametrize("processes", ["0", pytest.param("2", marks=pytest.mark.soak)])
@@ -133,7 +137,7 @@ def test_without_a_dsn_each_process_of_a_run_has_an_embedded_server_of_its_own(u
     assert [path.exists() for path in there] == [False, False]
 
 
-def test_what_fails_says_what_there_was_instead(user, server):
+def test_what_fails_says_what_there_was_instead(user, server, alone):
     user.makepyfile(FAILING)
     result = run(user, f"--partbox-dsn={server.dsn}")
     result.assert_outcomes(failed=3)
@@ -162,7 +166,7 @@ def test_a_run_that_uses_none_of_it_loads_nothing(user):
     run(user).assert_outcomes(passed=1)
 
 
-def test_an_outbox_that_is_not_there_is_a_usage_error(user, server):
+def test_an_outbox_that_is_not_there_is_a_usage_error(user, server, alone):
     user.makeini(f"{INI}partbox_outbox = shop:nothing\n")
     user.makepyfile("def test_it(partbox_kit): ...")
     result = run(user, f"--partbox-dsn={server.dsn}")
