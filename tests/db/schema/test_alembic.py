@@ -16,13 +16,12 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from servers import binaries
 from sqlalchemy import make_url
-from test_patience import PUBLISH, open_publisher
+from test_patience import PUBLISH, hurry, open_publisher
 from test_scripts import dumped
 from waiting import eventually
 
 from partbox.alembic import include_name, leaving_out
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema import patience
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import check, migrate
 from partbox.errors import SchemaError
@@ -249,7 +248,7 @@ def test_a_downgrade_is_refused_and_changes_nothing(project: Project) -> None:
 def test_an_upgrade_that_an_open_transaction_holds_up_says_so_and_goes_on_when_it_has_ended(
     project: Project, driver: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(patience, "REST", 0.2)
+    hurry(monkeypatch)
     migrate(project.dsn)
     project.revision(ORDERS)
     project.revision()

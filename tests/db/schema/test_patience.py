@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from next_migration import LATER, NEWEST, known
 from ownership import background
+from psycopg import sql
 from waiting import eventually
 
 from partbox.db.schema import migrate as migrations
@@ -25,9 +26,21 @@ PUBLISH = (
 VERSION = "select value::integer from partbox.meta where key = 'schema_version'"
 
 
-@pytest.fixture(autouse=True)
-def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "REST", 0.2)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let migrations wait for a lock, and rest, for a tenth of the seconds that they ship with."""
+    shipped = migrations.fixed
+
+    def hurried(name: str, schema: str, /, **values: object) -> sql.Composed:
+        text = shipped(name, schema, **values)
+        return text + sql.SQL("set local lock_timeout = '200ms';\n") if name == "begin" else text
+
+    monkeypatch.setattr(migrations, "fixed", hurried)
+    monkeypatch.setattr(patience, "REST", 0.1)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
 
 
 @pytest.fixture
@@ -44,6 +57,7 @@ def open_publisher(dsn: str) -> Iterator[Conn]:
         yield job
 
 
+@pytest.mark.usefixtures("hurried")
 def test_it_names_who_is_in_the_way_again_and_again_while_others_publish(
     dsn: str, behind: Conn, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +82,7 @@ def test_it_names_who_is_in_the_way_again_and_again_while_others_publish(
     assert behind.execute(VERSION).fetchone() == (LATER.version,)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_it_waits_in_a_transaction_of_somebody_elses_program_too(
     dsn: str, behind: Conn, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,6 +103,7 @@ def test_it_waits_in_a_transaction_of_somebody_elses_program_too(
 
 
 @pytest.mark.parametrize("ends", ["in time", "interrupted"])
+@pytest.mark.usefixtures("hurried")
 def test_whatever_ends_it_nothing_is_changed(
     dsn: str, behind: Conn, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
