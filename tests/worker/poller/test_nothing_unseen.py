@@ -43,7 +43,7 @@ class Walk:
         self.conn = conn
         self.cast = cast
         self.log = caplog
-        self.outbox = Outbox(cast.of("worker"), lease=2, heartbeat=0.3, retry="fixed:0.05")
+        self.outbox = Outbox(cast.of("worker"), lease=1, heartbeat=0.2, retry="fixed:0.05")
         self.outbox.on("*")(self._handle)
         self.got: defaultdict[str, list[int]] = defaultdict(list)
         self.published: defaultdict[str, list[int]] = defaultdict(list)
