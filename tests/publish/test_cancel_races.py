@@ -106,6 +106,7 @@ class Story:
     def cancel(self, who: str, *, undone: bool) -> None:
         app = self.apps[who]
         (before,) = self.conn.execute("select clock_timestamp()").fetchone() or (None,)
+        app.execute("select")  # begins the transaction, so that what follows is a savepoint in it
         with app.transaction(force_rollback=undone):
             in_time = self.ledger.outbox.cancel(app, self.event_id)
         (after,) = self.conn.execute("select clock_timestamp()").fetchone() or (None,)
@@ -126,8 +127,6 @@ def test_in_any_order_it_runs_in_all_subscriptions_or_is_cancelled_in_time(
 ) -> None:
     with ExitStack() as opened:
         apps = {app: opened.enter_context(psycopg.connect(ledger.outbox.dsn)) for app in APPS}
-        for app in apps.values():
-            app.autocommit = False
         Story(ledger, conn, apps, drain, delay).run(steps)
 
 
