@@ -189,10 +189,10 @@ def test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used
 
 def test_who_gives_up_partitions_gives_up_what_it_has_saved_for_them():
     turns = turns_of(Limit(Rate(10.0)))
-    for _ in range(20):
-        turns.add(A, None, 0.0)
     turns.change_share(0.3, 5.0)
     turns.change_share(0.9, 5.0)
+    for _ in range(20):
+        turns.add(A, None, 5.0)
     assert len(start_all(turns, 5.0)) == 3
 
 
