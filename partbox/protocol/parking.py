@@ -7,7 +7,7 @@ when due, `dead` never. Records polled for a blocked key are parked `held` behin
 
     scheduled    its time has not come; only a new row is
     retrying     it failed, and has another attempt
-    deferred     it is put off without an attempt: its handler asked for that, or a circuit is open
+    deferred     it is put off without an attempt: its handler asked for that, a circuit is open, or a limit holds it
     held         it waits behind another row of its key
     ready        it is handed over unstarted
     dead         nobody tries it any more; an operator's replay makes it `ready` in the database, and a new row here

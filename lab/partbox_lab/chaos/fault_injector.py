@@ -8,6 +8,7 @@ from itertools import count
 
 import psycopg
 
+from partbox import Outbox
 from partbox.embedded.server import Server
 from partbox.platform import boottime as now
 from partbox_lab import processes
@@ -25,7 +26,7 @@ from partbox_lab.chaos.node import Node
 from partbox_lab.chaos.publishers import ROLE as PUBLISHER
 from partbox_lab.chaos.publishers import ChaosPublisher, Large, Leaping
 from partbox_lab.chaos.rights import FAULTS as RIGHTS
-from partbox_lab.chaos.rights import Rights
+from partbox_lab.chaos.rights import RETRY, Rights
 from partbox_lab.chaos.schedule import ScheduledFault
 from partbox_lab.chaos.segment_churn import KILLS, SegmentChurn
 from partbox_lab.chaos.tamperer import Tamperer
@@ -33,6 +34,7 @@ from partbox_lab.chaos.watcher import Watcher
 from partbox_lab.servers import crash
 from partbox_lab.workspace import Workspace
 
+HANDLERS = ("partbox_lab.chaos.application.step", "partbox_lab.chaos.application.async_step")
 LOOK = 0.1
 BLINK = 0.5  # seconds that a signal, or a cut, may take to arrive
 PATIENCE = DRAIN + 20.0
@@ -332,6 +334,26 @@ class FaultInjector:
         self._undo.after(step.lasts, tamperer.end)
         return f"for {step.lasts:.1f} s"
 
+    def _limit(self, step: ScheduledFault) -> str | None:
+        """Excuses nothing: what waits for its turn is late, no more."""
+        limits = Outbox(self._place.dsn, schema=self._place.schema).limits
+        rate, at_once = f"{1 + int(step.how * 300)}/s", 1 + int(step.who * 8)
+
+        def lift() -> None:
+            try:
+                for handler in HANDLERS:
+                    limits.reset(handler)
+            except psycopg.OperationalError:
+                self._undo.after(RETRY, lift)
+
+        self._undo.after(step.lasts, lift)
+        try:
+            for handler in HANDLERS:
+                limits.set(handler, rate=rate, at_once=at_once)
+        except psycopg.OperationalError:
+            return None
+        return f"{rate}, {at_once} at once, for {step.lasts:.1f} s"
+
     def _deny(self, step: ScheduledFault) -> str | None:
         """Excuses nothing by itself: who loses its lease of it, or is killed as it does nothing, is seen."""
         return RIGHTS[step.fault](self._rights, step)
@@ -365,6 +387,7 @@ _ACTS: dict[str, Callable[[FaultInjector, ScheduledFault], str | None]] = {
     "backend-stop": FaultInjector._stop_backend,
     **dict.fromkeys(("large-payloads", "id-leap"), FaultInjector._ask_publishers),
     **dict.fromkeys(statements.TAMPERS, FaultInjector._tamper),
+    "limit": FaultInjector._limit,
     **dict.fromkeys(RIGHTS, FaultInjector._deny),
     "clock": FaultInjector._jump,
 }

@@ -63,6 +63,7 @@ FAULTS: Final = {
         Fault("bell-deaf", "nobody rings for workers that sleep: their flag is lowered all the time", (1.0, 4.0)),
         Fault("bell-storm", "all workers are rung for without end", (1.0, 4.0)),
         Fault("bell-stuck", "the flag of workers that sleep stays up for ever, and all who publish ring", (1.0, 4.0)),
+        Fault("limit", "an operator limits both handlers", (1.0, 4.0)),
         Fault("take-privilege", "the nodes' role loses a privilege on a table or the sequence", (1.0, 4.0), "role"),
         Fault(
             "row-security", "row security is on for a table, which hides all rows from the nodes", (1.0, 4.0), "role"
