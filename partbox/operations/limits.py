@@ -67,7 +67,8 @@ class LimitedHandlers(OperatorVerbs):
             self._check(handler, subscription)
             changed = limits.set_bounds(conn, self._schema, subscription, handler, *given)
         if changed:
-            self._log("set", subscription, "limited handler %r: rate %s, at once %s", handler, rate, at_once)
+            bounds = rate or "as it was", at_once or "as it was"
+            self._log("set", subscription, "limited handler %r: rate %s, at once %s", handler, *bounds)
         return changed
 
     def reset(self, handler: str, *, subscription: str = "default") -> bool:

@@ -58,6 +58,18 @@ def test_each_change_is_noted_with_who_made_it(outbox, conn):
     assert changed.who == f"alice as {conn.info.user}" == reset.who
 
 
+def test_each_change_is_logged_and_what_changes_nothing_is_not(outbox, caplog):
+    caplog.set_level("INFO", "partbox.commands")
+    for _ in range(2):
+        outbox.limits.set("charge", rate="3/s")
+    for _ in range(2):
+        outbox.limits.reset("charge")
+    assert [each.message for each in caplog.records] == [
+        "limited handler 'charge': rate 3/s, at once as it was",
+        "handler 'charge' is limited as it declares",
+    ]
+
+
 def test_who_changed_it_last_stands_with_it(outbox, conn):
     outbox.limits.set("charge", rate="1/s")
     with outbox.acting_as("bob"):
