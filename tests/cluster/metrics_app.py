@@ -1,5 +1,5 @@
 """An application whose events end in every way that is counted: `Good` is done, `Bad` fails at each of its three
-attempts, `Later` is put off once, `Hopeless` is dead at once, `Slow` waits for its gate."""
+attempts, `Later` is put off once, `Hopeless` is dead at once, `Slow` waits for its gate, `Limited` has limits."""
 
 import time
 from pathlib import Path
@@ -39,6 +39,11 @@ def hopeless(event: Any) -> Dead:
 def slow(event: Any) -> None:
     while not Path(event.payload["gate"]).exists():
         time.sleep(0.01)  # a file is the only sign from the test to this process
+
+
+@outbox.on("Limited", name="limited", rate="100/s", at_once=2)
+def limited(event: Any) -> None:
+    """Done."""
 
 
 outbox.register(FileSink("/dev/null"), "Exported", name="export")
