@@ -55,9 +55,10 @@ class LimitTurns:
         """The time at which the poller is to `give` the next turns (monotonic seconds); None: no time brings one.
 
         A runner that finds a turn sooner than that wakes the poller."""
+        if self._runs.limited is None:
+            return None
         with self._lock:  # no runner finds one between the look and the answer
-            limited = self._runs.limited
-            if limited is None:
+            if (limited := self._runs.limited) is None:
                 return None
             limited.look(now)
             return limited.next_at(full=self._runs.is_full)
@@ -72,11 +73,13 @@ class LimitTurns:
                     limited.is_awake()
                     self._runs.call(len(limited.turns))
 
-    @verb  # as in `give`
     def is_due(self, now: float) -> bool:
         """True if there may be turns to `give`."""
-        at = None if self._runs.limited is None else self._runs.limited.turns.next_at()
-        return at is not None and at <= now
+        if self._runs.limited is None:
+            return False
+        with self._lock:  # as in `give`
+            at = None if self._runs.limited is None else self._runs.limited.turns.next_at()
+            return at is not None and at <= now
 
     @verb  # all is of one moment
     def waits(self) -> Sequence[LimitWait]:

@@ -126,7 +126,7 @@ class Runs:
             if self._stopped:
                 return Rest.STOPPED
             self._lane_period.end_if_over(now)
-            full = self.is_full
+            full = len(self._running) - len(self._joined) >= self._concurrency
             if not full and not self._ready and not self.watches:
                 self._sort(self._held_up())  # one runs at a time: who asks sees that all others wait
             if self.limited is not None:
@@ -240,7 +240,9 @@ class Runs:
             lane.active = not lane.partition.line.runs(lane.key)  # else it is ready when the turn of the line ends
         lanes = [lane for lane in lanes if lane.active]
         self._ready.add(lanes, due=due)
-        self.call(len(lanes))
+        for _ in range(min(len(lanes), self._concurrency)):
+            if not self._call() and not self._hire():
+                return
 
     def unstick(self, partitions: Collection[Partition], now: float) -> None:
         """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
