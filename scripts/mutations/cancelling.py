@@ -105,4 +105,12 @@ MUTATIONS = (
         "k.state",
         (f"{TESTS}::test_one_that_no_subscription_has_read_yet_is_told_as_cancelled_too",),
     ),
+    Mutation(
+        "cancelled-without-its-mark",
+        "A trigger that keeps the mark out would let an event run that was told to be cancelled.",
+        CANCEL,
+        "perform {schema}.all_written('cancellation', cardinality(ids), count(*))",
+        "perform count(*)",
+        (f"{TESTS}::test_what_a_trigger_keeps_from_being_noted_is_not_cancelled",),
+    ),
 )

@@ -273,6 +273,36 @@ def test_in_a_schema_that_does_not_know_it_the_remedy_is_named(shop: Shop) -> No
         shop.cancel(uuid4())
 
 
+@pytest.mark.parametrize("table", ["cancellation", "action"])
+def test_what_a_trigger_keeps_from_being_noted_is_not_cancelled(shop: Shop, table: str) -> None:
+    """Else an event that was told to be cancelled would run, or be cancelled by nobody."""
+    event_id = shop.publish(0)
+    shop.conn.execute("create function drops() returns trigger language plpgsql as $$ begin return null; end $$")
+    shop.conn.execute(f"create trigger drops before insert on partbox.{table} for each row execute function drops()")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=f"keeps rows of table {table} as they are"):
+        shop.cancel(event_id)
+    shop.let_time_pass()
+    assert shop.drain() == {"default": [0], "audit": [0]}
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_what_a_trigger_keeps_as_it_is_does_not_run_where_it_is_cancelled(shop: Shop, read: bool) -> None:
+    event_id = shop.publish(0)
+    if read:
+        shop.drain()
+    shop.conn.execute("create function keeps() returns trigger language plpgsql as $$ begin return null; end $$")
+    shop.conn.execute("create trigger keeps before update on partbox.parked for each row execute function keeps()")
+    assert shop.cancel(event_id)
+    if not read:
+        shop.drain()
+    shop.conn.execute("alter table partbox.parked disable trigger keeps")
+    shop.let_time_pass()
+    shop.conn.execute("alter table partbox.parked enable trigger keeps")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="keeps rows of table parked as they are"):
+        shop.drain()
+    assert shop.ran == {"default": [], "audit": []}
+
+
 def test_any_language_cancels_from_sql(shop: Shop) -> None:
     event_id = shop.publish(0, idempotency_key="k")
     assert shop.conn.execute("select partbox.cancel(%s)", [event_id]).fetchone() == (True,)
