@@ -11,6 +11,7 @@ from planted_records import Planter
 from waiting import eventually
 
 from partbox.supervisor.embedded import EmbeddedWorker
+from partbox.worker.runners import transactor
 from partbox.worker.runners.dispatcher import Dispatcher
 from partbox.worker.slot import STOPPING
 
@@ -59,6 +60,12 @@ def run_through(desk: Desk, handlers: list[Long], stops: int) -> None:
         with desk.outbox.worker(concurrency=len(handlers) + 1):
             for handler, calls in zip(handlers, before, strict=True):
                 eventually(lambda handler=handler, calls=calls: len(handler.attempts) > calls)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waited_for(monkeypatch):
+    """No transactional handler of these tests can be cancelled: none ends for being waited for."""
+    monkeypatch.setattr(transactor, "INTERRUPTED", 0.05)
 
 
 @pytest.fixture
