@@ -4,7 +4,7 @@ from mutations.mutation import Mutation
 
 CANCEL, START, DOUBT = (f"sql/functions/{name}.sql" for name in ("cancel", "may_start", "cancelling"))
 RECORDS, FETCH = "sql/queries/records.sql", "partbox/worker/poller/parked_fetch.py"
-TESTS = "tests/publish/test_cancel.py"
+TESTS, TOLD = "tests/publish/test_cancel.py", "tests/publish/test_cancel_told.py"
 WAITS = f"{TESTS}::test_it_waits_while_a_transaction_is_about_to_cancel_it"
 READ_LATE = f"{TESTS}::test_one_that_is_due_when_it_is_read_first_does_not_run_either"
 
@@ -31,7 +31,7 @@ MUTATIONS = (
         CANCEL,
         "and k.record_id = any (ids) and k.state = 'scheduled';",
         "and k.record_id = any (ids) and k.state = 'none';",
-        (f"{TESTS}::test_who_cancelled_it_and_when_is_told",),
+        (f"{TOLD}::test_who_cancelled_it_and_when_is_told",),
     ),
     Mutation(
         "open-cancelling-unseen-when-polled",
@@ -103,7 +103,7 @@ MUTATIONS = (
         "sql/queries/find.sql",
         "case when over.at is not null then 'cancelled' else k.state end",
         "k.state",
-        (f"{TESTS}::test_one_that_no_subscription_has_read_yet_is_told_as_cancelled_too",),
+        (f"{TOLD}::test_one_that_no_subscription_has_read_yet_is_told_as_cancelled_too",),
     ),
     Mutation(
         "cancelled-without-its-mark",
@@ -111,6 +111,6 @@ MUTATIONS = (
         CANCEL,
         "perform {schema}.all_written('cancellation', cardinality(ids), count(*))",
         "perform count(*)",
-        (f"{TESTS}::test_what_a_trigger_keeps_from_being_noted_is_not_cancelled",),
+        (f"{TOLD}::test_what_a_trigger_keeps_from_being_noted_is_not_cancelled",),
     ),
 )
