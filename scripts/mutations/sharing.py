@@ -110,9 +110,17 @@ MUTATIONS = (
         "place-lost",
         "A handler of the event loop ends while lanes wait for a place: no runner looks for them.",
         "partbox/worker/engine/runs.py",
-        "self._end(lanes)\n        self._call()",
+        "self._end(lanes)\n        self._fill()",
         "self._end(lanes)",
         (f"{RUNS}::test_whatever_comes_first_a_lane_that_is_ready_is_looked_for",),
+    ),
+    Mutation(
+        "place-left-to-one",
+        "Two handlers of the event loop end at once: the one runner that is hired looks for both, one after the other.",
+        "partbox/worker/engine/runs.py",
+        "if not self._call() and self._ready:",
+        "if not self._call() and False:",
+        (f"{RUNS}::test_two_places_that_get_free_at_once_are_looked_at_by_two_runners",),
     ),
     Mutation(
         "stopped-and-uncalled",

@@ -180,7 +180,7 @@ class Runs:
     def end(self, lanes: Sequence[Lane]) -> None:
         """End lanes that ran as one handler, whose place is free for another."""
         self._end(lanes)
-        self._call()
+        self._fill()
 
     @verb  # a lane is found and begun as one: no runner takes it too
     def take(self, to: Destination, deep: int, most: int, now: float) -> list[Lane]:
@@ -260,7 +260,7 @@ class Runs:
         """The lane does not run any more; if it has more events it goes on with the transactor. Lock held."""
         self._serial.add(lane)
         self._end([lane])
-        self._call()
+        self._fill()
 
     def limit(self, limited: LimitedQueue | None) -> None:
         """Have lanes wait there for their turns from now on, if that is not None. Lines know no turns. Lock held."""
@@ -293,6 +293,11 @@ class Runs:
         self._hired += 1
         self._state.wakes.hire()
         return True
+
+    def _fill(self) -> None:
+        """Have somebody look for a lane for the place that has got free."""
+        if not self._call() and self._ready:
+            self._hire()
 
     def _let_watch(self) -> None:
         """Have somebody look who will find nothing to run, if there is anybody."""

@@ -94,6 +94,25 @@ def test_whatever_comes_first_a_lane_that_is_ready_is_looked_for(concurrency: in
         assert len(crew.running) + len(crew.elsewhere) <= concurrency
 
 
+def test_two_places_that_get_free_at_once_are_looked_at_by_two_runners() -> None:
+    """One was hired: it has given both lanes to the event loop, and waits."""
+    crew = Crew(2)
+    crew.publish()
+    for _ in range(2):
+        assert crew.ask([]) is None
+        crew.hand_over()
+        crew.publish()
+        crew.answer()
+    assert crew.ask([]) is Rest.FULL
+    crew.publish()
+    crew.answer()
+    assert crew.ask([]) is Rest.FULL
+    assert (len(crew.elsewhere), len(crew.runs._ready), crew.waiting) == (2, 2, 1)
+    crew.end_elsewhere()
+    crew.end_elsewhere()
+    assert (crew.calls, crew.awake) == (1, 1)
+
+
 def test_a_stop_calls_whoever_waits_and_nothing_begins_any_more() -> None:
     crew = Crew(2)
     crew.publish()
