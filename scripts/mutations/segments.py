@@ -273,4 +273,12 @@ MUTATIONS = (
         "elif random() < share(1):",
         ("tests/supervisor/test_purger.py::test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn",),
     ),
+    Mutation(
+        "publishers-wait-behind-a-migration",
+        "A migration that waits for a lock on the log for as long as it takes stops all who publish.",
+        "sql/migrations/begin.sql",
+        "set local lock_timeout = '2s';",
+        "set local lock_timeout = 0;",
+        ("tests/db/schema/test_patience.py::test_a_script_does_not_keep_publishers_waiting_either",),
+    ),
 )

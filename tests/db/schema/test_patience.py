@@ -127,6 +127,7 @@ def test_whatever_ends_it_nothing_is_changed(
 
 def test_a_script_does_not_keep_publishers_waiting_either(dsn: str, behind: Conn) -> None:
     with open_publisher(dsn), psycopg.connect(dsn, autocommit=True) as psql:
+        psql.execute("set statement_timeout = '20s'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             psql.execute(script(since=NEWEST).encode())
         psql.execute("rollback")
