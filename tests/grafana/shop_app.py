@@ -34,6 +34,11 @@ def lose(event: Any) -> Dead | None:
     return None if (here / "found").exists() else Dead("it is lost")
 
 
+@outbox.on("Limited", name="limited", rate="100/s", at_once=5)
+def limited(event: Any) -> None:
+    """Has a limit, for the panels of limits."""
+
+
 @outbox.on("Billed", name="bill")
 def bill(event: Any) -> RetryAfter | None:
     if event.event_id in put_off:
