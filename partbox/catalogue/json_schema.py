@@ -114,7 +114,7 @@ def followed(reference: str, whole: Schema) -> Any:
 
 
 def description(schema: Schema) -> str:
-    """What is said of the whole, also where that is a reference to one of its parts; pydantic 2.7 has it in `allOf`."""
+    """The description of the whole, also where it is a reference to a part of it; pydantic 2.7 has that in `allOf`."""
     parts = [schema, *schema.get("allOf", ())]
     roots = (followed(each["$ref"], schema) for each in parts if "$ref" in each)
     return next((str(said) for each in (schema, *roots) if (said := each.get("description"))), "")

@@ -28,7 +28,7 @@ AVAILABLE_AT: Final = 11
 OCCURRED_AT: Final = 12
 CREATED_AT: Final = 13
 CANCELLING: Final = 14
-"""Of a parked row's record alone: true if it is delayed, and cancelled or perhaps about to be."""
+"""Only the record of a parked row has it: true if it is delayed, and cancelled or perhaps about to be."""
 
 PLACE: Final = slice(PARTITION, ID + 1)
 """(partition, id): where the record is in the log."""

@@ -37,7 +37,7 @@ ENDINGS: Final = {
     "twice": ("repeated",),
     "failed": ("failed", "dead", "ignored", "interrupted"),
 }
-"""By word: the outcomes in table `attempt`, and what is in table `cancellation`."""
+"""The outcomes in table `attempt`, and that of table `cancellation`, by the word for each."""
 
 
 class RecordChoice(TypedDict, total=False):

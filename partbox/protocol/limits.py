@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any, Final
 
 By = str | Callable[[Any], Any]
-"""What divides the events of a handler: "tenant_id", "event_type", "aggregate_type", a header, or a function of one."""
+"""A division of a handler's events: "tenant_id", "event_type", "aggregate_type", a header, or a function of one."""
 
 FORM: Final = 'write it like "100/s", "6000/m" or "5/h": calls in a second, a minute or an hour'
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0}

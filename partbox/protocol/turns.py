@@ -28,7 +28,7 @@ BESIDE: Final = 2  # places at which is looked for one to forget, whenever one b
 
 
 class ProcessBounds(NamedTuple):
-    """What a process may do of a limit: starts in a second (None: any number), starts saved up, and calls at once."""
+    """A process's part of a limit: starts in a second (None: any number), starts saved up, and calls at once."""
 
     pace: float | None
     saved: float
@@ -46,7 +46,7 @@ class ProcessBounds(NamedTuple):
 
 
 class Bucket(Generic[T]):
-    """What a place has saved up at a time, how many of its calls run, and what waits there."""
+    """A place: the starts that it has saved up at a time, the number of calls that run, and the line that waits."""
 
     __slots__ = ("at", "in_line", "running", "saved", "waiting")
 
@@ -109,7 +109,7 @@ class Limited(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """What waits at all places of a process; `now` is monotonic seconds. Its length: places that may have a turn."""
+    """The lines at all places of a process; `now` is monotonic seconds. Its length: places that may have a turn."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share  # of the partitions
@@ -165,7 +165,7 @@ class Turns(Generic[T]):
         return None
 
     def first(self, place: Place) -> T:
-        """What waits longest at a place where something waits."""
+        """The first in line at a place where something waits."""
         return self._limited[place[0]].places[place[1]].waiting[0]
 
     def start(self, place: Place, now: float) -> T:

@@ -187,7 +187,7 @@ class Sending:
             self._done.set_result(None)
 
     def _end(self, place: int, result: Result) -> None:
-        """It was not given to librdkafka."""
+        """The message was not given to librdkafka."""
         self._results[place] = result
         self._left -= 1
 

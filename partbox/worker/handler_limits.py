@@ -25,7 +25,7 @@ Value = Callable[[DeliveredEvent], Hashable]
 
 
 class HandlerLimits:
-    """By the handlers' names. `declared` has what each declares, `in_force` the limits that hold now.
+    """Limits by the handlers' names. `declared` has what each declares, `in_force` the limits that hold now.
 
     Transactional handlers have none, whatever is given.
     """
@@ -53,14 +53,14 @@ class HandlerLimits:
         self._turns.put_in_force(self.in_force, time.monotonic())
 
     def waits(self) -> Sequence[LimitWait]:
-        """What waits for its turn in this process: by handler and value, how many events, and since when the first."""
+        """Events that wait for their turn in this process: by handler and value, how many, and since when the first."""
         return self._turns.waits()
 
     def _limitable(self) -> list[Endpoint]:
         return [each for each in self._routes.registered() if each.kind is not Kind.TRANSACTIONAL]
 
     def _place(self, event: DeliveredEvent) -> Place | None:
-        """Where it waits for its turn; None if its handler has no limit. Called with the engine's lock held."""
+        """The place at which it waits; None if its handler has no limit. Called with the engine's lock held."""
         endpoint = self._routes[event.record[ROUTE]]
         name = endpoint.handler.name
         value = self._values.get(name)

@@ -1,4 +1,4 @@
-"""What doctor says of limits: which handler is held back, how much waits, since when, and which command ends that."""
+"""Doctor about limits: which handler is held back, how much waits, since when, and which command ends that."""
 
 import shlex
 from datetime import timedelta

@@ -10,7 +10,7 @@ DOCSTRING = "An order was placed, and is to be charged once."
 
 
 def without_docstring(document):
-    """What old pydantics write of a dataclass."""
+    """The docstring that old pydantics give a dataclass."""
     return json.loads(document, object_hook=lambda part: {name: part[name] for name in part if part[name] != DOCSTRING})
 
 

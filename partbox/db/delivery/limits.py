@@ -47,7 +47,7 @@ class KeptLimit:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """What an operator has set for a handler, in force until it is reset. A bound that is None was left as declared."""
+    """Bounds that an operator has set for a handler, in force until they are reset; one that is None is as declared."""
 
     handler: str
     rate: SetBound

@@ -31,7 +31,7 @@ def due(
 
 
 def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
-    """Those of these scheduled records, which are due, that nobody cancels; what is cancelled is given up."""
+    """The ids of those scheduled records that are due and nobody cancels; gives up the cancelled ones."""
     values = {"subscription": subscription, "record_ids": list(record_ids)}
     return {id for (id,) in conn.execute(query("may_start", schema), values)}
 

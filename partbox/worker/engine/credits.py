@@ -178,7 +178,7 @@ class Credits:
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.of_one(partition)
 
     def _stuck(self, full: Iterable[Partition]) -> set[Partition]:
-        """Those that run, or have something that waits for a turn, among partitions with a full window; among all,
+        """Partitions that run, or have something that waits for a turn, among those with a full window; among all,
         where the bytes are used up."""
         in_the_way = self._state.partitions.values() if self._budget.starved else full
         return {each for each in in_the_way if each.running or self._runs.limited is not None}

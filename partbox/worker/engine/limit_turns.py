@@ -83,7 +83,7 @@ class LimitTurns:
 
     @verb  # all is of one moment
     def waits(self) -> Sequence[LimitWait]:
-        """What waits for its turn."""
+        """Each place with the events that wait there for their turn."""
         return () if self._runs.limited is None else self._runs.limited.waits()
 
     def _turn(self, lane: Lane) -> tuple[Place, int] | None:

@@ -17,7 +17,7 @@ from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.ready_queue import SEARCHED, Queue
 
 PlaceOf = Callable[[DeliveredEvent], Place | None]
-"""Where an event waits for its turn; None if its handler has no limit."""
+"""The place at which an event waits for its turn; None if its handler has no limit."""
 
 AHEAD = 2.0  # seconds; what has a turn by then stays in memory where it is parked already
 FEW = 16  # lanes of a place that do so in any case
@@ -40,7 +40,7 @@ class WaitingLane(NamedTuple):
 
 
 class LimitWait(NamedTuple):
-    """What waits at a place: the number of events, and since when the first does (monotonic seconds)."""
+    """The line at a place: the number of events, and since when the first waits (monotonic seconds)."""
 
     place: Place
     events: int
@@ -76,7 +76,7 @@ class LimitedQueue:
             self.plain.add(free, due=due)
 
     def look(self, now: float) -> None:
-        """It is `now` (monotonic seconds): find out who may have a turn."""
+        """Find out what may have a turn `now` (monotonic seconds)."""
         self._now = max(now, self._now)
         while (place := self.turns.next(self._now)) is not None and self.turns.first(place).is_stale():
             self._again(self.turns.take(place, lambda _: True, 1))
@@ -111,7 +111,7 @@ class LimitedQueue:
         return self._started.get(lane)
 
     def ended(self, lanes: Sequence[Lane]) -> None:
-        """These lanes do not run any more: others may have their turn."""
+        """Note that these lanes do not run any more: others may have their turn."""
         for lane in lanes if self._started else ():
             if (turn := self._started.pop(lane, None)) is not None:
                 self.turns.end(turn[0], self._now)
@@ -188,7 +188,7 @@ class LimitedQueue:
         return at - now
 
     def waits(self) -> list[LimitWait]:
-        """What waits for its turn."""
+        """Each place with the events that wait there for their turn."""
         return [
             LimitWait(place, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
             for place, bucket in self.turns.waiting()

@@ -56,7 +56,7 @@ def test_a_verb_runs_beside_the_event_loop_and_not_in_it(dsn: str) -> None:
 
 
 def test_the_loop_goes_on_while_a_verb_waits(outbox: Outbox, dsn: str, conn: Connection[Any]) -> None:
-    """It waits for a lock that the same loop releases when it has seen it wait."""
+    """An operator's verb waits for a lock that the same loop releases when it has seen it wait."""
 
     async def run() -> int:
         with psycopg.connect(dsn) as locking:

@@ -1,4 +1,4 @@
-"""What waits for its turn under a limit may be parked before others of its aggregate, and is no trouble to act on."""
+"""An event that waits for its turn may be parked before others of its aggregate, and is no trouble to act on."""
 
 import pytest
 from overviews import ADA, NOW, instance

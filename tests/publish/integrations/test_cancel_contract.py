@@ -20,7 +20,7 @@ async def kit(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[Kit]:
 
 
 async def cancel(kit: Kit, tx: Any, event: Any = None, *, awaits: bool | None = None, **named: Any) -> bool:
-    """By the call for its kind, or for the other one."""
+    """Cancel by the call for its kind, or for the other one."""
     if kit.is_async if awaits is None else awaits:
         return await kit.outbox.cancel_async(tx, event, **named)
     return kit.outbox.cancel(tx, event, **named)

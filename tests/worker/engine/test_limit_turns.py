@@ -23,7 +23,7 @@ DEFERRED = Verdict(RowState.DEFERRED, 0, 1.5, True, None)
 
 @pytest.fixture
 def engine():
-    """It owns one partition, and all its events have one limit, in force from 0.0 on."""
+    """An engine that owns one partition, and all its events have one limit, in force from 0.0 on."""
     engine = Engine(2)
     engine.woken = 0
 

@@ -1,4 +1,4 @@
-"""What operators have set for a handler is in force in a running worker, in place of what it declares."""
+"""Bounds that operators have set for a handler are in force in a running worker, in place of those that it declares."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""What waits for its turn in a worker is told by the row of its process, and what operators set takes hold there."""
+"""A process tells in its row what waits for its turn, and takes the bounds that operators set."""
 
 import pytest
 from waiting import eventually
