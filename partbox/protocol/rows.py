@@ -131,7 +131,7 @@ class Ignored(NamedTuple):
 
 
 class ProgressNote(NamedTuple):
-    """How far a partition is, to be told by later: nothing above `read_id` had been read when it was gathered."""
+    """A row that later tells how far a partition was: nothing above `read_id` had been read when it was gathered."""
 
     partition: int
     read_id: int

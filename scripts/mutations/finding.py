@@ -1,4 +1,4 @@
-"""What a search finds, and what it tells of a record."""
+"""The search for records, and the story that it tells of one."""
 
 from mutations.mutation import Mutation
 

@@ -149,10 +149,10 @@ class Races:
             began = time.monotonic()
             with conn.transaction():
                 self.ledger.outbox.publish(conn, event)
-            # Around the time, or long before; its transaction lasts beyond it, or not.
+            # A race is about when each comes: it is cancelled around its time, or long before.
             time.sleep(max(0.0, began + delay + chance.uniform(-0.08, 0.01) - time.monotonic()))
             in_time = self.ledger.outbox.cancel(conn, event)
-            time.sleep(chance.choice([0.0, 0.0, 0.01, 0.08]))
+            time.sleep(chance.choice([0.0, 0.0, 0.01, 0.08]))  # the transaction lasts beyond that time, or not
             commits = chance.random() < 0.75
             conn.commit() if commits else conn.rollback()
         self.told[event.event_id] = "late" if not in_time else "cancelled" if commits else "rolled back"

@@ -1,4 +1,4 @@
-"""What the database knows of a partition by its last save, and by the last note of its progress."""
+"""The last save of a partition, and the last note of its progress: so much of it the database knows."""
 
 from dataclasses import dataclass
 from math import inf

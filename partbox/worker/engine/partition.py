@@ -362,7 +362,7 @@ class Partition:
         give_back(self._lanes, self.payload_bytes.sizes)
 
     def note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
-        """What a save now is to note, if something was finished since the last note and it is time, or it is let go."""
+        """The note of a save; None if nothing was finished since the last one, or it is too early and not let go."""
         if not self.last_save.note.is_over(finished, now, release=release):
             return None
         return ProgressNote(self.number, max(self.progress.read_id(), self.resumption.read_to))

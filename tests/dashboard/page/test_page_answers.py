@@ -1,4 +1,4 @@
-"""What somebody on call asks of one event and of a subscription, answered by the page in a few presses."""
+"""The page answers the questions of somebody on call, about an event or a subscription, in a few presses."""
 
 import pytest
 from live import Live

@@ -169,7 +169,7 @@ def test_a_delay_beyond_the_calendar_is_a_far_day(conn, me, mine):
 
 
 def test_many_failures_are_saved_record_by_record_whatever_statistics_say(conn, me, mine):
-    """Those stem from an empty table: compared with every row, each record of an outage took milliseconds to save."""
+    """With statistics of an empty table each row was compared with all: that took milliseconds for each record."""
     heard: list[str] = []
     conn.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
     conn.execute("load 'auto_explain'")

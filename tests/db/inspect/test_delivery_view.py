@@ -69,7 +69,7 @@ class Partition:
             self.last_id = max(self.last_id, self.id)
 
     def note(self) -> None:
-        """As a save that leaves one: nothing above what was read by then can have been read before the last save."""
+        """Save, and leave a note: nothing above what was read by then can have been read before the last save."""
         before, reached = max(self.saved or 0, self.claimed), self.reached
         self.save()
         self.saved = self.now

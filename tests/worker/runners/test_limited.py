@@ -41,7 +41,7 @@ class Calls:
 
     def many(self, events):
         self.begin(events)
-        time.sleep(self.seconds)
+        time.sleep(self.seconds)  # calls that take no time never run beside each other, whatever the limit
         self.end()
 
     async def one_async(self, event):
