@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from psycopg import Error
 
@@ -36,6 +36,7 @@ log = logging.getLogger("partbox.commands")
 LOOK = 0.05  # seconds between two checks of the holders
 TIMEOUT = 60.0
 
+Result = TypeVar("Result")
 Progress = Callable[[Sequence[Holder]], None]
 """Called at every check with the holders that are waited for."""
 
@@ -141,15 +142,19 @@ class Subscriptions(OperatorVerbs):
         point, patience = arguments.replay_position(from_id, from_time), arguments.length("timeout", timeout)
         with self._session(name) as conn:
             self._check(conn, point)
-            with self._quiet(conn, name, patience, progress, members=False) as paused_here:
+
+            def rewind(paused_here: bool) -> int:
                 done = subscriptions.replay(conn, self._schema, name, *point, resume=paused_here)
                 if done.purged is not None:
                     _refuse_purged(point, done.purged)
                 if done.problem is not None:
                     _refuse(name, done.problem)
-        text, of = "replay of subscription %r from %s on: %s set back", counted(done.rewound, "partition")
+                return done.rewound
+
+            rewound = self._when_quiet(conn, name, patience, progress, rewind, members=False)
+        text, of = "replay of subscription %r from %s on: %s set back", counted(rewound, "partition")
         self._log("replay", name, text, name, point, of)
-        return done.rewound
+        return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
         """Delete a subscription with its cursors and parked records; the log stays as it is.
@@ -158,10 +163,14 @@ class Subscriptions(OperatorVerbs):
         PartboxError if they have not: nothing is changed, and it goes on unless it was paused before.
         """
         patience = arguments.length("timeout", timeout)
-        with self._session(name) as conn, self._quiet(conn, name, patience, progress, members=True):
-            problem = subscriptions.drop(conn, self._schema, name)
-            if problem is not None:
-                _refuse(name, problem)
+        with self._session(name) as conn:
+
+            def drop(_: bool) -> None:
+                problem = subscriptions.drop(conn, self._schema, name)
+                if problem is not None:
+                    _refuse(name, problem)
+
+            self._when_quiet(conn, name, patience, progress, drop, members=True)
         self._log("drop", name, "dropped subscription %r", name)
 
     @contextmanager
@@ -171,15 +180,23 @@ class Subscriptions(OperatorVerbs):
             check(conn, self._schema)
             yield conn
 
-    @contextmanager
-    def _quiet(
-        self, conn: Conn, name: str, timeout: float, progress: Progress | None, *, members: bool
-    ) -> Iterator[bool]:
-        """While the block runs no partition of it has an owner and, with `members`, it has no instance.
+    def _when_quiet(
+        self,
+        conn: Conn,
+        name: str,
+        timeout: float,
+        progress: Progress | None,
+        act: Callable[[bool], Result],
+        *,
+        members: bool,
+    ) -> Result:
+        """Call `act`, with whether it was paused here, while no partition has an owner and, with `members`, there is no
+        instance; what `act` returns.
 
-        Gives whether it was paused here. Then it goes on again whatever fails: the pause itself, the wait, which is a
-        PartboxError after `timeout` seconds, the block, or the connection, for which there is another one; and if it is
-        interrupted. After a block that succeeds it is left as the block leaves it.
+        It goes on again whatever fails: the pause itself, the wait, which is a PartboxError after `timeout` seconds,
+        `act`, or the connection, for which there is another one; and if it is interrupted. It is left as `act` leaves
+        it when that succeeds. A function and not a context manager: a signal between the pause and the block of a
+        `with` would meet neither.
         """
         paused_here = not subscriptions.paused(conn, self._schema, name)
         acting = False
@@ -190,7 +207,7 @@ class Subscriptions(OperatorVerbs):
             if left:
                 raise Busy(_busy(timeout, left))
             acting = True
-            yield paused_here
+            return act(paused_here)
         except BaseException as error:
             how = self._go_on(conn, name, acting) if paused_here else self._as_before(conn, name, acting)
             raise _told(name, error, how) from (error.__cause__ if how.known else error)

@@ -284,6 +284,7 @@ assert groups() == ["k-1", "k-2", "k-3"] and SAID == [(name, True) for name in g
 def test_the_database_of_the_alias_must_be_that_of_the_outbox(shop: Any, empty_dsn: str) -> None:
     from psycopg.conninfo import conninfo_to_dict
 
+    shop.run(BEGIN + 'publish("k", 1)')  # else all is delivered, perhaps before the process has looked
     shop.databases["default"]["NAME"], outbox = str(conninfo_to_dict(empty_dsn)["dbname"]), shop.dsn
     told = shop.manage("partbox_worker", "--until-empty", "--processes", "1", "--dsn", outbox, code=1)
     assert "needs Django in the database of the outbox, and 'default' is another" in told
@@ -316,6 +317,7 @@ assert Group.objects.using("other").get().name == "there"
 
 
 def test_autocommit_must_be_on(shop: Any) -> None:
+    shop.run(BEGIN + 'publish("k", 1)')
     shop.databases["default"]["AUTOCOMMIT"] = False
     told = shop.manage("partbox_worker", "--until-empty", "--processes", "1", code=1)
     assert "needs AUTOCOMMIT, which 'default' has off" in told
