@@ -1,8 +1,10 @@
 """A process tells how much memory it has in use, and a leak is told from chance."""
 
+import pytest
 from in_use import InUse, Teller, grown, told
 
 
+@pytest.mark.usefixtures("collect")
 def test_what_is_kept_is_in_use_until_it_is_freed(tmp_path):
     def used() -> InUse:
         Teller(tmp_path).tell()

@@ -7,7 +7,7 @@ from world import World
 from partbox.worker.engine.partition import Partition
 
 QUIET = 300  # rounds after which something is stuck
-PAUSES = (1.1, 0.01, 0.06)  # of a round: looks with a tick, and without
+PAUSES = (2.1, 0.01, 0.06)  # of a round: looks with a tick, after which idle cursors are saved, and without
 
 
 def settle_down(world: World, process: Process) -> None:

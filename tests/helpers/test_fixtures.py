@@ -1,12 +1,11 @@
 """The ground of the other tests: their databases, their waiting and the check that nothing is left behind."""
 
 import asyncio
-import gc
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -244,7 +243,9 @@ def test_eventually_has_patience_with_what_moves(monkeypatch: pytest.MonkeyPatch
         eventually(ten, timeout=3, moves=lambda: 7)
 
 
-def test_a_task_that_another_test_forgot_is_not_in_this_tests_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_another_test_forgot_is_not_in_this_tests_log(
+    caplog: pytest.LogCaptureFixture, collect: Callable[[], int]
+) -> None:
     async def fails() -> None:
         raise ValueError("forgotten")
 
@@ -253,7 +254,7 @@ def test_a_task_that_another_test_forgot_is_not_in_this_tests_log(caplog: pytest
         await asyncio.wait([task])
 
     asyncio.run(forgets())
-    gc.collect()
+    collect()
     logging.getLogger("partbox").error("its own")
     assert caplog.messages == ["its own"]
 

@@ -109,7 +109,7 @@ def _sleeping_thread():
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
-def test_handlers_that_misbehave_harm_their_own_event_at_most(house):
+def test_handlers_that_misbehave_harm_their_own_event_at_most(house, collect):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the coroutine that nobody awaits
         for name, (deed, ending) in ENDINGS.items():
@@ -120,7 +120,7 @@ def test_handlers_that_misbehave_harm_their_own_event_at_most(house):
 
             house.invite(name, deed if ending == DEAD else once, ending)
         house.live()
-        gc.collect()
+        collect()
 
 
 # What belongs to the whole process.

@@ -1,6 +1,5 @@
 """Domain events that entities gather are published before the commit of the session that saves them."""
 
-import gc
 import weakref
 from typing import Any
 
@@ -200,7 +199,7 @@ def test_a_session_that_is_closed_without_a_commit_publishes_nothing(sessions, p
     assert published() == []
 
 
-def test_a_session_that_is_dropped_with_an_open_savepoint_is_not_kept(sessions, engine):
+def test_a_session_that_is_dropped_with_an_open_savepoint_is_not_kept(sessions, engine, collect):
     session = sessions()
     session.add(order := Order())
     order.tell("A")
@@ -209,7 +208,7 @@ def test_a_session_that_is_dropped_with_an_open_savepoint_is_not_kept(sessions, 
     session.begin_nested()
     gone = weakref.ref(session)
     del session
-    gc.collect()
+    collect()
     assert gone() is None
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
 

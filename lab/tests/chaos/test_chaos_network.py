@@ -1,6 +1,5 @@
 """The wires between nodes and the database, with a real server at the other end."""
 
-import gc
 import select
 import socket
 
@@ -74,7 +73,7 @@ def test_half_a_wire_carries_what_is_said_and_no_answer(dsn, network, wire, thro
         answer(conn)
 
 
-def test_a_network_that_stops_leaves_none_of_the_connections_open_that_just_come_in():
+def test_a_network_that_stops_leaves_none_of_the_connections_open_that_just_come_in(collect):
     """Left open, the garbage collector would warn of them, which fails this test."""
     with socket.create_server((HOST, 0)) as target:
         for _ in range(10):
@@ -88,10 +87,10 @@ def test_a_network_that_stops_leaves_none_of_the_connections_open_that_just_come
             network.stop()
             for each in coming:
                 each.close()
-    gc.collect()
+    collect()
 
 
-def test_a_network_that_stops_gives_up_what_it_has_not_reached_yet():
+def test_a_network_that_stops_gives_up_what_it_has_not_reached_yet(collect):
     with socket.socket() as target, socket.socket() as first, socket.socket() as second:
         target.bind((HOST, 0))
         target.listen(0)  # for one: of those after it the kernel drops what they send
@@ -102,4 +101,4 @@ def test_a_network_that_stops_gives_up_what_it_has_not_reached_yet():
         network.start()
         with socket.create_connection((HOST, network.wire().port)):
             network.stop()
-        gc.collect()
+        collect()

@@ -1,10 +1,9 @@
 """The alarm that wakes the poller."""
 
-import gc
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -105,11 +104,11 @@ def test_another_socket_takes_the_place_of_the_first(ends: tuple[socket.socket, 
     assert heard == [b"2"]
 
 
-def test_its_descriptors_are_closed_when_nobody_can_set_it_any_more() -> None:
+def test_its_descriptors_are_closed_when_nobody_can_set_it_any_more(collect: Callable[[], int]) -> None:
     alarm = Wakeup()
     ends = {end.fileno(): os.fstat(end.fileno()).st_ino for end in (alarm._woken, alarm._far_end)}
     del alarm
-    gc.collect()
+    collect()
     for end, inode in ends.items():
         with suppress(OSError):  # another file may have its number by now
             assert os.fstat(end).st_ino != inode
