@@ -231,11 +231,21 @@ def _begin(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
     if conn.info.server_version >= TIMED:
         conn.execute(query("untimed", "partbox"))  # of no schema, as those that follow
     if not lent:
-        seeing, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None)
+        seeing, path, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None, None)
         conn.pooled = not seeing  # a pooler took the options and did not hand them on
+        conn.path = path if seeing else None
     # Unless a pooler took the options and did not hand them on, its statements are prepared from here on.
     if prepared and conn.execute(query("is_planned", "partbox")).fetchone() == (True,):
         conn.prepared = OrderedDict()
+
+
+def look_up_as_role(conn: Conn, *, here: bool = False) -> None:
+    """Give names without a schema the meaning that they have for the role, from now on or `here`, in this transaction.
+
+    It is for tables and SQL that an operator names: in a session of ours such names are PostgreSQL's own alone.
+    """
+    if isinstance(conn, WatchedConnection) and conn.path is not None:
+        conn.execute(query("search_path", "partbox"), {"path": conn.path, "here": here})
 
 
 def _pooler_refused(error: psycopg.OperationalError) -> str:

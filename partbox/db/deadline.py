@@ -160,6 +160,7 @@ class WatchedConnection(Connection[Any]):
     incarnation: Any = None  # see db/delivery/server_incarnation.py
     basis: Any = None  # see db/delivery/proof.py
     pooled = False  # no session options were sent
+    path: str | None = None  # the role's search_path, where ours is another: see db/connect.py
     bell: int | None = None  # see db/delivery/bell.py
     prepared: OrderedDict[bytes, bytes] | None = None  # see db/blocking.py: names of what is prepared, by texts
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from partbox.db.connect import look_up_as_role
 from partbox.db.operator import imports as steps
 from partbox.db.operator.actions import LongAct
 from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
@@ -109,6 +110,7 @@ def import_rows(
     two batches `stopped()` may end it, and `progress` hears how far it is. Raises SchemaError, psycopg.Error.
     """
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
+        look_up_as_role(reader)
         choice = plan.choice(steps.table(reader, plan.table))
         sofar = Imported(choice.table.name)
         act = LongAct(settings.schema_name, "import", {"table": sofar.source})

@@ -31,13 +31,16 @@ select (select max(greatest(p.floor_id, p.last_id)) from {schema}.partition p), 
 select set_config('row_security', 'off', true)
 
 -- name: session_begin
--- Whether row security is off for this session; and a text where the role or the database has put PostgreSQL's own functions
--- behind others of the same names: from here on they come first.
-select pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'off',
-       case when pg_catalog.array_position(pg_catalog.current_schemas(true), 'pg_catalog'::pg_catalog.name)
-                 operator(pg_catalog.>) 1
-            then pg_catalog.set_config('search_path',
-                                       pg_catalog.concat('pg_catalog, ', pg_catalog.current_setting('search_path')), false) end
+-- Whether row security is off for this session, which only our options do, and the search_path that it was given. With our
+-- options names are PostgreSQL's own from here on: a function of somebody else that fits better would be preferred, and run
+-- as this role. Behind a pooler a session is not ours to change.
+select pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'off', pg_catalog.current_setting('search_path'),
+       case when pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'off'
+            then pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false) end
+
+-- name: search_path
+-- Names in SQL, and of tables, that an operator has given mean what they mean to this role: in this transaction, or from here on.
+select set_config('search_path', %(path)s, %(here)s)
 
 -- name: is_shadowed
 -- Whether PostgreSQL's own functions stand behind others.

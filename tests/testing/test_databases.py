@@ -101,8 +101,8 @@ def test_a_connection_that_a_test_has_ended_is_made_anew(shelf, sessions, shop):
 def test_a_transaction_that_was_left_open_on_a_connection_that_stays_is_gone(shelf, sessions, shop):
     with Kit(shop.outbox, shelf.lend(), sessions=sessions) as kit:
         kit._drainer.connection().execute("begin")
-        kit._drainer.connection().execute("insert into plain (b) values (1)")
+        kit._drainer.connection().execute("insert into public.plain (b) values (1)")
     shelf.take_back()
     with Kit(shop.outbox, shelf.lend(), sessions=sessions) as kit:
-        assert kit._drainer.connection().execute("select count(*) from plain").fetchone() == (0,)
+        assert kit._drainer.connection().execute("select count(*) from public.plain").fetchone() == (0,)
     shelf.take_back()

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import errors
 from psycopg.errors import Diagnostic, ProgramLimitExceeded
 
+from partbox.db.connect import look_up_as_role
 from partbox.db.inspect import facts
 from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
@@ -119,7 +120,7 @@ def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
         access=reader.all(facts.WorkerAccess, "doctor_access"),
         displaced=reader.part("the tables", lambda: _displaced(conn, schema)),
         triggers=reader.all(facts.ForeignTrigger, "doctor_triggers"),
-        path=reader.all(facts.PathSchema, "doctor_search_path"),
+        path=reader.part("the search_path", lambda: _path(conn, schema)) or (),
         original=reader.part("the marker", lambda: healthy(conn, schema)) is not False,
         overview=seen,
         keys=reader.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
@@ -196,6 +197,11 @@ def _holder(conn: Conn, schema: str) -> int | None:
     finally:
         conn.remove_notice_handler(note)
     return pids[0] if pids else None
+
+
+def _path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
+    look_up_as_role(conn, here=True)
+    return tuple(facts.PathSchema(*row) for row in rows(conn, "doctor_search_path", schema))
 
 
 def _unreadable(conn: Conn, schema: str) -> str | None:

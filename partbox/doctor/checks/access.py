@@ -68,8 +68,9 @@ def triggers(case: Case) -> Iterator[Symptom]:
 @check("search-path", Severity.WARNING)
 def search_path(case: Case) -> Iterator[Symptom]:
     """Others may create functions in a schema of the `search_path` of the role that doctor connects as. PostgreSQL
-    prefers one that fits exactly to its own, so they can run their code as that role. PostgreSQL 14 lets everybody
-    create in `public`."""
+    prefers one that fits exactly to its own, so they can run their code as that role: in transactional handlers, behind
+    a pooler, and in other programs; partbox's own sessions do not look there. PostgreSQL 14 lets everybody create in
+    `public`."""
     for each in case.evidence.path:
         if not each.creators:
             continue

@@ -371,7 +371,7 @@ def test_functions_of_the_names_of_postgresql_s_own_that_come_first_are_never_ca
     evil = make_conninfo(dsn, options="-c search_path=evil,pg_catalog")
     with connect(evil, lease=6) as session:
         assert quick(began(session)).fence.drawn == 1
-        assert session.execute("show search_path").fetchone() == ("pg_catalog, evil,pg_catalog",)
+        assert session.execute("show search_path").fetchone() == ("pg_catalog, pg_temp",)
     conn.execute(f"alter database {conn.info.dbname} set search_path = evil, pg_catalog")
     with connect(dsn, lease=6, pooler=True) as session, pytest.raises(UnseenError, match="search_path puts pg_catalog"):
         proof.intact(session, SCHEMA)

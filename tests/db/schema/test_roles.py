@@ -194,6 +194,26 @@ def test_a_worker_in_the_application_and_the_inbox_need_no_more(cast, conn):
     assert conn.execute("select status from partbox.record_status").fetchall() == [("done",)]
 
 
+def test_functions_of_others_that_fit_better_are_run_by_no_worker_and_no_command(cast, conn, run):
+    """Who may create where a role looks for names can have it run what fits exactly, which PostgreSQL prefers."""
+    conn.execute(f"grant create on schema public to {cast.stranger}")
+    with psycopg.connect(cast.of("stranger"), autocommit=True) as stranger:
+        for kind in ("smallint", "integer", "bigint", "text", "uuid"):
+            for name, result in (("unnest", f"setof {kind}"), ("cardinality", "integer")):
+                raises = "language plpgsql as $$ begin raise 'run as %', current_user; end $$"
+                stranger.execute(f"create function public.{name}({kind}[]) returns {result} {raises}".encode())
+    outbox = Outbox(cast.of("worker"))
+    outbox.on("Placed")(lambda event: None)
+    outbox.on("Deadly", max_attempts=1)(lambda event: 1 / 0)
+    with Outbox(cast.dsn).transaction() as tx:
+        Outbox(cast.dsn).publish_many(tx, [Event("Placed", 1), Event("Deadly", 2)])
+    with outbox.worker() as worker:
+        worker.wait_until_empty(60.0)
+    said = {command: run(command) for command in (*LOOKS, "find --record 1", "doctor --json", "dead replay 2")}
+    assert [command for command, each in said.items() if "run as worker" in each] == []
+    assert said["dead replay 2"].startswith("0 ")
+
+
 def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
     monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
     outbox = Outbox(cast.of("worker"))
