@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from source_trees import parsed
 
 ROOT = Path(__file__).parents[1]
 LAB = "lab/partbox_lab"
@@ -53,7 +54,8 @@ def files(*folders: str) -> Iterator[tuple[str, Path]]:
 @cache
 def trees() -> dict[str, ast.Module]:
     """The code of partbox and of its lab, by path."""
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files("partbox", LAB)}
+    names = {path: name for name, path in files("partbox", LAB)}
+    return {names[path]: tree for path, tree in parsed(names).items()}
 
 
 @cache

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -249,12 +250,14 @@ def test_a_task_that_another_test_forgot_is_not_in_this_tests_log(
     async def fails() -> None:
         raise ValueError("forgotten")
 
-    async def forgets() -> None:
+    async def forgets() -> "weakref.ref[asyncio.Task[None]]":
         task = asyncio.create_task(fails())
         await asyncio.wait([task])
+        return weakref.ref(task)
 
-    asyncio.run(forgets())
+    forgotten = asyncio.run(forgets())
     collect()
+    assert forgotten() is None
     logging.getLogger("partbox").error("its own")
     assert caplog.messages == ["its own"]
 

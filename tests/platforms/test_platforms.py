@@ -10,6 +10,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from source_trees import parsed
 
 from partbox.testing.servers import TestServer
 
@@ -98,9 +99,9 @@ def linux_alone() -> set[str]:
     return set(text.split())
 
 
-def names(file: Path) -> Iterator[str]:
+def names(tree: ast.Module) -> Iterator[str]:
     """The attributes, imported names and short texts of a file; /proc for a path there."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.alias(name=name):
                 yield name
@@ -112,7 +113,8 @@ def names(file: Path) -> Iterator[str]:
 
 def test_what_linux_alone_has_is_named_only_where_there_is_a_twin() -> None:
     wanted = linux_alone() | {"/proc"}
-    found = {str(file.relative_to(ROOT)) for each in CODE for file in each.rglob("*.py") if wanted & set(names(file))}
+    trees = parsed(file for each in CODE for file in each.rglob("*.py"))
+    found = {str(file.relative_to(ROOT)) for file, tree in trees.items() if wanted & set(names(tree))}
     assert found == set(TWINS)
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from source_trees import parsed
 
 import partbox
 from partbox.observe.logs.table import EVENT, LOG_EVENTS, PREFIX, LogEvent
@@ -26,11 +27,11 @@ TELLING = ("log_event", "log", "_log", "log_partitions", "_tell", "_tell_circuit
 @cache
 def calls() -> list[tuple[str, ast.Call]]:
     """Every call in the code, with its file."""
+    files = (path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in ASIDE)
     return [
         (str(path.relative_to(SOURCE)), node)
-        for path in SOURCE.rglob("*.py")
-        if path.relative_to(SOURCE).parts[0] not in ASIDE
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in parsed(files).items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
     ]
 
