@@ -3,7 +3,9 @@
 They are the kit's own, and idle between two tests.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -16,6 +18,8 @@ from partbox.settings import Settings
 
 NAME = "partbox testing"
 FLUSH = "select pg_stat_force_next_flush()"  # rows written so far count from here on
+ANEW = "discard all"
+"""Ends what a session keeps: settings, role, prepared statements, temporary tables, advisory locks, subscriptions."""
 
 
 class Sessions:
@@ -41,9 +45,37 @@ class Sessions:
         return first
 
     def own(self, dsn: str) -> Conn:
-        """A plain connection in autocommit, for restoring the database."""
-        if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
-            self._own = (dsn, psycopg.connect(dsn, autocommit=True, context=DEFAULTS, application_name=NAME))
+        """A plain connection in autocommit without session state, for restoring the database."""
+        conn = self._own_again(dsn)
+        if conn is None:
+            conn = psycopg.connect(
+                dsn, autocommit=True, context=DEFAULTS, application_name=NAME, prepare_threshold=None
+            )
+            self._own = (dsn, conn)
+        return conn
+
+    @contextmanager
+    def lent(self, dsn: str, *, autocommit: bool) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for one test, in the state of a new one: over the session of `own` where this is there."""
+        own = self._own_again(dsn)
+        if own is None:
+            with psycopg.connect(dsn, autocommit=autocommit) as conn:
+                yield conn
+            return
+        # Adapters, factories and prepared statements belong to the object, and so end with the test.
+        conn = psycopg.Connection(own.pgconn)
+        conn.autocommit = autocommit
+        try:
+            yield conn
+        finally:
+            if own.pgconn.transaction_status != TransactionStatus.IDLE or own.pgconn.pipeline_status:
+                own.close()
+            del conn.pgconn  # nobody uses it after the test, and it does not warn that it was left open
+
+    def _own_again(self, dsn: str) -> Conn | None:
+        """The connection of `own` in the state of a new one; None if there is none to that database."""
+        if self._own is None or self._own[0] != dsn or not _answers(self._own[1], ANEW):
+            return None
         return self._own[1]
 
     def pids(self) -> list[int]:
@@ -71,10 +103,10 @@ class Sessions:
         return [conn for conn in (*self._kept.values(), *own) if not conn.closed]
 
 
-def _answers(conn: Conn) -> bool:
+def _answers(conn: Conn, question: LiteralString = "") -> bool:
     """True if it still exists: a test may have ended it."""
     try:
-        conn.execute("")
+        conn.execute(question)
     except psycopg.Error:
         conn.close()
         return False
