@@ -111,6 +111,7 @@ def test_a_transaction_that_was_left_open_on_a_connection_that_stays_is_gone(she
 
 LEFT = """
 select current_setting('search_path'), current_setting('statement_timeout'), current_user::text, mine,
+       current_setting('application_name'),
        (select count(*) from pg_prepared_statements), (select count(*) from pg_listening_channels()),
        (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
        to_regclass('pg_temp.mine') is null
