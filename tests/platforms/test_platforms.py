@@ -3,9 +3,11 @@
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -81,11 +83,14 @@ def shop(tmp_path: Path) -> Path:
 
 def run_on(platform: str, *command: str | Path, folder: Path = ROOT, **environment: str) -> CompletedProcess[str]:
     """Run a program of this Python where only what `platform` has is there."""
-    surroundings = os.environ | {"PARTBOX_TEST_PLATFORM": platform, "PYTHONPATH": f"{HERE}:{folder}"} | environment
     program = [sys.executable, *command]
-    return subprocess.run(
-        program, env=surroundings, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    env = surroundings(platform, folder) | environment
+    return subprocess.run(program, env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def surroundings(platform: str, folder: Path) -> dict[str, str]:
+    """The environment in which a Python has only what `platform` has."""
+    return os.environ | {"PARTBOX_TEST_PLATFORM": platform, "PYTHONPATH": f"{HERE}:{folder}"}
 
 
 def linux_alone() -> set[str]:
@@ -134,9 +139,22 @@ def test_on_a_mac_worker_processes_deliver(shop: Path, dsn: str) -> None:
 
 @pytest.mark.thorough
 def test_on_a_mac_the_demo_kills_processes_and_loses_nothing() -> None:
-    done = run_on("darwin", PARTBOX, "demo", "--seconds", "3", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["lost"] == 0
+    command = [sys.executable, PARTBOX, "demo", "--rate", "50", "--processes", "2", "--json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=surroundings("darwin", ROOT), stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as demo:
+        try:
+            assert demo.stderr is not None
+            assert any("killed process" in line for line in demo.stderr)
+            os.killpg(demo.pid, signal.SIGINT)
+            told, errors = demo.communicate(timeout=300)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(demo.pid, signal.SIGKILL)
+    assert demo.returncode == 0, errors
+    summary = json.loads(told)
+    assert (summary["lost"], summary["kills"] > 0) == (0, True)
 
 
 @pytest.mark.soak
