@@ -21,6 +21,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """What worlds are played on: one event loop, one clock."""
     clock, loop = ModelClock(), asyncio.new_event_loop()
     clock.install(monkeypatch)
+    monkeypatch.setattr(loop, "time", lambda: clock.now)  # or what sleeps in it would sleep for ever: nobody waits
     statements.install(monkeypatch)
     process.install(monkeypatch)
     # So sets of them have one order whenever a world is played again, and what was found is found once more.

@@ -192,7 +192,8 @@ class Process(HandlingProcess):
     def pump(self) -> None:
         """Let the loop of the async handlers go on until each of them waits."""
         for _ in range(STEPS):
-            if not self._loop._ready:  # type: ignore[attr-defined]
+            loop: Any = self._loop
+            if not loop._ready and not (loop._scheduled and loop._scheduled[0].when() <= loop.time()):
                 break
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
