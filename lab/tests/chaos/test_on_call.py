@@ -51,11 +51,17 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+def calendar_ahead() -> float:
+    """Seconds from the boot clock to the calendar, by the closest of some looks: a process may rest within one."""
+    looks = [(boottime(), time.time(), boottime()) for _ in range(20)]
+    return min((after - before, wall - after) for before, wall, after in looks)[1]
+
+
 class Story:
     """The calls of handlers in a journal by event, their times turned from the boot clock into calendar time."""
 
     def __init__(self, calls: list[HandlerCall]) -> None:
-        self._ahead = time.time() - boottime()
+        self._ahead = calendar_ahead()
         self.calls: dict[str, list[HandlerCall]] = defaultdict(list)
         for call in calls:
             self.calls[call.event].append(call)
