@@ -3,11 +3,14 @@
 -- One bounded step of a purge, as in purge_records; `place` is {{block, row}} of the table, {{0, 0}} at first. Block by
 -- block, because no index knows the age, and from the start each step would pass over what those before it left.
 -- Attempts and cancellations go after their record, whose id is up to the greatest that ever went: of what lies above,
--- nothing is looked for. What is deleted is asked for again: a row may have come into the place of one that somebody else has deleted.
+-- nothing is looked for. The settings stand for plans of the stretch alone: by the index of attempts, or with a hash of the
+-- log's ids, each step read a table whole. What is deleted is asked for again: a row may have come into the place of one that
+-- somebody else has deleted.
 create or replace function {schema}.purge_rows(
     in_table text, retain float8, batch integer, place bigint[], dry_run boolean
 ) returns table (gone bigint, onward bigint[]) language plpgsql
-set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set max_parallel_workers_per_gather = 0 set jit = off set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_column
 declare
     stretch constant bigint := 1000;

@@ -67,6 +67,23 @@ def test_every_step_takes_at_most_a_batch_and_together_they_take_all(conn, plant
     assert (sum(sizes), planted.left()) == (400, [])
 
 
+def test_a_step_among_many_attempts_reads_no_more_than_its_stretch(conn):
+    """An index tells which are of records that went: a step that began with it read all of them, each time."""
+    plant = OTHERS["attempt"].replace("2000", "400000")
+    conn.execute(plant.encode())
+    conn.execute("insert into partbox.meta (key, value) values ('purged_id', '100000')")
+    many(conn, 300_000)
+    conn.execute("analyze partbox.attempt, partbox.record")
+    used = b"select idx_scan from pg_stat_user_indexes where indexrelname = 'attempt_pkey'"
+    conn.execute("select pg_stat_force_next_flush()")
+    before = conn.execute(used).fetchone()
+    place = [1_000, 0]  # of what lies there none is of a record that went
+    step = steps.step(conn, "history", SCHEMA, place, table="attempt", retain=0, batch=1_000, dry_run=False)
+    conn.execute("select pg_stat_force_next_flush()")
+    assert (step.gone, step.onward) == (0, [2_000, 0])
+    assert conn.execute(used).fetchone() == before
+
+
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, planted, kind):
     """Of attempts those go whose records are gone, and above what was purged nothing is looked for."""
