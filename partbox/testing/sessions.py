@@ -55,12 +55,8 @@ class Sessions:
 
     @contextmanager
     def lent(self, dsn: str, *, autocommit: bool) -> Iterator[psycopg.Connection[Any]]:
-        """A connection for one test, in the state of a new one: over the session of `own` where this is there."""
-        own = self._own_again(dsn)
-        if own is None:
-            with psycopg.connect(dsn, autocommit=autocommit) as conn:
-                yield conn
-            return
+        """A connection for one test, in the state of a new one, over the session of `own`."""
+        own = self.own(dsn)
         # Adapters, factories and prepared statements belong to the object, and so end with the test.
         conn = psycopg.Connection(own.pgconn)
         conn.autocommit = autocommit

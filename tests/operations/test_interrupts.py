@@ -22,7 +22,8 @@ def interrupted_at(number: int) -> Iterator[None]:
 
     def line(_: FrameType, event: str, __: Any) -> Any:
         nonlocal left
-        left -= event in ("line", "return")
+        # What a trace raises within an `except` may leave CPython 3.11 with that exception for good.
+        left -= event in ("line", "return") and sys.exc_info()[0] is None
         if left < 0:
             sys.settrace(None)  # as the command ignores what comes after the first signal
             raise KeyboardInterrupt
@@ -78,3 +79,4 @@ def test_an_interrupt_at_any_line_leaves_no_pause_and_says_so(dsn, conn, monkeyp
         number += 1
     assert said == {(Interrupted, "subscription 'audit': nothing was changed, and it goes on")}
     assert done == ["pause", verb]
+    assert sys.exc_info() == (None, None, None)
