@@ -186,9 +186,9 @@ def empty_dsn(server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
-def conn(dsn: str, partbox_sessions: Sessions) -> Iterator[psycopg.Connection[Any]]:
-    """An autocommit connection to the test's database, in the state of a new one."""
-    with partbox_sessions.lent(dsn, autocommit=True) as conn:
+def conn(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """An autocommit connection to the test's database."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
         yield conn
 
 

@@ -108,11 +108,11 @@ def partbox_dsn(_partbox_shelf: "Shelf") -> Iterator[str]:
 
 
 @pytest.fixture
-def partbox_conn(partbox_dsn: str, partbox_sessions: "Sessions | None") -> "Iterator[Connection[Any]]":
+def partbox_conn(partbox_dsn: str) -> "Iterator[Connection[Any]]":
     """A connection to it. What the test does not commit is rolled back at its end."""
-    from partbox.testing.sessions import Sessions
+    import psycopg
 
-    with (partbox_sessions or Sessions()).lent(partbox_dsn, autocommit=False) as conn:
+    with psycopg.connect(partbox_dsn) as conn:
         yield conn
         conn.rollback()
 

@@ -3,9 +3,7 @@
 They are the kit's own, and idle between two tests.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, LiteralString
+from contextlib import suppress
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -18,8 +16,6 @@ from partbox.settings import Settings
 
 NAME = "partbox testing"
 FLUSH = "select pg_stat_force_next_flush()"  # rows written so far count from here on
-ANEW = "discard all"
-"""Ends what a session keeps: settings, role, prepared statements, temporary tables, advisory locks, subscriptions."""
 
 
 class Sessions:
@@ -45,32 +41,9 @@ class Sessions:
         return first
 
     def own(self, dsn: str) -> Conn:
-        """A plain connection in autocommit without session state, for restoring the database."""
-        conn = self._own_again(dsn)
-        if conn is None:
-            # Without a name, as the test would make it: RESET gives back the one that a session began with.
-            conn = psycopg.connect(dsn, autocommit=True, context=DEFAULTS, prepare_threshold=None)
-            self._own = (dsn, conn)
-        return conn
-
-    @contextmanager
-    def lent(self, dsn: str, *, autocommit: bool) -> Iterator[psycopg.Connection[Any]]:
-        """A connection for one test, in the state of a new one, over the session of `own`."""
-        own = self.own(dsn)
-        # Adapters, factories and prepared statements belong to the object, and so end with the test.
-        conn = psycopg.Connection(own.pgconn)
-        conn.autocommit = autocommit
-        try:
-            yield conn
-        finally:
-            if own.pgconn.transaction_status != TransactionStatus.IDLE or own.pgconn.pipeline_status:
-                own.close()
-            del conn.pgconn  # nobody uses it after the test, and it does not warn that it was left open
-
-    def _own_again(self, dsn: str) -> Conn | None:
-        """The connection of `own` in the state of a new one; None if there is none to that database."""
-        if self._own is None or self._own[0] != dsn or not _answers(self._own[1], ANEW):
-            return None
+        """A plain connection in autocommit, for restoring the database."""
+        if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
+            self._own = (dsn, psycopg.connect(dsn, autocommit=True, context=DEFAULTS, application_name=NAME))
         return self._own[1]
 
     def pids(self) -> list[int]:
@@ -98,10 +71,10 @@ class Sessions:
         return [conn for conn in (*self._kept.values(), *own) if not conn.closed]
 
 
-def _answers(conn: Conn, question: LiteralString = "") -> bool:
+def _answers(conn: Conn) -> bool:
     """True if it still exists: a test may have ended it."""
     try:
-        conn.execute(question)
+        conn.execute("")
     except psycopg.Error:
         conn.close()
         return False

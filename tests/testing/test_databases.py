@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from psycopg.rows import dict_row
 
 from partbox.embedded.server import Server
 from partbox.testing import Kit
@@ -107,69 +106,3 @@ def test_a_transaction_that_was_left_open_on_a_connection_that_stays_is_gone(she
     with Kit(shop.outbox, shelf.lend(), sessions=sessions) as kit:
         assert kit._drainer.connection().execute("select count(*) from public.plain").fetchone() == (0,)
     shelf.take_back()
-
-
-LEFT = """
-select current_setting('search_path'), current_setting('statement_timeout'), current_user::text, mine,
-       current_setting('application_name'),
-       (select count(*) from pg_prepared_statements), (select count(*) from pg_listening_channels()),
-       (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
-       to_regclass('pg_temp.mine') is null
-  from (select coalesce(current_setting('mine.own', true), '') <> '' as mine) own
-"""
-DEEDS = {
-    "settings": "set search_path = partbox; set statement_timeout = '1h'; set mine.own = 'x'",
-    "a role": "set role pg_monitor",
-    "a prepared statement": "prepare mine as select 1",
-    "an advisory lock": "select pg_advisory_lock(7)",
-    "a subscription": "listen mine",
-}
-
-
-@pytest.mark.parametrize("deed", DEEDS)
-def test_nothing_of_a_session_that_a_test_had_is_left_for_the_next(shelf, sessions, deed):
-    dsn, heard = shelf.lend(), []
-    with psycopg.connect(dsn) as conn:
-        new = conn.execute(LEFT).fetchall()
-    with sessions.lent(dsn, autocommit=True) as conn:
-        pid = conn.info.backend_pid
-        conn.row_factory = dict_row
-        conn.add_notify_handler(heard.append)
-        for _ in range(2 * conn.prepare_threshold):
-            conn.execute("select 1 as one").fetchall()
-        conn.execute(DEEDS[deed])
-    shelf.take_back()
-    with sessions.lent(shelf.lend(), autocommit=False) as conn:
-        assert (conn.info.backend_pid, conn.autocommit) == (pid, False)
-        assert conn.execute(LEFT).fetchall() == new
-        conn.execute("listen mine; notify mine")
-        conn.commit()
-    shelf.take_back()
-    assert (heard, shelf.clones) == ([], 1)
-
-
-def test_a_session_that_a_test_leaves_busy_is_not_given_to_the_next(shelf, sessions):
-    def begins(conn):
-        conn.execute("begin")
-        conn.execute("insert into plain (b) values (1)")
-
-    def asks(conn):
-        conn.pgconn.send_query(b"select 1")
-
-    def pipes(conn):
-        conn.pgconn.enter_pipeline_mode()
-
-    def closes(conn):
-        conn.close()
-
-    pids = set()
-    deeds = (begins, asks, pipes, closes)
-    for deed in deeds:
-        with sessions.lent(shelf.lend(), autocommit=True) as conn:
-            assert conn.execute("select count(*) from plain").fetchone() == (0,)
-            pids.add(conn.info.backend_pid)
-            deed(conn)
-        with pytest.raises(AttributeError):
-            conn.execute("select 1")
-        shelf.take_back()
-    assert (len(pids), shelf.clones) == (len(deeds), 1)
