@@ -31,9 +31,9 @@ select (select max(greatest(p.floor_id, p.last_id)) from {schema}.partition p), 
 select set_config('row_security', 'off', true)
 
 -- name: session_begin
--- Whether row security is off for this session, which only our options do, and the search_path that it was given. With our
--- options names are PostgreSQL's own from here on: a function of somebody else that fits better would be preferred, and run
--- as this role. Behind a pooler a session is not ours to change.
+-- Whether row security is off for this session, as our options have it, and the search_path that it was given. With our
+-- options names are PostgreSQL's own from here on: else a function of somebody else that fits better is preferred, and runs
+-- as this role. Where a pooler has dropped them, others use the session too, and it stays as it is.
 select pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'off', pg_catalog.current_setting('search_path'),
        case when pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'off'
             then pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false) end

@@ -22,7 +22,7 @@ def interrupted_at(number: int) -> Iterator[None]:
 
     def line(_: FrameType, event: str, __: Any) -> Any:
         nonlocal left
-        # What a trace raises within an `except` may leave CPython 3.11 with that exception for good.
+        # Not within an `except`: CPython 3.11 then may keep the exception that was handled for good.
         left -= event in ("line", "return") and sys.exc_info()[0] is None
         if left < 0:
             sys.settrace(None)  # as the command ignores what comes after the first signal

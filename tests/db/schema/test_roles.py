@@ -195,7 +195,7 @@ def test_a_worker_in_the_application_and_the_inbox_need_no_more(cast, conn):
 
 
 def test_functions_of_others_that_fit_better_are_run_by_no_worker_and_no_command(cast, conn, run):
-    """Who may create where a role looks for names can have it run what fits exactly, which PostgreSQL prefers."""
+    """PostgreSQL prefers a function that fits exactly: its owner has it run by each role that looks for names there."""
     conn.execute(f"grant create on schema public to {cast.stranger}")
     with psycopg.connect(cast.of("stranger"), autocommit=True) as stranger:
         for kind in ("smallint", "integer", "bigint", "text", "uuid"):
