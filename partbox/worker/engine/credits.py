@@ -172,7 +172,8 @@ class Credits:
     @verb  # guards the partitions and their parked rows
     def open_rows(self) -> dict[int, int]:
         """The parked rows that count against the brake, by partition."""
-        return {number: each.parked.open for number, each in self._state.partitions.items() if not each.lost}
+        held = self._state.partitions.items()  # at each tick: a property of 256 partitions would be most of an idle one
+        return {number: each.parked.open for number, each in held if each.phase is not Phase.LOST}
 
     def _fits(self, partition: Partition, ids: list[int]) -> bool:
         return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.of_one(partition)

@@ -15,7 +15,7 @@ from partbox.worker.context import Context
 from partbox.worker.engine.limited_queue import LimitWait
 from partbox.worker.reports.process_notes import Note
 
-LIMITS_APART = 2.0  # seconds between two notes at least
+LIMITS_APART = 2.0  # seconds between two looks
 CUT = 100  # characters of a name or a value
 
 

@@ -21,14 +21,14 @@ from partbox.worker.engine.partition import Lane
 
 LONG = 10.0  # seconds
 MOST = 10  # handlers that are named; the others are counted
-RUNS_APART = 1.0  # seconds between two notes at least: handlers that all take a little longer come and go all the time
+RUNS_APART = 1.0  # seconds between two looks: handlers that all take a little longer come and go all the time
 CUT = 100  # characters of a name
-SENT_APART = 2.0  # seconds between two notes at least
+SENT_APART = 2.0  # seconds between two looks
 MOST_SAID = 200  # characters of a sink's name, or of its error
 
 
 class Note(ABC):
-    """One thing of one process, noted when it has changed, and not again within `apart` seconds."""
+    """One thing of one process, which is looked at every `apart` seconds, and noted when it has changed."""
 
     text: str
     """The log line when that fails."""
@@ -39,7 +39,7 @@ class Note(ABC):
         self._me: UUID | None = None
         self._ever = False  # something was noted under this identity
         self._noted: tuple[Any, ...] | None = ()  # what the row says; None: nobody knows
-        self._noted_at = 0.0
+        self._looked_at = 0.0
 
     def restart(self, me: UUID | None) -> None:
         """A session begins: what was noted before may be lost. The row of a new identity says nothing yet."""
@@ -48,9 +48,11 @@ class Note(ABC):
 
     def look(self, conn: Connection[Any]) -> None:
         now = time.monotonic()
-        if self._me is None or now < self._noted_at + self._apart or (found := self._found(now)) == self._noted:
+        if self._me is None or now < self._looked_at + self._apart:
             return
-        self._noted_at = now
+        self._looked_at = now  # also if nothing has changed: at each tick it would be a tenth of an idle process
+        if (found := self._found(now)) == self._noted:
+            return
         try:
             self._write(conn, self._me, found, now)
         except Error as error:
