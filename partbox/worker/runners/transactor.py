@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -215,12 +215,16 @@ class Transactor:
 
     def _call_hooks(self, effects: Effects) -> None:
         """Make the calls that wait for the commit; what one raises is told, for nothing can be undone any more."""
-        for call in effects.hooks():
-            try:
-                call()
-            except BaseException as error:  # also SystemExit: what a handler leaves behind does not end the process
-                text = "the transaction is committed, but a hook that it called behind that has failed: %s: %s"
-                self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
+        calls = [*effects.hooks()]
+        if calls:
+            self._call_hook(lambda: effects.drive(lambda: [*map(self._call_hook, calls)]))
+
+    def _call_hook(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:  # also SystemExit: what a handler leaves behind does not end the process
+            text = "the transaction is committed, but a hook that it called behind that has failed: %s: %s"
+            self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
     def _failed(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
         """Say so, find who is to blame, and have all read anew; unless the poller is about to, or has done so."""

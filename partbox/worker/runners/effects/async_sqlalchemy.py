@@ -6,9 +6,8 @@ The transactor's thread waits for the whole of it: to submit each step took a te
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -49,7 +48,7 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
     def is_intact(self) -> bool:
         return not self._interrupted and super().is_intact
 
-    def drive(self, run: Callable[[], None]) -> None:
+    def drive(self, run: Callable[[], object]) -> None:
         self._calls.wait(lambda: greenlet_spawn(run))
 
     def begin(self) -> None:
@@ -65,9 +64,6 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         read_marks(self._on)
         return await_only(saved(self, self.conn, me, saves))
-
-    def hooks(self) -> Iterable[Callable[[], object]]:
-        return [partial(self._run, call) for call in super().hooks()]
 
     def interrupt(self) -> None:
         self._calls.interrupt()

@@ -61,8 +61,8 @@ class Effects:
         """True if the transaction is there, behind a handler and its savepoint."""
         return self.conn.info.transaction_status == TransactionStatus.INTRANS
 
-    def drive(self, run: Callable[[], None]) -> None:
-        """Run a whole transaction, where it is to run."""
+    def drive(self, run: Callable[[], object]) -> None:
+        """Run a whole transaction, or the hooks behind it, where they are to run."""
         run()
 
     def begin(self) -> None:
