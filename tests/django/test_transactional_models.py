@@ -109,7 +109,7 @@ def dead():
     return [each.error for each in outbox.dead.list()]
 
 def done():
-    return outbox.stats().pending == 0
+    return outbox.stats.cluster("default").pending == 0
 """
 
 
@@ -151,6 +151,46 @@ work(lambda: len(SAID) == 40)
 with connection.cursor() as cursor:
     cursor.execute("select count(distinct xid) from auth_group")
     assert cursor.fetchone()[0] < 20
+"""
+    )
+
+
+def test_a_handler_has_its_state_and_what_its_providers_give_in_the_same_transaction(shop: Any) -> None:
+    """What a provider writes is gone with an attempt that fails."""
+    shop.run(
+        BEGIN
+        + """
+from collections.abc import Iterator
+from typing import Annotated
+from django.contrib.auth.models import Group
+from fast_depends import Depends
+
+class Names:
+    prefix = "named"
+
+@outbox.lifespan
+def lifespan() -> Iterator[Names]:
+    yield Names()
+
+def group(event, state: Names):
+    made = Group.objects.create(name=f"{state.prefix}-{event.payload['number']}-{event.attempt}")
+    try:
+        yield made
+    finally:
+        SAID.append(("closed", made.name))
+
+@outbox.on("Named", transactional="django", retry="fixed:0.01")
+def rename(event, state: Names, group: Annotated[Group, Depends(group)]):
+    group.name += f"-by-{state.prefix}"
+    group.save()
+    if event.attempt == 1:
+        raise ValueError("no")
+
+with transaction.atomic():
+    outbox.publish(connection, "Named", {"number": 7}, aggregate_type="Key", aggregate_id="k")
+work(done)
+assert groups() == ["named-7-2-by-named"], groups()
+assert SAID == [("closed", "named-7-1-by-named"), ("closed", "named-7-2-by-named")], SAID
 """
     )
 
