@@ -12,6 +12,9 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "frameworks.md").read_tex
 FILES = dict(re.findall(r"^```python\n# ([\w/]+\.py)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 CACHE = Path(__file__).resolve().parents[2] / ".mypy_cache" / "user"
 AT_ONCE = 16
+A_DAY = (
+    86_400  # seconds that a server keeps a connection open: one that it closes as the next request comes is an error
+)
 PARTBOX = str(Path(sys.executable).with_name("partbox"))
 
 # Asked from another process, so that the server has its loop to itself.

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from one_program import AT_ONCE, CACHE, FILES, Place, lines, said
+from one_program import A_DAY, AT_ONCE, CACHE, FILES, Place, lines, said
 from run_size import examples
 
 MANY = examples(1_000)
@@ -26,8 +26,8 @@ from shop.server import application
 from partbox.django import outbox
 
 with socket.create_server(("127.0.0.1", 0)) as place:
-    server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_level="error"))
-    serving = threading.Thread(target=server.run, args=([place],))
+    server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_level="error", timeout_keep_alive={A_DAY}))
+    serving = threading.Thread(target=server.run, args=([place],), daemon=True)
     serving.start()
     address = "http://127.0.0.1:%d" % place.getsockname()[1]{ASKED}
     server.should_exit = True
@@ -47,7 +47,7 @@ class Quiet(WSGIRequestHandler):
 
 with Server(("127.0.0.1", 0), Quiet) as server:
     server.set_app(application)
-    threading.Thread(target=server.serve_forever).start()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     address = "http://127.0.0.1:%d" % server.server_port{ASKED}
     server.shutdown()
 """,
