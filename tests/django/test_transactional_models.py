@@ -156,7 +156,7 @@ with connection.cursor() as cursor:
 
 
 def test_a_handler_has_its_state_and_what_its_providers_give_in_the_same_transaction(shop: Any) -> None:
-    """What a provider writes is gone with an attempt that fails."""
+    """An attempt that fails takes with it the rows that its provider has written."""
     shop.run(
         BEGIN
         + """

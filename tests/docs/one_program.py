@@ -12,9 +12,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "frameworks.md").read_tex
 FILES = dict(re.findall(r"^```python\n# ([\w/]+\.py)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 CACHE = Path(__file__).resolve().parents[2] / ".mypy_cache" / "user"
 AT_ONCE = 16
-A_DAY = (
-    86_400  # seconds that a server keeps a connection open: one that it closes as the next request comes is an error
-)
+KEEP_ALIVE = 86_400  # seconds; one that a server closes for idleness as the next request comes fails that request
 PARTBOX = str(Path(sys.executable).with_name("partbox"))
 
 # Asked from another process, so that the server has its loop to itself.

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from one_program import A_DAY, AT_ONCE, CACHE, FILES, Place, lines, said
+from one_program import AT_ONCE, CACHE, FILES, KEEP_ALIVE, Place, lines, said
 from run_size import examples
 
 MANY = examples(1_000)
@@ -26,7 +26,8 @@ from shop.server import application
 from partbox.django import outbox
 
 with socket.create_server(("127.0.0.1", 0)) as place:
-    server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_level="error", timeout_keep_alive={A_DAY}))
+    config = uvicorn.Config(application, lifespan="off", log_level="error", timeout_keep_alive={KEEP_ALIVE})
+    server = uvicorn.Server(config)
     serving = threading.Thread(target=server.run, args=([place],), daemon=True)
     serving.start()
     address = "http://127.0.0.1:%d" % place.getsockname()[1]{ASKED}

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from one_program import A_DAY, AT_ONCE, CACHE, FILES, PAGE, PARTBOX, Place, lines, said
+from one_program import AT_ONCE, CACHE, FILES, KEEP_ALIVE, PAGE, PARTBOX, Place, lines, said
 from run_size import examples
 from waiting import eventually
 
@@ -27,7 +27,7 @@ from fastapi_worker import app, outbox
 
 async def serve():
     with socket.create_server(("127.0.0.1", 0)) as place:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_keep_alive={A_DAY}))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_keep_alive={KEEP_ALIVE}))
         serving = asyncio.create_task(server.serve(sockets=[place]))
         address = "http://127.0.0.1:%d" % place.getsockname()[1]
         asking = await asyncio.create_subprocess_exec(sys.executable, "asking.py", address, "{MANY}", "{AT_ONCE}")

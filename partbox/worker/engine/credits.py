@@ -172,7 +172,7 @@ class Credits:
     @verb  # guards the partitions and their parked rows
     def open_rows(self) -> dict[int, int]:
         """The parked rows that count against the brake, by partition."""
-        held = self._state.partitions.items()  # at each tick: a property of 256 partitions would be most of an idle one
+        held = self._state.partitions.items()  # in each tick, where the property `lost` of so many would show
         return {number: each.parked.open for number, each in held if each.phase is not Phase.LOST}
 
     def _fits(self, partition: Partition, ids: list[int]) -> bool:

@@ -50,7 +50,7 @@ class Note(ABC):
         now = time.monotonic()
         if self._me is None or now < self._looked_at + self._apart:
             return
-        self._looked_at = now  # also if nothing has changed: at each tick it would be a tenth of an idle process
+        self._looked_at = now  # also if nothing has changed: looked at in each tick, it would show in an idle process
         if (found := self._found(now)) == self._noted:
             return
         try:

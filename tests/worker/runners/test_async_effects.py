@@ -286,6 +286,31 @@ def test_hooks_are_called_behind_the_commit_that_counts_and_not_if_it_fails(desk
     assert {number for what, number, _ in said if what == "rolled back"} >= {2, 3}
 
 
+def test_a_hook_that_fails_is_told_and_keeps_no_other_from_being_called(desk: Any, caplog: Any) -> None:
+    """They are called one after the other in one call of the loop."""
+    said: list[int] = []
+
+    async def handle(happened: Any, session: AsyncSession) -> None:
+        number = happened.payload["number"]
+
+        def hook(_: Any) -> None:
+            said.append(number)
+            if number == 1:
+                raise ValueError("no")
+
+        event.listen(session.sync_session, "after_commit", hook)
+
+    desk.outbox.register(handle, "Counted", transactional="sqlalchemy")
+    with desk.conn.transaction():
+        for key, number in ("k", 1), ("l", 2), ("m", 3):
+            desk.publish(key, number)
+    with desk.outbox.worker():
+        desk.eventually(lambda: len(said) == 3 and desk.all_done())
+    told = [each for each in caplog.records if getattr(each, "event", "") == "partbox.transaction_hook_failed"]
+    assert sorted(said) == [1, 2, 3]
+    assert ["ValueError: no" in each.getMessage() for each in told] == [True]
+
+
 def test_what_a_handler_publishes_shares_the_fate_of_its_event(desk: Any) -> None:
     ran: list[int] = []
 

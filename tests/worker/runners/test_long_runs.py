@@ -3,16 +3,19 @@
 import asyncio
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
+from uuid import uuid4
 
 import psycopg
 import pytest
+from contexts import context
 from waiting import eventually
 
 from partbox.db.delivery import instances
 from partbox.db.inspect import stats
 from partbox.observe import Observer
 from partbox.worker.reports import process_notes
-from partbox.worker.reports.process_notes import CUT, MOST
+from partbox.worker.reports.process_notes import CUT, MOST, Note
 
 HOSTILE = "a\x1b[2J\u202e" + "x" * 5_000
 
@@ -133,6 +136,27 @@ def test_while_no_handler_runs_for_long_nothing_is_noted(desk, monkeypatch, note
         eventually(lambda: ticks.count(1) > 3)
     assert desk.numbers() == list(range(20))
     assert notes == []
+
+
+def test_what_is_noted_is_looked_at_no_oftener_than_it_may_be_noted(monkeypatch):
+    """Also if nothing has changed, as in a process that is idle."""
+    clock, looks = SimpleNamespace(), list[float]()
+    monkeypatch.setattr(process_notes, "time", clock)
+
+    class Looks(Note):
+        def _found(self, now):
+            looks.append(now)
+            return ()
+
+        def _write(self, conn, me, found, now):
+            raise AssertionError("nothing has changed")
+
+    note = Looks(context(), 2.0)
+    note.restart(uuid4())
+    for now in (100.0, 100.25, 101.75, 102.0, 102.25):
+        clock.monotonic = lambda now=now: now
+        note.look(None)
+    assert looks == [100.0, 102.0]
 
 
 def test_more_handlers_than_fit_are_counted(desk, notes):
