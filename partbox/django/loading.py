@@ -67,7 +67,7 @@ def loaded() -> Outbox:
     with _once:
         if FreshConnections not in outbox.handlers.interceptors:
             if getattr(settings, "TASKS", None):
-                from partbox.django.tasks.backend import register
+                from partbox.django.task_backend import register
 
                 register(outbox)
             outbox.handlers.interceptors = (FreshConnections, *outbox.handlers.interceptors)  # around the application's

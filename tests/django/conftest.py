@@ -16,7 +16,7 @@ LOADED = (
     "django.core.management.commands.migrate",
     "django.db.backends.postgresql.base",
     "django.test",
-    "partbox.django.tasks",
+    "partbox.django.task_backend",
 )
 TABLES = "django_template"
 """A database with the schema and Django's own tables, to be cloned."""

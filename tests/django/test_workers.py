@@ -20,7 +20,7 @@ ENQUEUE = """
 from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
-from partbox.django.tasks.calls import exceptions
+from partbox.django.task_calls import exceptions
 from shop import tasks
 
 results = [tasks.add.enqueue(40, b=2), tasks.fail.enqueue("oh")]
@@ -43,7 +43,7 @@ open("ids.json", "w").write(json.dumps([each.id for each in results]))
 REFUSED = """
 from django.db import connection, transaction
 from partbox.django.models import Record
-from partbox.django.tasks.calls import exceptions
+from partbox.django.task_calls import exceptions
 from shop import tasks
 from shop.outbox import outbox
 

@@ -13,10 +13,10 @@ from django.utils.module_loading import import_string
 
 from partbox.db.operator.dead import typed
 from partbox.django import database
+from partbox.django import task_calls as calls
 from partbox.django.conf import named
 from partbox.django.database import connection
-from partbox.django.tasks import calls
-from partbox.django.tasks.calls import BaseTaskBackend, base, exceptions, signals
+from partbox.django.task_calls import BaseTaskBackend, base, exceptions, signals
 from partbox.errors import PublishError
 from partbox.events import DeliveredEvent
 from partbox.handlers import ANY

@@ -1,0 +1,20 @@
+"""A backend for Django's tasks: `TASKS = {"default": {"BACKEND": "partbox.django.tasks.PartboxBackend"}}`.
+
+Celery, Dramatiq and others import the module `tasks` of each installed app, with all that is in it if it is a package.
+So this is a module of its own, and it needs django-tasks only when it is asked for the backend.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partbox.django.task_backend import PartboxBackend
+
+__all__ = ["PartboxBackend"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from partbox.django import task_backend
+
+    return getattr(task_backend, name)
