@@ -11,13 +11,13 @@ A session follows the lists of its entities as they join it and leave it. An eve
 several entities keep their order, and that the rollback of a savepoint takes those with it that came since.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import event, util
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_session, async_sessionmaker
 from sqlalchemy.orm import Session, SessionTransaction, object_mapper, scoped_session, sessionmaker
 
 from partbox.errors import PublishError, RegistrationError
@@ -192,7 +192,8 @@ class Collector:
         raise PublishError(f"each of {ROUNDS} publishes has brought about more events: a hook must not always add one")
 
     def _write(self, session: Session, events: list[Any]) -> None:
-        if (asynchronous := async_session(session)) is None:
+        aio = _loaded_asyncio()
+        if aio is None or (asynchronous := aio.async_session(session)) is None:
             self._outbox.publish_many(session, events)
         else:
             util.await_only(self._outbox.publish_many_async(asynchronous, events))
@@ -204,25 +205,43 @@ def _number(gathered: Gathered) -> int:
 
 def _listened(target: Any) -> Any:
     """The class of sessions, or the session, to listen to; RegistrationError for what has no sessions."""
-    if isinstance(target, scoped_session | async_scoped_session):
+    if isinstance(target, scoped_session):
         target = target.session_factory
-    if isinstance(target, AsyncSession):
-        return target.sync_session
     if isinstance(target, sessionmaker):
         return target.class_
-    if isinstance(target, async_sessionmaker):
-        own = _own(target.kw.get("sync_session_class") or target.class_.sync_session_class)
-        target.configure(sync_session_class=own)
-        return own
-    if isinstance(target, type) and issubclass(target, AsyncSession):
-        target.sync_session_class = _own(target.sync_session_class)
-        return target.sync_session_class
     if isinstance(target, Session) or (isinstance(target, type) and issubclass(target, Session)):
         return target
+    if (aio := _loaded_asyncio()) and (found := _listened_async(aio, target)):
+        return found
     raise RegistrationError(
         f"{target!r} makes no sessions of SQLAlchemy: give a sessionmaker, a Session or a class of such, or an "
         "asynchronous one"
     )
+
+
+def _listened_async(aio: Any, target: Any) -> Any:
+    """Return the class of the sessions below asynchronous ones, or the session; None if `target` has none."""
+    if isinstance(target, aio.async_scoped_session):
+        target = target.session_factory
+    if isinstance(target, aio.AsyncSession):
+        return target.sync_session
+    if isinstance(target, aio.async_sessionmaker):
+        own = _own(target.kw.get("sync_session_class") or target.class_.sync_session_class)
+        target.configure(sync_session_class=own)
+        return own
+    if not (isinstance(target, type) and issubclass(target, aio.AsyncSession)):
+        return None
+    kind: Any = target
+    kind.sync_session_class = _own(kind.sync_session_class)
+    return kind.sync_session_class
+
+
+def _loaded_asyncio() -> Any:
+    """Return SQLAlchemy's asynchronous module if the application has imported it, and so may have such sessions.
+
+    It needs greenlet, which pip installs SQLAlchemy 2.1 without.
+    """
+    return sys.modules.get("sqlalchemy.ext.asyncio")
 
 
 def _own(kind: type[Session]) -> type[Session]:

@@ -18,7 +18,15 @@ Transactional = bool | Literal["sqlalchemy", "django"]
 LIMITS = ("rate", "at_once", "limit_by")
 OPEN = (Parameter.empty, Any, object)
 FORM = 'use True, "sqlalchemy" or "django"'
-LIBRARIES = {"sqlalchemy": ("SQLAlchemy", "sqlalchemy.orm"), "django": ("Django", "django.db")}
+SQLALCHEMY = ("SQLAlchemy", "sqlalchemy.orm", "sqlalchemy")
+GREENLET = ("greenlet", "greenlet", "'sqlalchemy[asyncio]'")
+DJANGO = ("Django", "django.db", "django")
+LIBRARIES: dict[tuple[Transactional, bool], tuple[tuple[str, str, str], ...]] = {
+    ("sqlalchemy", False): (SQLALCHEMY,),
+    ("sqlalchemy", True): (SQLALCHEMY, GREENLET),  # pip installs SQLAlchemy 2.1 without
+    ("django", False): (DJANGO,),
+}
+"""The libraries of a kind: the name, the module that says whether it is there, and how pip installs it."""
 
 
 class TransactionKind(Enum):
@@ -42,7 +50,7 @@ _KINDS = {
 
 def is_transactional(value: Any) -> bool:
     """True for what the option takes."""
-    return isinstance(value, bool) or (isinstance(value, str) and value in LIBRARIES)
+    return isinstance(value, bool) or (isinstance(value, str) and (value, False) in LIBRARIES)
 
 
 def behind(value: Transactional) -> str | None:
@@ -69,14 +77,12 @@ def check(call: Call, transactional: Transactional, who: str, *, is_batch: bool,
             f'{who} is async, and transactional="django" runs in transaction.atomic(), which is synchronous: make it '
             "a plain def"
         )
-    if isinstance(transactional, str):
-        name, module = LIBRARIES[transactional]
+    for name, module, package in LIBRARIES.get((transactional, is_async(call)), ()):
         try:
             import_module(module)
         except ModuleNotFoundError:
-            raise RegistrationError(
-                f'{who} is transactional="{transactional}", and {name} is not installed: pip install {transactional}'
-            ) from None
+            kind = f'{"async and " if module == "greenlet" else ""}transactional="{transactional}"'
+            raise RegistrationError(f"{who} is {kind}, and {name} is not installed: pip install {package}") from None
 
 
 def session_class(call: Call, at: int, who: str) -> type:
@@ -84,10 +90,14 @@ def session_class(call: Call, at: int, who: str) -> type:
 
     Without an annotation Session, or AsyncSession for an `async def`.
     """
-    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
-
-    usual, scoped = (AsyncSession, async_scoped_session) if is_async(call) else (Session, scoped_session)
+    usual: type
+    scoped: type
+    if is_async(call):
+        from sqlalchemy.ext.asyncio import AsyncSession as usual
+        from sqlalchemy.ext.asyncio import async_scoped_session as scoped
+    else:
+        from sqlalchemy.orm import Session as usual
+        from sqlalchemy.orm import scoped_session as scoped
     asked = annotations_of(call, at + 1, None, who)[at]
     kind = get_origin(asked) or asked
     if kind in OPEN:

@@ -9,12 +9,11 @@ do all of it in `run_sync`, as SQLAlchemy itself does.
 import io
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg.pq import TransactionStatus
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, TwoPhaseTransaction
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
 from partbox.errors import PublishError
@@ -26,6 +25,9 @@ from partbox.publish.integrations.sqlalchemy_end import check_not_over, ending_o
 from partbox.publish.steps import Copy, Row
 from partbox.publish.transaction_outcome import EndReporter
 from partbox.publish.values import numbered
+
+if TYPE_CHECKING:  # it needs greenlet, which pip installs SQLAlchemy 2.1 without
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 _REMEDY = (
     "the isolation level is AUTOCOMMIT, so take a connection or session of an engine with another, such as "
@@ -76,13 +78,14 @@ class SqlalchemyAdapter(Adapter):
 class AsyncSqlalchemyAdapter(AsyncAdapter):
     """Through an asynchronous object whose synchronous one is behind `run_sync`."""
 
-    conn: AsyncSession | async_scoped_session[Any] | AsyncConnection
+    conn: "AsyncSession | async_scoped_session[Any] | AsyncConnection"
     remedy = _REMEDY
     untold = _UNTOLD
 
     async def in_transaction(self) -> bool:
-        target = self.conn.registry() if isinstance(self.conn, async_scoped_session) else self.conn
-        self._run = target.run_sync
+        conn: Any = self.conn
+        target: AsyncSession | AsyncConnection = conn if hasattr(conn, "run_sync") else conn.registry()
+        self._run = target.run_sync  # which a scoped session has not
 
         def there(within: Session | Connection) -> bool:
             self._sync = SqlalchemyAdapter(within)
