@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from urllib.request import Request, urlopen
 
 import orjson
 
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
 from partbox.sinks.appending import append, to_stdout
+from partbox.sinks.http_post import post
 from partbox.sinks.message import in_json
 from partbox.text.secrets import masked
 
@@ -44,9 +44,7 @@ def _line(event: DeliveredEvent, error: str) -> bytes:
 def _post(url: str, event: DeliveredEvent, error: str) -> None:
     """A POST of JSON; any answer but 2xx is an error."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(event)}
-    request = Request(url, document(event, error), headers, method="POST")  # noqa: S310  `letterbox_of` has checked it
-    with urlopen(request, timeout=TIMEOUT):  # noqa: S310
-        pass
+    post(url, document(event, error), headers, TIMEOUT)
 
 
 def idempotency_key(event: DeliveredEvent) -> str:

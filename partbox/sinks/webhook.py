@@ -24,6 +24,7 @@ from partbox.text.secrets import masked_url
 AGAIN: Final = (408, 425, 429)
 GATEWAY: Final = (502, 503, 504)  # of a proxy whose application is away: for many events in a row it is an outage
 SHOWN: Final = 200  # characters of an answer in an error
+READ: Final = 16_384  # bytes of an answer's body; the connection of a longer one is closed
 LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
 PREFIX: Final = "whsec_"
 
@@ -81,16 +82,18 @@ class WebhookSink(Sink):
 
     async def _post(self, client: Any, message: Message) -> Result:
         httpx2 = library("httpx2", "webhook")
+        headers = self._headers(message)
         try:
-            answer = await client.post(self._url, content=message.value, headers=self._headers(message))
+            async with client.stream("POST", self._url, content=message.value, headers=headers) as answer:
+                return _result(answer, await _beginning(answer))
         except (httpx2.TransportError, OSError) as error:
             return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
-        return _result(answer)
 
     def _headers(self, message: Message) -> dict[str, str]:
         given = ascii_headers(message.bound("ce-", "Content-Type"))
         now = str(int(time.time()))
         ours = {"webhook-id": message.id, "webhook-timestamp": now, "Idempotency-Key": message.id}
+        ours["accept-encoding"] = "identity"
         if self._key is not None:
             signed = b".".join((message.id.encode(), now.encode(), message.value))
             signature = base64.b64encode(hmac.digest(self._key, signed, "sha256")).decode()
@@ -100,8 +103,8 @@ class WebhookSink(Sink):
 
 HOP_BY_HOP: Final = frozenset(
     {
-        "connection", "content-encoding", "content-length", "expect", "host", "te", "trailer", "transfer-encoding",
-        "upgrade",
+        "accept-encoding", "connection", "content-encoding", "content-length", "expect", "host", "te", "trailer",
+        "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
 """Headers of the connection, which a publisher's headers must not replace."""
@@ -117,11 +120,26 @@ def _key(secret: str) -> bytes:
     return key
 
 
-def _result(answer: Any) -> Result:
+async def _beginning(answer: Any) -> bytes:
+    """Read the body up to `READ` bytes, as they came: decompressed, 400 kB may be 400 MB.
+
+    A shorter body is read to its end, so that its connection is used again.
+    """
+    read = bytearray()
+    async for piece in answer.aiter_raw():
+        read += piece
+        if len(read) >= READ:
+            break
+    return bytes(read)
+
+
+def _result(answer: Any, body: bytes) -> Result:
     status = answer.status_code
     if 200 <= status < 300:
         return None
-    said = f"HTTP {status} {answer.reason_phrase}: {' '.join(answer.text[:SHOWN].split())}".rstrip(": ")
+    is_plain = answer.headers.get("content-encoding", "identity").strip().lower() == "identity"
+    text = body.decode(errors="replace")[:SHOWN] if is_plain else ""
+    said = f"HTTP {status} {answer.reason_phrase[:SHOWN]}: {' '.join(text.split())}".rstrip(": ")
     if status in AGAIN or status >= 500:
         wait = _retry_after(answer.headers.get("retry-after"))
         if wait is not None:
