@@ -14,6 +14,7 @@ Each option that is not as Debezium has it by default is there for a reason:
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import md5
 from string import Formatter
 from typing import Any, Final
 
@@ -205,8 +206,14 @@ class Connector:
 
 
 def default_name(database: str, schema: str) -> str:
-    """The name of a connector unless another is given; a server has one slot of a name, so the database is in it."""
-    return re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())[:63]
+    """The name of a connector unless another is given; a server has one slot of a name, so the database is in it.
+
+    A name that is too long ends with a hash, so that two of them do not become one where they are cut.
+    """
+    name = re.sub(r"[^a-z0-9_]", "_", f"{database}_{schema}".lower())
+    if len(name) <= 63:
+        return name
+    return f"{name[:54]}_{md5(f'{database}.{schema}'.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
 __all__ = ["CONNECT_PASSWORD", "Connector", "ServerAddress", "TopicRoute", "connect", "default_name", "properties"]

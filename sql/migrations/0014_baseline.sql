@@ -1,7 +1,21 @@
 -- purpose: the schema of partbox 0.1.0: the log, its cursors, the cluster, the parked records, views for monitoring
 -- breaking: yes
 
-create schema if not exists {schema};
+-- Not `create schema if not exists`, which asks for CREATE on the database though the schema is there.
+do $$
+begin
+    if to_regnamespace(quote_ident({schema_name})) is null then
+        if not has_database_privilege(current_database(), 'CREATE') then
+            raise exception 'partbox: schema % does not exist in database %, and role % may not create it',
+                    quote_ident({schema_name}), quote_ident(current_database()), quote_ident(current_user)
+                using errcode = 'insufficient_privilege',
+                      hint = format('have somebody who may run `create schema %I authorization %I`, and repeat this',
+                                    {schema_name}, current_user);
+        end if;
+        create schema {schema};
+    end if;
+end
+$$;
 
 -- Not OWNED BY record.id: TRUNCATE ... RESTART IDENTITY, which test suites run, would reset it, and new
 -- events would hide below the cursors. CACHE 1 and NO CYCLE: ids must rise in the order they are drawn.

@@ -9,7 +9,7 @@ import pytest
 from servers import execute
 
 from partbox import Outbox
-from partbox.cdc import Connector, ServerAddress, TopicRoute, connect, properties
+from partbox.cdc import Connector, ServerAddress, TopicRoute, connect, default_name, properties
 from partbox.db.operator import cdc
 from partbox.errors import SettingsError
 
@@ -140,6 +140,12 @@ def test_a_writer_only_outbox_under_another_name_has_its_own(partbox, empty_dsn)
     assert options["snapshot.select.statement.overrides"] == "shop-1.record"
     assert '"shop-1".record' in options["snapshot.select.statement.overrides.shop-1.record"]
     assert options["slot.name"].endswith("_shop_1")
+
+
+def test_the_names_of_two_long_schemas_stay_apart() -> None:
+    names = {default_name("shop", f"{'s' * 60}{each}") for each in "ab"}
+    assert len(names) == 2
+    assert {len(name) for name in names} == {63}
 
 
 def test_a_schema_that_debezium_cannot_name_and_one_of_an_inbox_are_refused(partbox, empty_dsn):

@@ -23,6 +23,7 @@ from psycopg.errors import (
     DuplicateFunction,
     DuplicateObject,
     DuplicateTable,
+    InsufficientPrivilege,
     InvalidFunctionDefinition,
     WrongObjectType,
 )
@@ -67,7 +68,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     """
     check_name(schema)
     grants.check(roles)
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, _explained(schema):
         return patiently(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
 
 
@@ -77,9 +78,11 @@ def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None)
     `below`: nothing is done if the schema has that version or a newer one.
     """
     check_name(schema)
-    if is_there(conn, schema):
-        return patiently(conn, schema, lambda: _migrate(conn, schema, below, False, NOBODY))
-    return _migrate(conn, schema, below, False, NOBODY)  # the first one cannot be made in a savepoint: see finish.sql
+    with _explained(schema):
+        if is_there(conn, schema):
+            return patiently(conn, schema, lambda: _migrate(conn, schema, below, False, NOBODY))
+        # The first one cannot be made in a savepoint: see finish.sql.
+        return _migrate(conn, schema, below, False, NOBODY)
 
 
 def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, roles: Roles) -> list[str]:
@@ -101,17 +104,20 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
         )
     grants.check_exist(conn, roles)
     roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
-    with _explained(schema):
-        for step in steps(schema, since, roles, writer_only=writer_only):
-            OwnCursor(conn).execute(step)
+    for step in steps(schema, since, roles, writer_only=writer_only):
+        OwnCursor(conn).execute(step)
     return [migration.name for migration in _missing(since)]
 
 
 @contextmanager
 def _explained(schema: str) -> Iterator[None]:
-    """SchemaError if an object of somebody else's has a name of ours."""
+    """Raise SchemaError if a privilege is missing, or an object that partbox did not make has a name of ours."""
     try:
         yield
+    except InsufficientPrivilege as error:
+        said = (error.diag.message_primary or str(error)).removeprefix("partbox: ")
+        remedy = error.diag.message_hint or "have its owner do this, or grant it"
+        raise SchemaError(f"schema {schema!r} was not changed: {said}: {remedy}") from None
     except (DuplicateTable, DuplicateObject, DuplicateFunction, InvalidFunctionDefinition, WrongObjectType) as error:
         raise SchemaError(
             f"schema {schema!r} holds something that partbox did not make ({error.diag.message_primary}): choose "
@@ -122,7 +128,7 @@ def _explained(schema: str) -> Iterator[None]:
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
     check_name(schema)
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, _explained(schema):
         return patiently(conn, schema, lambda: _migrate_inbox(conn, schema))
 
 
@@ -131,8 +137,7 @@ def _migrate_inbox(conn: Conn, schema: str) -> bool:
     OwnCursor(conn).execute(fixed("begin", schema))
     since = _version(conn, schema)
     if since is None:
-        with _explained(schema):
-            OwnCursor(conn).execute(composed(migrations()[0].text, schema))
+        OwnCursor(conn).execute(composed(migrations()[0].text, schema))
         OwnCursor(conn).execute(fixed("inbox_only", schema))
     elif not since.inbox_only:
         return False

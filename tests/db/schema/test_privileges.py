@@ -1,19 +1,21 @@
 """Grants: the roles get what they need and are refused the rest; grants are renewed."""
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 from roles import Cast
 
 from partbox import Outbox, inbox
 from partbox.db.schema import grants
 from partbox.db.schema.grants import Roles
-from partbox.db.schema.migrate import migrate
-from partbox.db.schema.scripts import script
+from partbox.db.schema.migrate import migrate, migrate_in, migrate_inbox
+from partbox.db.schema.scripts import script, statements
 from partbox.errors import SchemaError
 
 UUID = "'00000000-0000-0000-0000-000000000001'"
@@ -312,3 +314,73 @@ def test_a_publisher_who_may_create_functions_cannot_have_the_worker_run_them(ca
             own.execute("select format('%s', 'x'::text)")
         for purge in ("purge_dead(0, 10, '{0,0}', false)", "purge_keys(0, 10, '{0,0}', false)"):
             own.execute(f"select partbox.{purge}")
+
+
+@pytest.fixture
+def guest(empty_dsn: str) -> Iterator[str]:
+    """A DSN of the empty database for the role `guest`, which may make no schema in it."""
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute("create role guest login")
+        try:
+            yield make_conninfo(empty_dsn, user="guest")
+        finally:
+            conn.execute("drop owned by guest cascade; drop role guest")
+
+
+def migrate_by_script(dsn: str, schema: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(script(schema).encode())
+
+
+def migrate_by_statements(dsn: str, schema: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        for text in statements(schema):
+            conn.execute(text.encode())
+
+
+def migrate_in_a_transaction(dsn: str, schema: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        migrate_in(conn, schema)
+
+
+MAKERS = [migrate, migrate_inbox, migrate_by_script, migrate_by_statements, migrate_in_a_transaction]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("schema", ["public", "s" * 63, "Odd \"name\"-'x' %"])
+def test_a_schema_that_was_given_to_a_role_is_filled_without_create_on_the_database(
+    empty_dsn: str, guest: str, schema: str, make: Callable[[str, str], Any]
+) -> None:
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        name = sql.Identifier(schema)
+        conn.execute(sql.SQL("drop schema if exists {0}; create schema {0} authorization guest").format(name))
+    make(guest, schema)
+    if make is not migrate_inbox:
+        outbox = Outbox(guest, schema=schema)
+        with outbox.transaction() as tx:
+            outbox.publish(tx, "Placed", 1)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_whoever_may_not_make_the_schema_is_told_so_and_by_what_it_can_be_made(
+    empty_dsn: str, guest: str, make: Callable[[str, str], Any]
+) -> None:
+    with pytest.raises((SchemaError, InsufficientPrivilege)) as refused:
+        make(guest, 'o"x')
+    assert 'schema "o""x" does not exist' in str(refused.value)
+    assert "role guest may not create it" in str(refused.value)
+    assert '`create schema "o""x" authorization guest`' in str(refused.value)
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute('create schema "o""x" authorization guest')
+    make(guest, 'o"x')
+
+
+def test_whoever_may_not_create_in_the_schema_is_told_so_in_one_line(empty_dsn: str, guest: str) -> None:
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute("create schema partbox")
+    for grant in ("select 1", "grant usage on schema partbox to guest"):
+        with psycopg.connect(empty_dsn, autocommit=True) as conn:
+            conn.execute(grant)
+        with pytest.raises(SchemaError, match="permission denied for schema partbox: have its owner") as refused:
+            migrate(guest)
+        assert "\n" not in str(refused.value)
