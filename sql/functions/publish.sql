@@ -1,6 +1,7 @@
 -- purpose: publishes an event from SQL, with the checks of the Python side; its id, or null if the key was used before
 --
 -- publish_jsonb and publish_text are the same for other types of the payload; a literal without a type is text to PostgreSQL.
+-- A delay is elapsed time: an interval of days, added as it is, would be a day of the session's time zone, which may have 23 hours.
 -- An aggregate_id that is null beside an aggregate_type is refused, so one that is left out has a default of its own.
 
 create or replace function {schema}.publish(
@@ -42,7 +43,8 @@ begin
     insert into {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
                                  payload, headers, available_at)
     values (part, new_id, event_type, aggregate_type,
-            keyed, tenant_id, coalesce(payload, 'null'), headers, coalesce(available_at, clock_timestamp() + deliver_after));
+            keyed, tenant_id, coalesce(payload, 'null'), headers,
+            coalesce(available_at, clock_timestamp() + make_interval(secs => extract(epoch from deliver_after)::float8)));
     if not found then
         perform {unwritten};
     end if;

@@ -40,7 +40,7 @@ begin
         return 'available_at and deliver_after are both given: keep one of them';
     elsif not isfinite(available_at) then
         return format('available_at %s is no moment: give a time', available_at);
-    elsif not deliver_after between interval '1 microsecond' and interval '36500 days' then
+    elsif not extract(epoch from deliver_after) between 0.000001 and 36500 * 86400.0 then
         return format('deliver_after must be above 0 and at most 36500 days, not %s', deliver_after);
     elsif not length(idempotency_key) between 1 and 255 then
         return format('idempotency_key must have 1 to 255 characters, not %s', length(idempotency_key));
