@@ -1,19 +1,19 @@
--- purpose: publishes an event whose payload, and whose headers, are text: `publish`, which says more
+-- purpose: publishes an event whose payload is text: `publish`, which says more
 --
 -- Without settings of its own, so that PostgreSQL puts its body in the place of a call, which then costs no more.
 
 create or replace function {schema}.publish(
     event_type      text,
     payload         text,
-    aggregate_type  text        default '__GLOBAL__',
-    aggregate_id    text        default '__NOT_GIVEN__',
-    tenant_id       text        default null,
-    headers         text        default null,
-    available_at    timestamptz default null,
-    deliver_after   interval    default null,
-    idempotency_key text        default null
+    aggregate_type  text          default '__GLOBAL__',
+    aggregate_id    text          default '__NOT_GIVEN__',
+    tenant_id       text          default null,
+    headers         anycompatible default null,
+    available_at    timestamptz   default null,
+    deliver_after   interval      default null,
+    idempotency_key text          default null
 ) returns uuid
 language sql volatile as $$
     select {schema}.publish(event_type, payload::pg_catalog.json, aggregate_type, aggregate_id, tenant_id,
-                            headers::pg_catalog.json, available_at, deliver_after, idempotency_key)
+                            headers, available_at, deliver_after, idempotency_key)
 $$;

@@ -9,9 +9,9 @@ grant insert (partition, event_id, event_type, aggregate_type, aggregate_id, ten
 grant usage on sequence {schema}.record_id_seq to {role};
 grant insert (key, event_id), select (key) on {schema}.idempotency to {role};
 grant execute on function
-    {schema}.publish(text, json, text, text, text, json, timestamptz, interval, text),
-    {schema}.publish(text, jsonb, text, text, text, jsonb, timestamptz, interval, text),
-    {schema}.publish(text, text, text, text, text, text, timestamptz, interval, text),
+    {schema}.publish(text, json, text, text, text, anycompatible, timestamptz, interval, text),
+    {schema}.publish(text, jsonb, text, text, text, anycompatible, timestamptz, interval, text),
+    {schema}.publish(text, text, text, text, text, anycompatible, timestamptz, interval, text),
     {schema}.publish_problem(text, json, text, text, text, json, timestamptz, interval, text),
     {schema}.unfit_json(json), {schema}.new_event_id(), {schema}.partition_of(text), {schema}.ring(integer),
     {schema}.tell(text), {schema}.refuse(text), {schema}.cancel(uuid, text, text) to {role};

@@ -238,7 +238,7 @@ def test_a_migration_grants_what_it_adds_to_the_roles_of_before(cast, conn):
 
 
 def test_who_is_no_longer_granted_the_call_is_forgotten(cast, conn):
-    json_one = "publish(text, json, text, text, text, json, timestamptz, interval, text)"
+    json_one = "publish(text, json, text, text, text, anycompatible, timestamptz, interval, text)"
     for role, function in ((cast.publisher, json_one), (cast.worker, "save")):
         conn.execute(sql.SQL("revoke all on all tables in schema partbox from {}").format(sql.Identifier(role)))
         conn.execute(sql.SQL(f"revoke execute on function partbox.{function} from {{}}").format(sql.Identifier(role)))
