@@ -19,7 +19,7 @@ from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.platform import in_forked_children, refuse_on_windows
-from partbox.text.dsn import parts, share
+from partbox.text.dsn import bare, parts, share
 from partbox.text.printing import printable_line, text_of
 from partbox.text.secrets import masked
 from partbox.text.wording import command
@@ -90,6 +90,7 @@ def resolve(dsn: Dsn | None) -> str:
         return _asked(dsn)
     if not dsn and otherwise is not None:
         dsn = otherwise()
+    dsn = bare(dsn or "")
     if not dsn:
         raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
     if dsn.startswith("embedded:"):

@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from partbox.outbox import Outbox
 from partbox.settings import load
+from partbox.text.dsn import bare
 from partbox.text.wording import hint
 
 _WRONG = {
@@ -38,7 +39,8 @@ def config() -> Config:
     for name, value in given.items():
         if not isinstance(value, str | None):
             raise ImproperlyConfigured(f'PARTBOX["{name}"] is {value!r}: {_WRONG[name]}')
-    return Config(given.get("OUTBOX"), given.get("DATABASE") or "default", given.get("SCHEMA") or load().schema_name)
+    outbox, database, schema = (bare(given.get(name) or "") for name in _WRONG)
+    return Config(outbox or None, database or "default", schema or load().schema_name)
 
 
 def table(name: str) -> str:

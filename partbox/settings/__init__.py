@@ -8,7 +8,16 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+)
 
 from partbox.cgroup import usable_processors
 from partbox.duration import seconds, written
@@ -18,6 +27,7 @@ from partbox.protocol.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.settings import forms
 from partbox.settings.precedence import Given, complaint, of_flags, of_keywords, places, sorted_out
 from partbox.settings.relay_target import RelayTarget, targets_of
+from partbox.text.dsn import bare
 from partbox.text.dsn import shown as dsn_shown
 from partbox.text.printing import printable_line
 from partbox.text.secrets import MASK, masked
@@ -162,6 +172,16 @@ class Settings(BaseModel):
     listen_dsn: OptionalText = Field(
         default=None, description="the same database past a pooler, where workers listen for what wakes them"
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _bare(cls, value: object) -> object:
+        return bare(value) if isinstance(value, str) else value
+
+    @field_validator("*")
+    @classmethod
+    def _visible(cls, value: object) -> object:
+        return forms.without_control_characters(value)
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _overruled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)

@@ -7,6 +7,15 @@ from partbox.duration import seconds
 COLOURS = ("red", "orange", "green", "blue", "violet", "grey")
 LONGEST = 255  # characters of a name
 
+_CONTROL = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")  # not those of lines and tabs, as in JSON
+
+
+def without_control_characters(value: object) -> object:
+    """A text of lines that a terminal or a log shows as they are."""
+    if isinstance(value, str) and (found := _CONTROL.search(value)) is not None:
+        raise ValueError(f"take the control character {found[0]!a} out of it")
+    return value
+
 
 def none_of_text(value: object) -> object:
     """None for "none" and "off": files and environments have no null."""
@@ -34,6 +43,8 @@ def schema_name(value: object) -> object:
     """The name of a schema that PostgreSQL takes, and the text of a function may quote."""
     if isinstance(value, str) and (not 0 < len(value.encode()) <= 63 or "\0" in value or value.startswith("pg_")):
         raise ValueError('a schema name has 1 to 63 bytes and does not begin with "pg_"')
+    if isinstance(value, str) and re.search(r"[\t\r\n]", value):
+        raise ValueError("a schema name is one line without tabs: check for a line break")
     if isinstance(value, str) and "$$" in value:
         raise ValueError("a schema name holds no $$, which ends the text of a function: choose another")
     return value

@@ -8,12 +8,14 @@ or its top level where it has no such table. Variables that only look like setti
 import os
 import re
 import tomllib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from partbox.errors import SettingsError
+from partbox.text.dsn import MARK, bare
 from partbox.text.printing import printable_line
 from partbox.text.secrets import masked
 
@@ -58,12 +60,12 @@ def of_flags(given: Mapping[str, Any]) -> dict[str, Given]:
 
 
 def _in_file() -> dict[str, Given]:
-    named = os.environ.get(CONFIG)
+    named = bare(os.environ.get(CONFIG) or os.environ.get(f"{MARK}{CONFIG}", ""))
     path = Path(named or "partbox.toml")
     if named and not path.is_file():
         raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
     try:
-        table = tomllib.loads(path.read_bytes().decode()) if path.is_file() else {}
+        table = tomllib.loads(_decoded(path)) if path.is_file() else {}
     except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
         raise SettingsError(printable_line(f"{path} cannot be read as TOML: {error}")) from None
     table = table.get("partbox", table)
@@ -75,6 +77,14 @@ def _in_file() -> dict[str, Given]:
     return {name: Given(value, str(path)) for name, value in table.items()}
 
 
+def _decoded(path: Path) -> str:
+    """The text of a file in UTF-8, with a byte order mark or without."""
+    content = path.read_bytes()
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
+        raise SettingsError(f"{printable_line(str(path))} is in UTF-16 or no text: save it as UTF-8")
+    return content.decode("utf-8-sig")
+
+
 class Sorted(NamedTuple):
     """`settings`: (value, variable) by the setting's name; `strays`: variables that are no settings, in order."""
 
@@ -83,14 +93,18 @@ class Sorted(NamedTuple):
 
 
 def sorted_out(variables: Mapping[str, str], known: Collection[str]) -> Sorted:
-    """The variables that give one of the `known` settings, and those that give none; an empty one counts as not set."""
+    """The variables that give one of the `known` settings, and those that give none; an empty one counts as not set.
+
+    The first variable of a file may begin with the file's byte order mark; the same variable without it wins.
+    """
     settings, strays = {}, []
-    for variable in sorted(variables):
+    for given in sorted(variables, key=lambda each: (not each.startswith(MARK), each)):
+        variable = given.removeprefix(MARK)
         name = variable.removeprefix(PREFIX).lower()
-        if not variable.startswith(PREFIX) or not variables[variable]:
+        if not variable.startswith(PREFIX) or not bare(variables[given]):
             continue
         if name in known:
-            settings[name] = (variables[variable], variable)
+            settings[name] = (variables[given], variable)
         elif variable not in _OTHERS and not variable.startswith(_TEST_PREFIX):
             strays.append(variable)
     return Sorted(settings, strays)

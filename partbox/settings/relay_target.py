@@ -32,7 +32,7 @@ class RelayTarget(BaseModel):
     metrics, by default the scheme of the URL.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True)
 
     types: tuple[str, ...] = (ANY,)
     to: str

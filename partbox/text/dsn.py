@@ -21,6 +21,7 @@ from partbox.text.secrets import MASK, SECRET, masked, masked_url
 from partbox.text.wording import hint
 
 LONGEST = 60  # characters of a database's name
+MARK = "\ufeff"  # the byte order mark, with which some editors begin a file
 
 REMEDY = (
     "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
@@ -31,7 +32,7 @@ REMEDY = (
 _REASONS = {
     "invalid percent-encoded token": "a % that is no percent-encoding (it must be %25)",
     "forbidden value %00": "a character 0",
-    "unexpected spaces found": "a space in a URL (it must be %20)",
+    "unexpected spaces found": "a space or a line break in a URL (a space must be %20)",
     'missing "="': 'a word without "=" where key=value pairs are expected',
     "unterminated quoted string": "a quote that is not closed",
     "invalid connection option": "a key that libpq does not know",
@@ -50,8 +51,17 @@ _OPTION = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
 
+def bare(text: str) -> str:
+    """Return the text without the white space and the byte order mark around it.
+
+    A secret often ends with a line break, which libpq takes for a part of the last value of a URL.
+    """
+    return text.strip().removeprefix(MARK).strip()
+
+
 def parts(dsn: str) -> dict[str, str]:
     """The parameters of a DSN, each as text. SettingsError, which names no part of it, if it cannot be read."""
+    dsn = bare(dsn)
     if "\0" in dsn:  # libpq would read up to there
         raise unreadable(_REASONS["forbidden value %00"])
     if (dialect := _DIALECT.match(dsn)) is not None:
@@ -130,7 +140,7 @@ def _reason(said: str) -> str:
 def _hint(dsn: str) -> str:
     """The key that was meant, if one is misspelt: nothing of the DSN itself is shown."""
     known = [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
-    for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn.strip()) else dsn):
+    for name in _KEY.findall(dsn.partition("?")[2] if _URL.match(dsn) else dsn):
         if name not in known and (near := hint(name, known, "", likeness=0.75)):
             return f" ({near})"
     return ""
@@ -138,13 +148,16 @@ def _hint(dsn: str) -> str:
 
 def _misread(dsn: str, found: dict[str, str]) -> str | None:
     """A sign that libpq has read something else than was meant; None without one."""
-    url = _URL.match(dsn.strip())
+    url = _URL.match(dsn)
     if url is not None:
-        if re.search(r"\s", dsn.strip()):
+        if re.search(r"\s", dsn):
             return _REASONS["unexpected spaces found"]
-        _, _, path = dsn.strip()[url.end() :].partition("?")[0].partition("/")
+        _, _, path = dsn[url.end() :].partition("?")[0].partition("/")
         if "@" in path:
             return "an @ behind a / (in a password they must be %40 and %2F)"
+    for name, value in found.items():
+        if any(ord(each) < ord(" ") for each in value):
+            return f"a control character in its {name} (a secret that was put in may end with a line break)"
     if any("@" in host.lstrip("@") for host in found.get("host", "").split(",") if not host.startswith("/")):
         return "an @ in its host (in a password it must be %40)"
     if not all(port.strip().isdecimal() for port in found.get("port", "").split(",") if port.strip()):

@@ -138,7 +138,7 @@ def test_the_remedy_names_what_is_wrong():
         "postgresql://u:pa?ss#x@h/d",
         "postgresql:///d?host=/tmp/@socket&user=u",
         "postgresql://u@h1:1,h2:2,[::1]:3/d?password=p@ss/word",
-        "postgresql://user%40tenant:pw@h/d%40b\n",
+        "postgresql://user%40tenant:pw@h/d%40b",
         "host=@abstract dbname=a@b/c",
         "host='' port=5432,,5433 password='a b\\'c'",
         "service=shop",

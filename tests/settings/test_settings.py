@@ -6,8 +6,11 @@ from datetime import timedelta
 
 import dill
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from partbox.db.connect import resolve
 from partbox.errors import SettingsError
 from partbox.protocol.retry import Exponential, Fixed, Jittered
 from partbox.settings import Settings, load, names, strays
@@ -283,3 +286,85 @@ def test_an_environment_is_a_name_and_a_colour_that_is_known(name):
         load(environment=name)
     assert load(environment="production:red").environment == "production:red"
     assert load(environment="none").environment is None
+
+
+SPACE = st.text(" \t\r\n", max_size=3)
+AROUND = st.tuples(st.sampled_from(["", "\ufeff"]), SPACE, SPACE).map(lambda each: (f"{each[0]}{each[1]}", each[2]))
+VALUES = {
+    "dsn": "postgresql://shop@db/shop",
+    "listen_dsn": "postgresql://shop@db/shop",
+    "schema": "orders",
+    "lease": "7s",
+    "processes": "3",
+    "pooler": "true",
+    "bell": "off",
+    "on_dead": "block",
+    "on_unroutable": "retry",
+    "max_payload": "2MiB",
+    "http_token": "0123456789abcdef",
+    "archive": "s3://bucket/prefix",
+    "environment": "production:red",
+    "trace_url": "https://traces.example.org/{trace_id}",
+    "metrics_prefix": "shop",
+    "relay": '[{"to": "kafka://broker:9092"}]',
+}
+
+
+@given(name=st.sampled_from([*VALUES]), around=AROUND, place=st.sampled_from(["variable", "keyword", "flag"]))
+def test_white_space_and_a_byte_order_mark_around_a_value_are_taken_off_wherever_it_is_given(name, around, place):
+    """As a secret of Kubernetes or Docker has them, or a file that Notepad wrote."""
+    given, attribute = VALUES[name].join(around), names()[name]
+    expected = getattr(load(**{name: VALUES[name]}), attribute)
+    with pytest.MonkeyPatch.context() as patch:
+        if place == "variable":
+            patch.setenv(f"PARTBOX_{name.upper()}", given)
+        found = load(**({"flags": {name: given}} if place == "flag" else {name: given} if place == "keyword" else {}))
+    assert getattr(found, attribute) == expected
+    assert Settings(**{name: given}) == Settings(**{name: VALUES[name]})
+    assert load(relay=[{"to": f"kafka://broker:9092{around[1]}"}]).relay[0].to == "kafka://broker:9092"
+
+
+def test_a_variable_of_white_space_counts_as_not_set(monkeypatch):
+    monkeypatch.setenv("PARTBOX_SCHEMA", "\r\n")
+    assert load().schema_name == "partbox"
+
+
+def test_the_first_variable_of_a_file_with_a_byte_order_mark_is_read(monkeypatch):
+    monkeypatch.setenv("\ufeffPARTBOX_SCHEMA", "orders\r")
+    assert (load().schema_name, strays()) == ("orders", None)
+    monkeypatch.setenv("PARTBOX_SCHEMA", "shop")
+    assert load().schema_name == "shop"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_file_of_notepad_is_read_with_its_byte_order_mark_and_its_line_ends(monkeypatch, tmp_path, named):
+    (tmp_path / "partbox.toml").write_bytes(b'\xef\xbb\xbflease = "7s"\r\nschema = "orders\\n"\r\n')
+    if named:
+        monkeypatch.setenv("PARTBOX_CONFIG", "partbox.toml\r\n")
+    assert (load().lease, load().schema_name) == (7, "orders")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_file_in_utf_16_is_named_in_one_line(tmp_path, encoding):
+    (tmp_path / "partbox.toml").write_bytes('lease = "7s"\r\n'.encode(encoding))
+    assert refusal() == "partbox.toml is in UTF-16 or no text: save it as UTF-8"
+
+
+@pytest.mark.parametrize("name", ["schema", "dsn", "listen_dsn", "environment", "archive", "http_names"])
+@pytest.mark.parametrize("character", ["\x01", "\x07", "\x1b", "\x7f"])
+def test_a_control_character_within_a_value_is_named_in_one_line(name, character):
+    said = refusal(**{name: f"a{character}b"})
+    assert f"setting {name} = " in said
+    assert f"take the control character {character!a} out of it" in said
+
+
+def test_a_line_break_within_the_name_of_a_schema_or_a_part_of_a_dsn_is_named(tmp_path):
+    assert "a schema name is one line" in refusal(schema="part\nbox")
+    for dsn in ("postgresql://shop:secret%0A@db/shop", "host=db user=shop password='secret\n' dbname=shop"):
+        with pytest.raises(SettingsError, match="a control character in its password") as refused:
+            resolve(dsn)
+        assert "secret" not in str(refused.value).replace("a secret that", "")
+    assert resolve("host=db\nuser=shop\n") == "host=db\nuser=shop"
+    assert resolve(lambda: "\ufeffpostgresql://shop@db/shop\r\n") == "postgresql://shop@db/shop"
+    with pytest.raises(SettingsError, match="no database"):
+        resolve(" \n")

@@ -34,6 +34,8 @@ A value is taken from the first place that gives one:
 
 An invalid value is an error that names the place it came from, and so is an unknown name. Only an unknown variable
 `PARTBOX_…` is ignored, with a warning: Kubernetes adds some to every container beside a service of that name.
+White space around a value, such as the line break at the end of a secret, is taken off; a file may begin with a byte
+order mark.
 `partbox config` shows every value, where it comes from and why, passwords masked; `partbox config shop:outbox` does so
 for an outbox with its keywords. Durations are seconds, or texts such as `250ms`, `6s`, `5m`, `1h`, `7d`; sizes are
 bytes, or texts such as `64MiB`. `none` and `off` stand for no value.

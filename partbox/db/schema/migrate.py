@@ -35,6 +35,7 @@ from partbox.db.schema.patience import patiently
 from partbox.db.sql import Conn, composed, folder, own_rows
 from partbox.db.type_conversion import DEFAULTS, OwnCursor
 from partbox.errors import SchemaError
+from partbox.text.dsn import bare
 from partbox.text.wording import command, listed
 
 _HEADER = re.compile(r"^-- breaking: (yes|no)$", re.MULTILINE)
@@ -277,7 +278,12 @@ def _check_server(conn: Conn) -> None:
 
 
 def check_name(schema: str) -> None:
-    """SchemaError for a name that PostgreSQL would truncate silently, or with $$, which ends the text of a function."""
+    """SchemaError for a name that PostgreSQL would truncate silently, or with $$, which ends the text of a function.
+
+    White space around a name is a slip, such as the line break at the end of a file.
+    """
+    if schema != bare(schema):
+        raise SchemaError(f"the schema name {schema!r} begins or ends with white space: take it off")
     if not 1 <= len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or "$$" in schema:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
 

@@ -50,6 +50,8 @@ def test_a_name_that_postgresql_would_cut_or_refuse_is_refused(empty_dsn: str) -
     for schema in ("", "a" * 64, "é" * 32, "a\0b"):
         with pytest.raises(SchemaError, match="1 to 63 bytes"):
             pytest.fail(f"{schema!r} is taken: {migrate(empty_dsn, schema)}")
+    with pytest.raises(SchemaError, match=r"the schema name 'shop\\n' begins or ends with white space: take it off"):
+        migrate(empty_dsn, "shop\n")
 
 
 @pytest.mark.parametrize("schema", ["partbox", HOSTILE])
