@@ -254,9 +254,10 @@ class Outbox(Registrar, Operations):
         return worker
 
     def drain(self, *, timeout: float = 60.0, concurrency: int | None = None, subscription: str = "default") -> bool:
-        """Deliver what is due, in this process, and return.
+        """Deliver what is due, in this process, and return; True if no event is left but dead and scheduled ones.
 
-        False when `timeout` seconds did not suffice; at once if `enabled` is false, for then nothing is delivered.
+        False when `timeout` seconds did not suffice, or cannot; at once if `enabled` is false, for then nothing is
+        delivered.
         """
         with self.worker(concurrency=concurrency, subscription=subscription) as worker:
             return worker.wait_until_empty(timeout)
@@ -286,8 +287,8 @@ class Outbox(Registrar, Operations):
     ) -> int:
         """Deliver by worker processes until SIGTERM, SIGINT or SIGHUP; the exit code.
 
-        `until_empty` ends it when everything that is due is delivered. The setting `http` serves metrics and health
-        checks meanwhile.
+        `until_empty` ends it when all is delivered, or with 1 when what is left cannot be for now. The setting `http`
+        serves metrics and health checks meanwhile.
         """
         nodes = self._nodes(processes=processes, concurrency=concurrency, subscription=subscription)
         return nodes.run(until_empty=until_empty)

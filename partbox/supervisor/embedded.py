@@ -166,10 +166,12 @@ class EmbeddedWorker:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until everything that is due is delivered; True if it is.
+        """Wait at most `timeout` seconds until no event is left but dead, discarded and scheduled ones; True then.
 
-        It goes on waiting while the database cannot be reached. False at once where `enabled` is false. PartboxError
-        unless the worker runs, and in the event loop that runs its handlers.
+        A scheduled event is waited for if it is due within 2 s. False as soon as nothing that is left can run in time:
+        its next attempt is later, it is behind a dead event, or the subscription is paused. It goes on waiting while
+        the database cannot be reached. False at once where `enabled` is false. PartboxError unless the worker runs, and
+        in the event loop that runs its handlers.
         """
         if self._pid != os.getpid():
             raise PartboxError(
@@ -184,9 +186,10 @@ class EmbeddedWorker:
         while True:
             if self._worker.failure is not None:
                 raise self._worker.failure
-            if self._membership.empty():
-                return True
-            if time.monotonic() >= until:
+            work, rest = self._membership.outstanding(), until - time.monotonic()
+            if work is not None and not work.goes_on(rest):
+                return work.is_done
+            if rest <= 0:
                 return False
             self._stopping.wait(0.05)
 

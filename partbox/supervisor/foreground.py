@@ -4,7 +4,6 @@ Of several databases those that can be worked for at the start are. If that is n
 with one alone: nothing would be done, and the user sees at once that the DSNs are wrong.
 """
 
-import logging
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,22 +12,18 @@ from types import FrameType
 from typing import Any
 
 from partbox.errors import PartboxError
-from partbox.observe.logs.database import about
-from partbox.observe.logs.log_event import log_event
 from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 from partbox.supervisor.supervisor import Supervisor
 from partbox.supervisor.systemd import Service, service
-
-log = logging.getLogger("partbox.supervisor")
+from partbox.supervisor.until_empty import UntilEmpty
 
 LOOK = 0.2
-EMPTY_LOOKS = 2
 
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     """Start them and block until they end: by SIGTERM or SIGINT (twice: at once), SIGHUP, or when all is delivered.
 
-    0, or 1 when one of them failed, or when everything was delivered but for a database that could not be worked for.
+    0, or 1 when one of them failed, or when `until_empty` ends with events that are not delivered.
     Raises what `Supervisor.start` raises, and PartboxError if none of several databases can be worked for; then none is
     left running.
     """
@@ -54,7 +49,7 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
 
 def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: Service) -> bool:
     """Wait until they end, or are told to; True if everything that was asked for is done."""
-    empty = 0
+    emptying = UntilEmpty(supervisors)
     while not all(supervisor.gone for supervisor in supervisors):
         systemd.notify()
         if signalled.wait(LOOK):
@@ -64,42 +59,16 @@ def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: Signa
         elif all(supervisor.never_joined for supervisor in supervisors):
             why = "; ".join(f"{each.database}: {' '.join(str(each.never_joined).split())}" for each in supervisors)
             raise PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
-        elif until_empty:
-            unusable = _unusable(supervisors)
-            empty = 0 if unusable is None else empty + 1
-            if unusable is not None and empty >= EMPTY_LOOKS:
-                _log_end(unusable)
-                _stop(supervisors)
-                return not unusable
+        elif until_empty and emptying.is_over():
+            done = emptying.tell()
+            _stop(supervisors)
+            return done
     return True
 
 
 def _stop(supervisors: Sequence[Supervisor]) -> None:
     for supervisor in supervisors:
         supervisor.stop()
-
-
-def _unusable(supervisors: Sequence[Supervisor]) -> list[tuple[Supervisor, str]] | None:
-    """None until everything deliverable is delivered; then the nodes whose databases cannot be worked for, and why."""
-    unusable = []
-    for each in supervisors:
-        hindrance = each.hindrance
-        if hindrance is not None:
-            unusable.append((each, hindrance))
-            continue
-        with about(each.database):
-            if not (each.joined and each.empty()):
-                return None
-    return unusable
-
-
-def _log_end(unusable: Sequence[tuple[Supervisor, str]]) -> None:
-    if not unusable:
-        log_event(log, "all_delivered", "everything that is due is delivered")
-    for each, hindrance in unusable:
-        with about(each.database):
-            text = "what is due in the other databases is delivered, and nothing of this one: %s"
-            log_event(log, "not_delivered", text, hindrance, subscription=each.subscription)
 
 
 @contextmanager

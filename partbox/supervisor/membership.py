@@ -19,13 +19,15 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from psycopg import Error
 
 from partbox.db.connect import check, connect
-from partbox.db.delivery import instances, proof
+from partbox.db.delivery import instances, outstanding, proof
 from partbox.db.delivery.instances import Renewal, Watch
+from partbox.db.delivery.outstanding import LeftOver
 from partbox.db.schema import migrate
 from partbox.db.sql import Conn
 from partbox.errors import SchemaError
@@ -34,12 +36,15 @@ from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime, uuid7
 from partbox.protocol.intervals import AT_ONCE, between_beats
 from partbox.protocol.lease import SeenHeartbeat, Steadiness, breaks, burials, deadline, sightings
+from partbox.protocol.outstanding import OutstandingWork
 from partbox.settings import Settings
 from partbox.supervisor.membership_pool import MembershipPool
 from partbox.supervisor.parcel import VERSION
 from partbox.supervisor.planner import Planner
 from partbox.text.wording import counted
 from partbox.worker.slot import PLANS, STOPPING, Slot
+
+T = TypeVar("T")
 
 log = logging.getLogger("partbox.supervisor")
 RETRY = 0.2  # seconds until a heartbeat that failed is tried again
@@ -233,14 +238,21 @@ class Membership:
         for process in processes:
             process.slot[PLANS] = self._planner.made
 
-    def empty(self) -> bool:
-        """True if everything that is due is delivered; False while nobody knows, as the database cannot be reached."""
+    def outstanding(self) -> OutstandingWork | None:
+        """Return the unfinished work of the subscription; None if the database cannot be asked, which is logged."""
+        return self._asked(outstanding.outstanding)
+
+    def left_over(self) -> list[LeftOver] | None:
+        """Return the kinds of unfinished events; None if the database cannot be asked, which is logged."""
+        return self._asked(outstanding.left_over)
+
+    def _asked(self, question: Callable[[Conn, str, str], T]) -> T | None:
         try:
             with self._pool.connection() as conn:
-                return instances.empty(conn, self._schema, self.subscription)
+                return question(conn, self._schema, self.subscription)
         except Error as error:
             log_event(log, "loop_error", UNKNOWN, error, subscription=self.subscription, loop="until-empty")
-            return False
+            return None
 
     def _renew(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
         named = {each.slot.instance: each for each in processes if each.vouched and each.slot.instance is not None}

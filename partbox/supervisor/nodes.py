@@ -90,8 +90,9 @@ class Nodes:
         """Run a node for each of the DSNs until SIGTERM, SIGINT or SIGHUP; the exit code.
 
         Without DSNs there is one, for the outbox's own. With several, `processes` applies to each; one that is unusable
-        is tried again, but at least one must be usable at the start. `until_empty` ends it when everything that is due
-        is delivered. `pages` of each database are served beside metrics and health checks.
+        is tried again, but at least one must be usable at the start. `until_empty` ends it when all is delivered, or
+        with 1 when what is left cannot be for now. `pages` of each database are served beside metrics and health
+        checks.
         """
         settings = self.database.settings
         if not settings.enabled:

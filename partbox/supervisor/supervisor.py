@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from partbox.db.delivery.outstanding import LeftOver
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
 from partbox.observe import Observers
@@ -21,6 +22,7 @@ from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
 from partbox.observe.metrics.registry import with_recorders
+from partbox.protocol.outstanding import OutstandingWork
 from partbox.supervisor.child import Job
 from partbox.supervisor.database_retry import DatabaseRetry
 from partbox.supervisor.loop import NodeLoop, Shutdown, WakePipe
@@ -162,9 +164,13 @@ class Supervisor:
     def join(self, timeout: float | None = None) -> None:
         self._thread.join(timeout)
 
-    def empty(self) -> bool:
-        """True if everything is delivered that is due; False while the database cannot be reached."""
-        return self._membership.empty()
+    def outstanding(self) -> OutstandingWork | None:
+        """Return the unfinished work of its subscription; None while the database cannot be reached."""
+        return self._membership.outstanding()
+
+    def left_over(self) -> list[LeftOver] | None:
+        """Return the kinds of unfinished events; None while the database cannot be reached."""
+        return self._membership.left_over()
 
     def _enter(self) -> None:
         """Begin to work for the database; raises if it cannot be."""

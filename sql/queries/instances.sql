@@ -126,29 +126,6 @@ select {schema}.mark()
 -- Does the subscription exist?
 select exists (select from {schema}.subscription s where s.name = %(subscription)s)
 
--- name: empty
--- Is everything delivered that is due? Rows that are held wait for one that is not due, or runs; where nothing blocks
--- their key any more, they are about to run. Dead ones with a due time are owed to the dead-letter hook.
-select {schema}.all_cursors(%(subscription)s) and not exists (
-           select from {schema}.partition p
-            cross join lateral (
-                select from {schema}.record r
-                 where r.partition = p.partition and r.id > least(p.floor_id, p.last_id)
-                       and (r.id > p.last_id or not pg_visible_in_snapshot(r.xid, p.snapshot))
-                 limit 1) as unread
-            where p.subscription = %(subscription)s)
-       and not exists (
-           select from {schema}.parked k
-            where k.subscription = %(subscription)s
-                  and (k.state = 'ready' or (k.state <> 'held' and k.due_at <= clock_timestamp())))
-       and not exists (
-           select from {schema}.parked k
-            where k.subscription = %(subscription)s and k.state = 'held'
-                  and not exists (
-                      select from {schema}.parked b
-                       where b.subscription = k.subscription and b.partition = k.partition and b.blocks
-                             and (b.aggregate_type, b.aggregate_id) = (k.aggregate_type, k.aggregate_id)))
-
 -- name: untimed
 -- No transaction of this session has a limit of its own beside those of its statements.
 select set_config('transaction_timeout', '0', false)

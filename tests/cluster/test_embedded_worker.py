@@ -12,7 +12,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.db.delivery import instances as instances_of_the_cluster
+from partbox.db.delivery import outstanding as outstanding_work
 from partbox.errors import PartboxError
 from partbox.observe import Observer
 
@@ -140,14 +140,14 @@ def test_whoever_waits_for_the_last_event_waits_on_when_the_connection_is_cut_un
     outbox, greeted, conn, caplog, monkeypatch
 ):
     """`_has_news` had found nothing wrong: the server ends the connection while it answers."""
-    ask, cut = instances_of_the_cluster.empty, []
+    ask, cut = outstanding_work.outstanding, []
 
     def cut_off(asking, *arguments):
         if not cut:
             cut.append(conn.execute("select pg_terminate_backend(%s, 5000)", [asking.info.backend_pid]).fetchone())
         return ask(asking, *arguments)
 
-    monkeypatch.setattr(instances_of_the_cluster, "empty", cut_off)
+    monkeypatch.setattr(outstanding_work, "outstanding", cut_off)
     publish(outbox, "Ada")
     assert outbox.drain(timeout=30) is True
     assert (greeted, cut) == (["Ada"], [(True,)])

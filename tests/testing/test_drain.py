@@ -359,3 +359,11 @@ def owners(kit: Kit) -> int:
         found = "select count(owner) + count(assignee) + (select count(*) from partbox.instance) from partbox.partition"
         ((count,),) = conn.execute(found).fetchall()
     return int(count)
+
+
+def test_what_is_held_behind_a_head_that_is_gone_is_due(kit, shop, conn):
+    kit.publish("Failing", 1, aggregate_id="7")
+    kit.publish("Noted", 2, aggregate_id="7")
+    kit.drain()
+    conn.execute("delete from partbox.parked where state = 'retrying'")
+    assert of(kit.drain()) == [("Noted", "done", 0)]

@@ -122,7 +122,8 @@ class BenchNode:
     def empty(self) -> bool:
         """True if everything is delivered and saved."""
         self._look()
-        return self._supervisor.empty()
+        work = self._supervisor.outstanding()
+        return work is not None and work.is_done
 
     def drain(
         self, position: LogPosition = BEGINNING, processes: int | None = None, *, count_dead: bool = False

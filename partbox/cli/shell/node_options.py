@@ -23,7 +23,9 @@ class NodeOptions:
 
     processes: Annotated[int | None, option("N", "Processes per database (else all cores).", min=1)] = None
     concurrency: Annotated[int | None, option("N", "Concurrent handlers of a process (else 4).", min=1)] = None
-    until_empty: Annotated[bool, flag("Exit when everything that is due is delivered.", "--until-empty")] = False
+    until_empty: Annotated[
+        bool, flag("Exit when all is delivered; with 1 if something is left that cannot be for now.", "--until-empty")
+    ] = False
     dead_to: Annotated[
         str | None, option("URL", "Send dead events to it, at least once: file:PATH (JSON lines), stdout:, http(s)://…")
     ] = None

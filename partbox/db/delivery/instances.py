@@ -161,11 +161,6 @@ def subscribed(conn: Conn, schema: str, subscription: str) -> bool:
     return _is(conn, "subscribed", schema, subscription=subscription)
 
 
-def empty(conn: Conn, schema: str, subscription: str) -> bool:
-    """True if everything that is due is delivered."""
-    return _is(conn, "empty", schema, subscription=subscription)
-
-
 def _is(conn: Conn, name: str, schema: str, **values: object) -> bool:
     found = row(conn, name, schema, **values)
     return bool(found and found[0])

@@ -82,6 +82,7 @@ paused INFO: subscription
 resumed INFO: subscription
 subscription_gone ERROR: subscription
 all_delivered INFO
+left_over ERROR: subscription
 not_delivered ERROR: subscription
 database_away WARNING: subscription
 database_unfit ERROR: subscription

@@ -1,0 +1,65 @@
+-- name: unread
+-- Part of others: the records of partition `p` that its saved cursor has not passed.
+select from {schema}.record r
+ where r.partition = p.partition and r.id > least(p.floor_id, p.last_id)
+       and (r.id > p.last_id or not pg_visible_in_snapshot(r.xid, p.snapshot))
+
+-- name: outstanding
+-- The unfinished work of a subscription, as it is saved: is it paused; are there records to read; may what seems to stand
+-- still be moving, as a partition is about to be claimed, or a handler runs for long; three numbers of which one changes
+-- whenever anything is finished: the sum of the cursors, the unfinished parked rows, the scheduled ones; and the seconds
+-- until one of either kind may run, null: none does by itself. Of the rows that block a key only the first may run. A dead
+-- row with a due time is owed to the dead-letter hook.
+with heads as materialized (
+    select min(k.record_id) as id
+      from {schema}.parked k
+     where k.subscription = %(subscription)s and k.blocks
+     group by k.aggregate_type, k.aggregate_id
+)
+select s.paused_at is not null,
+       exists (select from {schema}.partition p cross join lateral ({unread} limit 1) as unread where p.subscription = s.name),
+       exists (select from {schema}.partition p where p.subscription = s.name and p.owner is null)
+       or exists (select from {schema}.instance i where i.subscription = s.name and i.running is not null),
+       (select sum(p.last_id)::text from {schema}.partition p where p.subscription = s.name),
+       count(*) filter (where k.state <> 'scheduled'), count(*) filter (where k.state = 'scheduled'),
+       min(k.due_in) filter (where k.state <> 'scheduled'), min(k.due_in) filter (where k.state = 'scheduled')
+  from {schema}.subscription s
+  left join lateral (
+       select k.state,
+              case when k.state <> 'dead' and k.blocks and h.id is null then null
+                   when k.state in ('held', 'ready') then 0
+                   else greatest(0, extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())) end::float8
+              as due_in
+         from {schema}.parked k
+         left join heads h on h.id = k.record_id
+        where k.subscription = s.name and k.state <> 'discarded' and (k.state <> 'dead' or k.due_at is not null)) k on true
+ where s.name = %(subscription)s and {schema}.all_cursors(s.name)
+ group by s.name
+
+-- name: left_over
+-- The unfinished work in words: of each kind how much, and the seconds until the first of it is due, null where that waits
+-- for something else. Of records that are not read at most a thousand are counted.
+with heads as materialized (
+    select distinct on (k.aggregate_type, k.aggregate_id) k.aggregate_type, k.aggregate_id, k.record_id, k.state
+      from {schema}.parked k
+     where k.subscription = %(subscription)s and k.blocks
+     order by k.aggregate_type, k.aggregate_id, k.record_id
+)
+select case when k.state = 'dead' then 'not told to the dead-letter hook'
+            when h.state = 'dead' then 'held behind dead events'
+            when h.record_id < k.record_id then 'held behind others'
+            else k.state end as what,
+       count(*),
+       min(greatest(0, extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp()))::float8)
+           filter (where k.state = 'dead' or h.record_id is null or h.record_id = k.record_id)
+  from {schema}.parked k
+  left join heads h on k.blocks and h.aggregate_type = k.aggregate_type and h.aggregate_id = k.aggregate_id
+ where k.subscription = %(subscription)s and k.state not in ('scheduled', 'discarded')
+       and (k.state <> 'dead' or k.due_at is not null)
+ group by what
+union all
+select 'not read', count(*), null
+  from (select from {schema}.partition p cross join lateral ({unread} limit 1000) as unread
+         where p.subscription = %(subscription)s limit 1000) as unread
+having count(*) > 0
+ order by what
