@@ -45,6 +45,8 @@ def event(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Event:
     at = task.run_after
     if at is not None and timezone.is_naive(at):
         at = timezone.make_aware(at).astimezone(UTC)
+    if at is not None and at <= timezone.now():
+        at = None
     return Event(task.module_path, payload, aggregate_type=aggregate_type(task.backend), available_at=at)
 
 

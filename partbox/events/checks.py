@@ -35,6 +35,8 @@ MAX_HEADERS: Final = 65_536
 MAX_KEY: Final = 255
 MAX_VERSION: Final = 2**31 - 1
 MAX_DELAY: Final = timedelta(days=36_500)
+PASSING: Final = timedelta(minutes=1)
+"""The time by which `available_at` may be past: clocks differ, and a transaction goes on after it has looked at one."""
 MAX_QUOTE: Final = 100
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 

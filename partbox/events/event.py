@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Never, TypedDict, cast
@@ -15,6 +15,8 @@ from partbox.events.copying import Uncopied, copied
 from partbox.events.declaration import declaration_of, event_type_of
 from partbox.platform import uuid7
 from partbox.text.wording import hint
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TaskFields(TypedDict, total=False):
@@ -181,7 +183,14 @@ def _unordered(event: Event, without_id: bool) -> str | None:
 def _check_times(event: Event) -> None:
     if event.deliver_after is not None:
         raise PublishError("available_at and deliver_after are both given: keep one of them")
-    if event.occurred_at is not None and event.available_at < event.occurred_at:  # type: ignore[operator]
+    # As lengths, because datetimes of one zone are compared by what its clocks show, which they show twice in autumn.
+    due = event.available_at - _EPOCH  # type: ignore[operator]
+    if event.occurred_at is not None and due < event.occurred_at - _EPOCH:
         raise PublishError(
             f"available_at {event.available_at} is before occurred_at {event.occurred_at}: make it the same or later"
+        )
+    if event.occurred_at is None and due < datetime.now(UTC) - _EPOCH - checks.PASSING:
+        raise PublishError(
+            f"available_at {event.available_at} is past, and the event occurs now: leave it out to have the event "
+            "delivered at once, or give occurred_at too"
         )

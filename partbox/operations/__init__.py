@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from partbox.db.schema.outbox_database import OutboxDatabase
-from partbox.operations.arguments import Length
+from partbox.operations.arguments import ArgumentError, Length
 
 if TYPE_CHECKING:
     from partbox.db.operator.rebase import Rebased
@@ -122,6 +122,8 @@ class Operations:
         """
         from partbox.operations.purge import purge
 
+        if not isinstance(dry_run, bool):
+            raise ArgumentError("dry_run", f"{dry_run!r} must be True or False")
         return purge(lambda: self.dsn, self.settings, dry_run=dry_run, by_hand=True)
 
     def rebase(self, *, force: bool = False, timeout: Length = 60.0) -> "Rebased":

@@ -2,7 +2,7 @@
 
 from partbox.db.operator import actions
 from partbox.db.operator.actions import WORDS, OperatorAction
-from partbox.db.operator.dead import time_of
+from partbox.db.operator.dead import span
 from partbox.db.session import require
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError, Bound
@@ -39,8 +39,10 @@ class Actions(OperatorVerbs):
         if subscription is not None:
             arguments.text("subscription", subscription)
         with self._session() as conn:
-            times = {"since": time_of(conn, self._schema, since), "until": time_of(conn, self._schema, until)}
-            found = actions.listed(conn, self._schema, limit, action=action, subscription=subscription, **times)
+            since, until = span(conn, self._schema, since, until)
+            found = actions.listed(
+                conn, self._schema, limit, action=action, subscription=subscription, since=since, until=until
+            )
             if subscription is not None and not found:
                 require(conn, self._schema, subscription)
         return found

@@ -187,6 +187,8 @@ def event_types(values: Iterable[str | Enum | type[Instance]] | None) -> list[st
         return None
     if isinstance(values, str | Enum) or event_type_of(values) is not None:
         raise ArgumentError("types", f"{values!r} is one type: give a list, [{values!r}]")
+    if not isinstance(values, Iterable):
+        raise ArgumentError("types", f"{values!r} must be a list of event types")
     found = sorted({event_type("type", each) for each in values})
     if not found:
         raise ArgumentError("types", "is empty, so nothing would ever be delivered: name some, or leave it out for all")

@@ -13,13 +13,13 @@ from partbox.classes import Instance
 from partbox.db.inspect import log_search
 from partbox.db.inspect.found import FoundRecords, found_records
 from partbox.db.inspect.log_search import Sighted, Sought
-from partbox.db.operator.dead import time_of
+from partbox.db.operator.dead import span
 from partbox.db.sql import Conn, only, rows
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError
 from partbox.operations.session import OperatorVerbs
-from partbox.text.wording import hint, moment
+from partbox.text.wording import hint
 
 MOST: Final = 200
 LATELY: Final = 86_400.0
@@ -133,12 +133,8 @@ class RecordSearch(OperatorVerbs):
         return FoundRecords(at, meant if records else None, records, before, sighted.read_since, tuple(others))
 
     def _sought(self, conn: Conn, choice: dict[str, Any]) -> Sought:
-        times = {name: time_of(conn, self._schema, choice.get(name)) for name in ("since", "until")}
-        since, until = times.values()
-        if since is not None and until is not None and since >= until:
-            length = f"from {moment(since)} until {moment(until)}"
-            raise PartboxError(f'nothing is {length}: give the earlier time first ("2h" is two hours ago)')
-        return Sought(**choice | times)
+        since, until = span(conn, self._schema, choice.get("since"), choice.get("until"))
+        return Sought(**choice | {"since": since, "until": until})
 
 
 def _checked(query: RecordQuery) -> dict[str, Any]:

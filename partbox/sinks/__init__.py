@@ -12,6 +12,7 @@ from partbox.errors import SettingsError
 from partbox.settings.relay_target import WEBHOOKS
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import Sink
+from partbox.text.dsn import check_ports
 from partbox.text.secrets import masked_url
 
 __all__ = ["Message", "Sink", "sink_of"]
@@ -51,4 +52,5 @@ def sink_of(url: str, topic: str | None = None, secret: str | None = None) -> Si
     kind: Any = getattr(import_module(f"partbox.sinks.{module}"), name)
     signed = {"secret": secret} if scheme in WEBHOOKS else {}
     made: Sink = kind.from_url(url, DEFAULT if topic is None else topic, **signed)
+    check_ports(url)
     return made

@@ -5,6 +5,7 @@ Messages are persistent, confirmed, and mandatory: one that no queue would get c
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -45,6 +46,9 @@ class RabbitSink(Sink):
         if not parts.hostname:
             raise SettingsError(f"{masked_url(url)!r} names no host: write amqp://USER:PASSWORD@HOST/VHOST")
         query = query_of(url, OPTIONS)
+        for name in {"heartbeat", "timeout"} & query.keys():
+            if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", query[name]):
+                raise SettingsError(f"{masked_url(url)!r} has a {name} that is no number of seconds: write {name}=60")
         exchange = query.pop("exchange", "")
         return cls(urlunsplit(parts._replace(query=urlencode(query))), topic, exchange=exchange)
 

@@ -12,6 +12,7 @@ from partbox.events import DeliveredEvent
 from partbox.sinks.appending import append, to_stdout
 from partbox.sinks.http_post import post
 from partbox.sinks.message import in_json
+from partbox.text.dsn import check_ports
 from partbox.text.secrets import masked
 
 Letterbox = Callable[[DeliveredEvent, str], None]
@@ -25,6 +26,7 @@ SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 def letterbox_of(url: str) -> Letterbox:
     """The function for a URL; SettingsError in one line if the URL is invalid."""
     parts = urlsplit(url)
+    check_ports(url)
     plain = not (parts.netloc or parts.query or parts.fragment)
     match parts.scheme:
         case "stdout" if plain and not parts.path:

@@ -5,6 +5,7 @@ has acknowledged only as well as its `appendfsync` says.
 """
 
 import inspect
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -18,6 +19,8 @@ from partbox.text.wording import hint
 
 SMALL: Final = 1 << 20  # bytes of a value that every Redis accepts: the least `proto-max-bulk-len`
 USUAL_LIMIT: Final = 512 << 20  # that of a Redis that does not report it
+
+_NUMBER = re.compile("[0-9]{1,9}")
 
 
 class RedisSink(Sink):
@@ -43,14 +46,19 @@ class RedisSink(Sink):
         if text is not None and not (text.isascii() and text.isdigit() and int(text)):
             where = masked_url(url)
             raise SettingsError(f"maxlen={text} in {where!r} is not a number of entries, such as ?maxlen=100000")
+        if parts.scheme != "unix" and not _NUMBER.fullmatch(query.get("db", parts.path.strip("/") or "0")):
+            raise SettingsError(f"{masked_url(url)!r} names no database by its number: write redis://HOST:6379/0")
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         return cls(plain, topic, maxlen=None if text is None else int(text))
 
     def check(self) -> None:
         """SettingsError if the library is missing, or does not understand the URL."""
+        errors = library("redis.exceptions", "redis")
         pool = self._made().connection_pool
         try:
             pool.make_connection()  # which opens nothing, and takes the options of the URL
+        except (errors.RedisError, ValueError) as error:
+            raise SettingsError(f"{masked_url(self._url)!r}: {error}: correct that option") from None
         except TypeError as error:
             known = {"maxlen", *_options(pool.connection_class)}
             unknown = next((name for name in query_of(self._url) if name not in known), None)

@@ -7,9 +7,11 @@ from typing import Any, TypeVar, Unpack, overload
 from partbox.classes import Instance
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent, Event
+from partbox.events.checks import moment
 from partbox.events.delivered import EPOCH, ProcessState
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.events.record import Row
+from partbox.operations.arguments import count
 from partbox.outbox import Outbox
 from partbox.publish.arguments import event_of
 from partbox.publish.fields import Fields, fields_of
@@ -60,6 +62,11 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     class. `created_at`, with a zone, is the time of its publishing, now unless given; `state` what the lifespan yields.
     PublishError for what cannot be published.
     """
+    for name, value in (("attempt", attempt), ("epoch", epoch), ("id", id)):
+        count(name, value, 1)
+    moment("created_at", created_at)
+    if created_at is not None and fields.get("available_at") is not None:
+        fields = {"occurred_at": created_at, **fields}
     given = event_of(event, payload, fields)
     codecs = Codecs() if outbox is None else outbox.codecs
     columns = fields_of(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)

@@ -15,13 +15,13 @@ from psycopg import AsyncConnection, Connection
 from partbox.classes import Instance
 from partbox.db.connect import DsnSource
 from partbox.db.schema.outbox_database import OutboxDatabase
-from partbox.duration import seconds as seconds_of
 from partbox.errors import PartboxError, UnrecoverableError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.declaration import type_name
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers.demand import NO_STATE
 from partbox.handlers.lifespan import Lifespan
+from partbox.operations.arguments import length, text
 from partbox.outbox import Outbox
 from partbox.publish.arguments import event_of
 from partbox.sinks.message import DEFAULT, Message
@@ -50,10 +50,12 @@ class RecordingSink(Sink):
 
     def fail_next(self, error: BaseException, times: int = 1) -> None:
         """The next `times` sendings fail with this error, all of their messages: DownstreamUnavailable is an outage."""
+        _check_times(times)
         self._failures.extend([error] * times)
 
     def reject_next(self, times: int = 1, reason: str = "the broker refuses it") -> None:
         """The next `times` messages are refused for good: their events are dead."""
+        _check_times(times)
         self._results.extend([UnrecoverableError(reason)] * times)
 
     def sent(self, topic: str | None = None, key: object = None) -> list[Message]:
@@ -98,6 +100,12 @@ AnyInstance = TypeVar("AnyInstance", bound=Instance)
 Error = BaseException | type[BaseException]
 
 
+def _check_times(times: int) -> None:
+    """Raise ValueError for a number of failures that is none."""
+    if type(times) is not int or times < 1:
+        raise ValueError(f"times must be 1 or more, not {times!r}")
+
+
 @dataclass(slots=True)
 class _Fault:
     event_type: str | None
@@ -115,8 +123,7 @@ class Faults:
         """Raise the error at the next `times` deliveries of this type; None: of any."""
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise TypeError(f"{error!r} is not an exception: give the one to raise")
-        if times < 1:
-            raise ValueError(f"times must be 1 or more, not {times}")
+        _check_times(times)
         self._faults.append(_Fault(None if event_type is None else type_name("event_type", event_type), error, times))
 
     def before(self, event: DeliveredEvent) -> None:
@@ -185,6 +192,7 @@ class Kit:
         with a due time is still owed to the dead-letter hook. `attempts`: unless given 1 for retrying, dead and
         discarded ones, 0 for others. PartboxError while a worker delivers from this database.
         """
+        text("subscription", subscription)
         placing = Placing(state, attempts, due, error)
         event = event_of(event, NOT_GIVEN, {})
         event_id = self.publish(event)
@@ -256,11 +264,14 @@ class Kit:
         transactional handlers: a connection, for those of SQLAlchemy a session or a connection of that. Django's use
         Django's own.
         """
+        for each in events:
+            if not isinstance(each, DeliveredEvent):
+                raise TypeError(f"{each!r} is no delivered event: give those of `published(…)` or `delivered(…)`")
         return hand(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
         """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""
-        statements.advance(self._connection(), self._schema, seconds_of(seconds))
+        statements.advance(self._connection(), self._schema, length("seconds", seconds))
 
     def fail_next(self, event_type: Kind | None, error: Error, times: int = 1) -> None:
         """The next `times` deliveries of this type (None: of any) fail with this error, before the handler runs."""

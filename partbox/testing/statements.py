@@ -1,7 +1,7 @@
 """Statements of the testing kit on a test's database; they can put a record into any state, as if it had come to it."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
@@ -11,6 +11,7 @@ from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.duration import from_now
 from partbox.errors import PartboxError
 from partbox.events import Event
+from partbox.operations.arguments import text
 from partbox.outbox import Outbox
 
 Row = tuple[Any, ...]
@@ -79,6 +80,8 @@ def _change(conn: Conn, schema: str, names: tuple[str, ...], values: dict[str, o
 
 State = Literal["pending", "done", "retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded"]
 
+MAX_ATTEMPTS: Final = 2**31 - 1
+
 _TIMED = ("retrying", "deferred", "scheduled")
 _TRIED = ("retrying", "dead", "discarded")
 
@@ -95,10 +98,18 @@ class Placing:
     def __post_init__(self) -> None:
         if self.state not in get_args(State):
             raise PartboxError(f"state {self.state!r} must be one of {', '.join(get_args(State))}")
+        if self.attempts is not None and not (type(self.attempts) is int and 0 <= self.attempts <= MAX_ATTEMPTS):
+            raise PartboxError(f"attempts = {self.attempts!r} must be a whole number from 0 to {MAX_ATTEMPTS}")
+        if self.error is not None:
+            text("error", self.error)
         if self.state in ("pending", "done") and (self.attempts, self.due, self.error) != (None, None, None):
             raise PartboxError(f"a record that is {self.state} has no attempts, due time or error: leave them out")
         if self.due is not None and self.state not in (*_TIMED, "dead"):
             raise PartboxError(f"a record that is {self.state} has no due time: leave due out")
+        try:
+            from_now(0 if self.due is None else self.due)
+        except ValueError as error:
+            raise PartboxError(f"due: {error}") from None
 
     def values(self, outbox: Outbox, event: Event, subscription: str) -> dict[str, Any]:
         """The columns of the parked row; whether it blocks its key is as the options of its handler say."""

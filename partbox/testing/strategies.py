@@ -28,7 +28,8 @@ __all__ = [
 
 _CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")  # the codec leaves lone surrogates out
 _ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-_FIRST, _PAST, _LAST = datetime(1, 1, 2), datetime(2000, 1, 2), datetime(9999, 12, 30)  # years of datetime in all zones
+_FIRST, _LAST = datetime(1, 1, 2), datetime(9999, 12, 30)  # years of datetime in all zones
+_PAST, _FUTURE = datetime(2000, 1, 2), datetime(2500, 1, 1)
 
 
 def aggregate_ids(max_size: int = MAX_ID // 4) -> SearchStrategy[str]:
@@ -118,11 +119,12 @@ def _nested(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
 def _waiting(fields: dict[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str, Any]]:
     """The same with a time to wait for: a delay, or a moment that is not before it occurred."""
     delays = st.timedeltas(timedelta(microseconds=1), MAX_DELAY)
-    before = st.none() | st.datetimes(_FIRST, _PAST - timedelta(days=2), timezones=_ZONES)
+    before = st.datetimes(_FIRST, _PAST - timedelta(days=2), timezones=_ZONES)
     after = st.datetimes(_PAST, _LAST, timezones=_ZONES)
     by_delay = st.fixed_dictionaries({**fields, "deliver_after": delays})
     by_moment = st.fixed_dictionaries({**fields, "occurred_at": before, "available_at": after})
-    return by_delay | by_moment
+    in_future = {"occurred_at": st.none(), "available_at": st.datetimes(_FUTURE, _LAST, timezones=_ZONES)}
+    return by_delay | by_moment | st.fixed_dictionaries({**fields, **in_future})
 
 
 def _event(fields: dict[str, Any]) -> Event:

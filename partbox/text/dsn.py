@@ -21,6 +21,7 @@ from partbox.text.secrets import MASK, SECRET, masked, masked_url
 from partbox.text.wording import hint
 
 LONGEST = 60  # characters of a database's name
+LAST_PORT = 65_535
 MARK = "\ufeff"  # the byte order mark, with which some editors begin a file
 
 REMEDY = (
@@ -103,6 +104,17 @@ def shown(dsn: str) -> str:
     except SettingsError:
         return MASK
     return text if safe else MASK
+
+
+def check_ports(url: str) -> None:
+    """Raise SettingsError unless each port of a URL's servers is a port. It is not quoted: it may be of a password."""
+    for server in urlsplit(url).netloc.rpartition("@")[2].split(","):
+        port = server.rpartition("]")[2].partition(":")[2]
+        if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= LAST_PORT):
+            raise SettingsError(
+                f"{masked_url(url)!r} has a port that is no number from 1 to {LAST_PORT}: correct it (in a password : "
+                "is %3A and / is %2F)"
+            )
 
 
 def query_of(url: str, known: Collection[str] | None = None) -> dict[str, str]:

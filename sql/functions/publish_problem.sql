@@ -40,6 +40,9 @@ begin
         return 'available_at and deliver_after are both given: keep one of them';
     elsif not isfinite(available_at) then
         return format('available_at %s is no moment: give a time', available_at);
+    elsif available_at < now() - interval '1 minute' then  -- of the transaction's begin, so that now() itself is no past time
+        return format('available_at %s is past, and the event occurs now: leave it out to have the event delivered at once',
+                      available_at);
     elsif not extract(epoch from deliver_after) between 0.000001 and 36500 * 86400.0 then
         return format('deliver_after must be above 0 and at most 36500 days, not %s', deliver_after);
     elsif not length(idempotency_key) between 1 and 255 then

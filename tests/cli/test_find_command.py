@@ -122,6 +122,10 @@ def test_nothing_found_says_so_and_wrong_options_are_refused(partbox, plant):
         == "no record has 'nobody' as its aggregate id, event id, idempotency key or record id\n"
     )
     assert 'give the earlier time first ("2h" is two hours ago)' in partbox("find", "--failed-between", "3", "4").error
+    assert "--failed-between 'noon' is no time: write it in" in partbox("find", "--failed-between", "noon", "1h").error
+    assert "--failed-between 2026-01-31 has no time zone" in (
+        partbox("find", "--failed-between", "2h", "2026-01-31").error
+    )
     assert "leave out --since" in partbox("find", "--failed-between", "2h", "1h", "--since", "1h").err
     assert "did you mean 'discarded'" in partbox("find", "--ended", "discard").error
     assert (

@@ -23,7 +23,7 @@ from django.utils import timezone
 from partbox.django.task_calls import exceptions
 from shop import tasks
 
-results = [tasks.add.enqueue(40, b=2), tasks.fail.enqueue("oh")]
+results = [tasks.add.using(run_after=timezone.now() - timedelta(days=1)).enqueue(40, b=2), tasks.fail.enqueue("oh")]
 results.append(tasks.add.using(run_after=timezone.now() + timedelta(days=1)).enqueue(1, 2))
 with transaction.atomic():
     gone = tasks.add.enqueue(0, 0)

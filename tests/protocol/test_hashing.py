@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_size import examples
 
-from partbox import partition_of
+from partbox import PublishError, partition_of
 
 VECTORS = json.loads((Path(__file__).parent / "murmur3.json").read_text(encoding="utf-8"))["vectors"]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
@@ -24,6 +24,20 @@ def test_a_published_vector_has_its_partition(vector: dict[str, Any]) -> None:
 @given(TEXT)
 def test_every_text_has_a_partition_from_0_to_255(text: str) -> None:
     assert 0 <= partition_of(text) <= 255
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (7, "aggregate id 7 is of type int, not text: give the text, as of str"),
+        (b"7", "aggregate id b'7' is of type bytes"),
+        (None, "aggregate id None is of type NoneType"),
+        ("\ud800", "aggregate id .* holds a lone surrogate"),
+    ],
+)
+def test_anything_but_text_is_refused_with_the_value_and_the_remedy(key: Any, said: str) -> None:
+    with pytest.raises(PublishError, match=said):
+        partition_of(key)
 
 
 def test_sql_gives_the_published_vectors_their_partition(conn: psycopg.Connection[Any]) -> None:

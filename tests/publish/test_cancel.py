@@ -89,7 +89,11 @@ def test_it_waits_while_a_transaction_is_about_to_cancel_it(shop: Shop, app: Con
 
 def test_it_is_late_once_the_time_has_come(shop: Shop) -> None:
     """Also where nobody has run it yet: somebody may have read it."""
-    waits, now, done = shop.publish(0), shop.publish(1, None), shop.publish(2, available_at=DUE, deliver_after=None)
+    waits, now, done = (
+        shop.publish(0),
+        shop.publish(1, None),
+        shop.publish(2, occurred_at=DUE, available_at=DUE, deliver_after=None),
+    )
     assert [shop.cancel(each) for each in (now, done)] == [False, False]
     shop.let_time_pass()
     assert [shop.cancel(each) for each in (waits, now, done)] == [False, False, False]
@@ -113,7 +117,7 @@ def test_it_is_late_if_a_handler_has_run_it_whatever_the_clock_says(shop: Shop, 
     for name in shop.ran if became != "done" else ():
         shop.outbox.on("Failing", subscription=name, max_attempts=1 if became == "dead" else 9)(lambda _: 1 / 0)
     with shop.conn.transaction():
-        event_id = shop.outbox.publish(shop.conn, "Failing", 0, available_at=DUE)
+        event_id = shop.outbox.publish(shop.conn, "Failing", 0, occurred_at=DUE, available_at=DUE)
     shop.drain()
     shop.conn.execute("update partbox.record set available_at = clock_timestamp() + interval '1 hour'")
     assert not shop.cancel(event_id)
@@ -179,7 +183,7 @@ def test_records_of_one_event_are_cancelled_together_or_not_at_all(shop: Shop) -
     shop.publish("first", event_id=event_id)
     shop.publish("second", event_id=event_id)
     assert shop.cancel(event_id)
-    shop.publish("third", event_id=event_id, available_at=DUE, deliver_after=None)
+    shop.publish("third", event_id=event_id, occurred_at=DUE, available_at=DUE, deliver_after=None)
     shop.conn.execute("delete from partbox.cancellation")
     assert not shop.cancel(event_id)
     assert shop.conn.execute("select count(*) from partbox.cancellation").fetchone() == (0,)

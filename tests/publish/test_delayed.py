@@ -16,6 +16,7 @@ from partbox.events import DeliveredEvent
 from partbox.publish.writing import COPY_FROM
 
 BY_A_TICK = timedelta(seconds=10)
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Clerk:
@@ -79,8 +80,8 @@ def test_a_handler_sees_whether_its_event_was_delayed_however_it_came(clerk: Cle
     clerk.outbox.on("S")(lambda event: seen.update({event.payload["n"]: (event.is_delayed, event.available_at)}))
     clerk.publish(
         Event("S", {"n": 0}),
-        Event("S", {"n": 1}, available_at=datetime(2020, 1, 1, tzinfo=UTC)),
-        Event("S", {"n": 2, "large": large}, available_at=datetime(2020, 1, 1, tzinfo=UTC)),
+        Event("S", {"n": 1}, occurred_at=PAST, available_at=PAST),
+        Event("S", {"n": 2, "large": large}, occurred_at=PAST, available_at=PAST),
         Event("S", {"n": 3}, deliver_after=0.5),
         Event("S", {"n": 4, "large": large}, deliver_after=0.5),
     )
@@ -102,8 +103,9 @@ def test_later_events_of_the_aggregate_pass_a_delayed_one(clerk: Clerk, drain: C
 def test_a_delay_that_is_over_when_the_event_is_read_costs_it_no_place(
     clerk: Clerk, drain: Callable[[Outbox], object]
 ) -> None:
-    past = datetime.fromisoformat("2020-01-01T00:00:00+00:00")
-    clerk.publish(*(Event("T", n, aggregate_id="k", available_at=past if n % 2 else None) for n in range(10)))
+    clerk.publish(
+        *(Event("T", n, aggregate_id="k", occurred_at=PAST, available_at=PAST if n % 2 else None) for n in range(10))
+    )
     drain(clerk.outbox)
     assert [*clerk.times] == [*range(10)]
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -99,11 +100,23 @@ def test_what_its_owner_does_with_the_inputs_later_changes_nothing() -> None:
 
 
 def test_a_delay_is_a_time_or_a_span() -> None:
-    assert Event("T", None, available_at=NOW).is_delayed
+    now = datetime.now(UTC)
+    assert Event("T", None, available_at=now).is_delayed
+    with pytest.raises(PublishError, match="is past, and the event occurs now"):
+        Event("T", None, available_at=now - timedelta(minutes=2))
     assert Event("T", None, deliver_after=1.5).deliver_after == timedelta(seconds=1.5)
     assert Event("T", None, deliver_after=timedelta(minutes=1)).is_delayed
     assert Event("T", None, deliver_after="5m").deliver_after == timedelta(minutes=5)
     assert Event("T", None, available_at=NOW, occurred_at=NOW).available_at == NOW
+
+
+def test_times_of_a_zone_that_puts_its_clocks_back_are_compared_as_they_pass() -> None:
+    """The clocks of Berlin show 02:00 to 03:00 twice on that day: the second 02:10 comes after the first 02:30."""
+    berlin = ZoneInfo("Europe/Berlin")
+    first, second = (datetime(2026, 10, 25, 2, minutes, tzinfo=berlin, fold=minutes == 10) for minutes in (30, 10))
+    assert Event("T", None, occurred_at=first, available_at=second).available_at == second
+    with pytest.raises(PublishError, match="is before occurred_at"):
+        Event("T", None, occurred_at=second, available_at=first)
 
 
 def test_an_int_or_a_uuid_as_aggregate_id_is_kept_as_its_text() -> None:
@@ -150,6 +163,7 @@ def test_long_ids_and_empty_ones_are_fine() -> None:
         ({"available_at": "2024-01-01"}, "available_at must be a datetime, not str '2024-01-01'"),
         ({"available_at": NOW, "deliver_after": 1}, "available_at and deliver_after are both given"),
         ({"available_at": NOW, "occurred_at": NOW + timedelta(1)}, "is before occurred_at"),
+        ({"available_at": NOW}, r"available_at 2024-05-06 .* is past, and the event occurs now: leave it out"),
         ({"deliver_after": 0}, "deliver_after must be above 0 and at most 36500 days, not 0"),
         ({"deliver_after": -1}, "deliver_after must be above 0"),
         ({"deliver_after": 1e-9}, "deliver_after must be above 0"),

@@ -131,6 +131,14 @@ def test_a_delay_counts_from_the_clock_of_the_database(conn: psycopg.Connection[
     assert at[0] == then
 
 
+def test_the_time_of_a_transaction_is_no_past_time_in_it_however_long_it_is_open(conn: psycopg.Connection[Any]) -> None:
+    """`now()` is the transaction's begin, which a minute of work leaves behind."""
+    with conn.transaction():
+        conn.execute("select partbox.publish('T', null, available_at => now())")
+        conn.execute("select partbox.publish('T', null, available_at => now() - interval '59 s')")
+    assert count(conn) == 2
+
+
 def test_a_used_key_gives_null_and_writes_nothing(conn: psycopg.Connection[Any]) -> None:
     event_id = publish(conn, idempotency_key="order-42", headers='{"a":"b"}')
     assert publish(conn, idempotency_key="order-42") is None
@@ -182,6 +190,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"payload": '{"a":' * 1025 + "1" + "}" * 1025}, "the payload is nested more than 1024 levels deep"),
     ({"available_at": datetime(2099, 1, 1, tzinfo=UTC), "deliver_after": timedelta(1)}, "are both given"),
     ({"available_at": "infinity"}, "available_at infinity is no moment"),
+    (
+        {"available_at": datetime(2020, 1, 1, tzinfo=UTC)},
+        "available_at 2020-01-01 .* is past, and the event occurs now",
+    ),
     ({"deliver_after": timedelta(0)}, "deliver_after must be above 0"),
     ({"deliver_after": timedelta(-1)}, "deliver_after must be above 0"),
     ({"deliver_after": timedelta(40_000)}, "at most 36500 days"),

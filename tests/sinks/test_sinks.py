@@ -79,6 +79,18 @@ def handled(sink: Sink, *events: DeliveredEvent) -> list[object]:
         ("redis://h:1/0?maxlen=-1", "maxlen=-1 .* is not a number of entries"),
         ("redis://:secret@h:1/0?maxlen=x", "is not a number of entries"),
         ("https://", "names no host"),
+        ("redis://:secret@h/0?protocol=9", "protocol must be either 2 or 3: correct that option"),
+        ("rediss://h/0?ssl_cert_reqs=x", "Invalid SSL Certificate Requirements Flag: x: correct that option"),
+        ("redis://h/x", "names no database by its number: write redis://HOST:6379/0"),
+        ("redis://h/0?db=-1", "names no database by its number"),
+        ("amqp://h/v?heartbeat=-1", "has a heartbeat that is no number of seconds: write heartbeat=60"),
+        *(
+            (f"{scheme}://{servers}", "has a port that is no number from 1 to 65535")
+            for scheme in ("kafka", "amqp", "nats", "redis", "https")
+            for servers in ("h:99999", "h:-1", "h:x", "[::1]:0")
+        ),
+        ("https://u:secret/x@h", "has a port that is no number .*in a password : is %3A"),
+        ("nats://h:4222,h2:99999", "has a port that is no number"),
         ("sqs://", "names no region"),
         ("sqs://eu-central-1/orders", "names no region"),
         ("file:", "names no file"),

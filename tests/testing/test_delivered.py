@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from partbox import Event, Outbox, PayloadError, PublishError
+from partbox import Event, Outbox, PartboxError, PayloadError, PublishError
 from partbox.testing import Kit, delivered
 from partbox.testing.strategies import events
 
@@ -20,6 +20,28 @@ ASKED = (
 
 class Order(BaseModel):
     total: int
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"attempt": 0}, "attempt = 0 is invalid: give a whole number from 1"),
+        ({"attempt": "x"}, "attempt = 'x' is invalid"),
+        ({"id": -1}, "id = -1 is invalid"),
+        ({"epoch": 1.5}, "epoch = 1.5 is invalid"),
+        ({"created_at": datetime(2020, 1, 1)}, "created_at 2020-01-01T00:00:00 has no time zone"),
+        ({"created_at": "2020-01-01"}, "created_at must be a datetime, not str '2020-01-01'"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value(fields, said):
+    with pytest.raises(PartboxError, match=said):
+        delivered("T", 1, **fields)
+
+
+def test_an_event_of_another_time_was_available_then():
+    then = datetime(2020, 1, 1, tzinfo=UTC)
+    event = delivered("T", 1, created_at=then, available_at=then + timedelta(hours=1))
+    assert (event.created_at, event.occurred_at, event.available_at) == (then, then, then + timedelta(hours=1))
 
 
 def test_it_has_what_it_was_given():

@@ -92,7 +92,12 @@ def test_the_next_deliveries_fail_with_the_error_that_a_test_wants(kit, shop):
 
 
 @pytest.mark.parametrize(
-    ("error", "times", "said"), [("no", 1, "is not an exception"), (OSError(), 0, "times must be 1")]
+    ("error", "times", "said"),
+    [
+        ("no", 1, "is not an exception"),
+        (OSError(), 0, "times must be 1"),
+        (OSError(), "2", "times must be 1 or more, not '2'"),
+    ],
 )
 def test_what_cannot_be_raised_is_refused(kit, error, times, said):
     with pytest.raises((TypeError, ValueError), match=said):

@@ -106,11 +106,20 @@ def test_a_handler_that_lets_others_pass_blocks_nothing(kit: Kit, shop: Any, con
         ({"due": "1h"}, "a record that is pending has no"),
         ({"state": "held", "due": 1}, "a record that is held has no due time"),
         ({"state": "dead", "subscription": "audit"}, "there is no subscription 'audit'"),
+        ({"state": "dead", "subscription": 7}, "subscription 7 is a int, not a str: convert it"),
+        ({"attempts": -1}, "attempts = -1 must be a whole number from 0 to 2147483647"),
+        ({"state": "dead", "attempts": 2**31}, "attempts = 2147483648 must be a whole number"),
+        ({"state": "dead", "attempts": "1"}, "attempts = '1' must be a whole number"),
+        ({"state": "retrying", "due": -1}, "due: -1 is no delay: give seconds"),
+        ({"state": "dead", "error": 7}, "error 7 is a int, not a str: convert it"),
+        ({"state": "dead", "error": "\0"}, "error .* holds a NUL character"),
     ],
 )
 def test_what_does_not_go_together_is_refused(kit: Kit, given: dict[str, Any], said: str):
     with pytest.raises(PartboxError, match=said):
         kit.record(event(), **given)
+    if "there is no" not in said:
+        assert not kit.published()
 
 
 def test_beside_a_worker_it_is_refused(kit: Kit, conn: Any):

@@ -10,6 +10,7 @@ from partbox.cli.shell.options import OutboxOptions, Since, Until, bundled, flag
 from partbox.cli.shell.output import ListColumn, console, moment, print_json, print_list, table
 from partbox.cli.views.payloads import payload_lines, with_payload
 from partbox.db.inspect.found import FoundRecord, FoundRecords
+from partbox.operations.arguments import bound
 from partbox.operations.records import ENDINGS, RecordSearch
 from partbox.operations.timeline import summary, timeline
 from partbox.text.printing import printable_line
@@ -54,7 +55,8 @@ class RecordFilters:
         if between := named.pop("failed_between"):
             if clash := [name for name in ("since", "until", "ended") if named[name] is not None]:
                 raise typer.BadParameter(f"--failed-between has its times: leave out --{clash[0]}")
-            named |= {"ended": "failed", "since": between[0], "until": between[1]}
+            since, until = (bound("--failed-between", each) for each in between)
+            named |= {"ended": "failed", "since": since, "until": until}
         return {name: value for name, value in named.items() if value is not None}
 
 

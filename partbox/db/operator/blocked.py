@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from partbox.db.operator import actions
-from partbox.db.operator.dead import time_of, typed
+from partbox.db.operator.dead import span, typed
 from partbox.db.sql import Conn, records
 
 
@@ -117,7 +117,7 @@ def _change(
 
 
 def _values(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:
-    since, until = (time_of(conn, schema, bound) for bound in bounds)
+    since, until = span(conn, schema, *bounds)
     return {"subscription": subscription, "limit": limit, "since": since, "until": until}
 
 

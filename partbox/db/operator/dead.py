@@ -11,7 +11,11 @@ import orjson
 
 from partbox.db.operator import actions
 from partbox.db.sql import Conn, only, records, row, rows
+from partbox.errors import PartboxError
 from partbox.events.checks import PREFIX
+from partbox.text.wording import moment
+
+Bound = datetime | float | None
 
 CHUNK = 500  # records of one transaction, about
 
@@ -92,10 +96,20 @@ class DeadGroup:
 
 def resolved(conn: Conn, schema: str, filters: Filters) -> Filters:
     """The filters with times for lengths."""
-    return replace(filters, since=time_of(conn, schema, filters.since), until=time_of(conn, schema, filters.until))
+    since, until = span(conn, schema, filters.since, filters.until)
+    return replace(filters, since=since, until=until)
 
 
-def time_of(conn: Conn, schema: str, bound: datetime | float | None) -> datetime | None:
+def span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
+    """Return the two times, of which each may be given as seconds ago. PartboxError if nothing lies between them."""
+    first, last = _time_of(conn, schema, since), _time_of(conn, schema, until)
+    if first is not None and last is not None and first >= last:
+        length = f"from {moment(first)} until {moment(last)}"
+        raise PartboxError(f'nothing is {length}: give the earlier time first ("2h" is two hours ago)')
+    return first, last
+
+
+def _time_of(conn: Conn, schema: str, bound: Bound) -> datetime | None:
     """A time, or that so many seconds ago by the database's clock."""
     if bound is None or isinstance(bound, datetime):
         return bound
