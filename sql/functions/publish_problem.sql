@@ -7,12 +7,15 @@ create or replace function {schema}.publish_problem(
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     -- A setting of the session, because SQL writers do not pass by the settings of the Python side.
-    max_payload bigint := coalesce(nullif(current_setting('partbox.max_payload', true), ''), '1048576')::bigint;
+    said        text := coalesce(nullif(trim(current_setting('partbox.max_payload', true)), ''), '1048576');
+    max_payload bigint := case when said ~ '^[0-9]{{1,18}}$' then said::bigint end;
     name text;
     kind text;
     size bigint;
 begin
-    if coalesce(event_type, '') = '' then
+    if max_payload is null then
+        return format('partbox.max_payload is %L: set it to a number of bytes, such as 1048576', left(said, 100));
+    elsif coalesce(event_type, '') = '' then
         return 'event_type is empty: name it';
     elsif coalesce(aggregate_type, '') = '' then
         return 'aggregate_type is empty: name it';

@@ -283,6 +283,13 @@ def _in_python(document: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("limit", ["64MiB", "-1", "1e6"])
+def test_a_payload_limit_that_is_no_number_of_bytes_is_named(conn: psycopg.Connection[Any], limit: str) -> None:
+    conn.execute("select set_config('partbox.max_payload', %s, false)", [limit])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"max_payload is '{limit}': set it to a number of"):
+        publish(conn)
+
+
 def test_a_session_may_raise_the_payload_limit(conn: psycopg.Connection[Any]) -> None:
     conn.execute("select set_config('partbox.max_payload', '2000000', false)")
     publish(conn, payload='"' + "x" * 1_500_000 + '"')
