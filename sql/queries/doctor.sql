@@ -153,9 +153,9 @@ select f.value::json ->> 'problem',
                       where r.partition >= 0 and r.id > a.value::bigint order by r.id limit 1) as waits on true
  where a.key = 'archived_id' and a.value is not null
 
--- name: doctor_reach
--- How far the cursors of each subscription went.
-select subscription, max(last_id) from {schema}.partition group by subscription order by subscription
+-- name: doctor_used
+-- The greatest id that is used.
+select {used}
 
 -- name: doctor_open
 -- Partitions with open parked rows, which count against the brake, and how many of those wait behind others.

@@ -22,9 +22,34 @@ select {log_named}, {schema}.log_now(), {schema}.intact() from (select count(*) 
 -- An error unless everything is in its place, and the subscription, or each, has all its cursors; see the functions.
 select {schema}.intact(), {schema}.all_cursors(%(subscription)s)
 
--- name: reach
--- The highest id that a cursor has read, and the ids drawn.
-select (select max(greatest(p.floor_id, p.last_id)) from {schema}.partition p), {drawn}
+-- name: used
+-- Part of others: the greatest id that anything names: a record, a cursor, a parked event, or how far a purge, an archive or
+-- a rebase went. It costs an index probe a subscription and a segment: of segments those alone that take ids not drawn yet.
+greatest((select r.id from {schema}.record r where r.partition >= 0 and r.id > (select {drawn}) order by r.id desc limit 1),
+         (select max(greatest(p.floor_id, p.last_id)) from {schema}.partition p),
+         (select max(k.id) from {schema}.subscription s
+           cross join lateral (select max(k.record_id) as id from {schema}.parked k where k.subscription = s.name) k),
+         (select max(m.value::bigint) from {schema}.meta m where m.key in ('purged_id', 'archived_id', 'marker')))
+
+-- name: ids
+-- The greatest id that is used, and the ids drawn.
+select {used}, {drawn}
+
+-- name: hidden
+-- The first of the records that cursors have passed without having read them, the last, and how many; no row without any.
+-- They got ids up to a floor after its snapshot, from a sequence that was set back. Among the last ids that were passed, by
+-- this subscription or by each. Up to the marker's id the transaction ids are another cluster's.
+select min(r.id), max(r.id), count(distinct r.id)
+  from {schema}.partition c
+ cross join lateral (
+       select r.id, r.xid from {schema}.record r
+        where r.partition = c.partition and r.id <= least(c.floor_id, c.last_id)
+              and r.id > greatest((select max(least(p.floor_id, p.last_id)) - 10000 from {schema}.partition p),
+                                  (select m.value::bigint from {schema}.meta m where m.key = 'marker'))
+       offset 0) r
+ where (%(subscription)s::text is null or c.subscription = %(subscription)s)
+       and not pg_visible_in_snapshot(r.xid, c.snapshot)
+having count(*) > 0
 
 -- name: row_security_off
 -- In this transaction PostgreSQL raises where it would hide rows.

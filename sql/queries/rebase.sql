@@ -122,19 +122,8 @@ delete from {schema}.progress_note
 
 -- name: rebase_sequence
 -- Raise it to every id that is used anywhere; what it was, and what it is. Logical replication copies no sequence.
-with used as materialized (
-    select {schema}.drawn() as before,
-           greatest((select max(greatest(c.last_id, c.floor_id)) from {schema}.partition c),
-                    (select max(k.record_id) from {schema}.parked k),
-                    (select m.value::bigint from {schema}.meta m where m.key = 'purged_id'),
-                    (select max(newest.id)
-                       from generate_series(0, 255) as number
-                      cross join lateral (select r.id from {schema}.record r where r.partition = number::smallint
-                                           order by r.id desc limit 1) newest)) as reached
-)
-select used.before,
-       case when used.reached > used.before then setval({sequence}, used.reached) else used.before end
-  from used
+select ids.before, case when ids.used > ids.before then setval({sequence}, ids.used) else ids.before end
+  from (select {schema}.drawn() as before, {used} as used offset 0) ids
 
 -- name: rebase_unmark
 -- A marker is never updated.

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from psycopg import Error, OperationalError
+from psycopg import sql as compose
 from psycopg.errors import InsufficientPrivilege
 
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import Conn, query
+from partbox.text.wording import counted
 
 GONE = ("0A", "22023", "3F", "42", "55000", "XX")
 """SQLSTATEs, or their first digits: a relation or a privilege is gone, a plan does not fit, or `intact` has raised.
@@ -64,12 +66,36 @@ def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
         if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
             raise UnseenError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
         conn.execute(query("intact", schema), {"subscription": subscription})
-        reached, ids = conn.execute(query("reach", schema), {}).fetchone() or (None, None)
-    if (reached or 0) > (at := drawn(conn, ids)):
+
+
+def none_hidden(conn: Conn, schema: str, subscription: str) -> None:
+    """Raise UnseenError if the sequence will give out ids that are used, or gave out ids that cursors had passed."""
+    with unfiltered(conn):
+        used, ids = conn.execute(query("ids", schema), {}).fetchone() or (0, None)
+        hidden = conn.execute(query("hidden", schema), {"subscription": subscription}).fetchone()
+    if used > (at := drawn(conn, ids)):
         raise UnseenError(
-            f"the sequence record_id_seq is at {at}, and id {reached} was read: set it back to where it was, by "
-            f"select setval('\"{schema}\".record_id_seq', {reached})"
+            f"the sequence record_id_seq is at {at}, and ids up to {used} are used: "
+            f"raise it by `{raised(schema, used)}`"
         )
+    if hidden is not None:
+        first, last, count = hidden
+        raise UnseenError(
+            f"the sequence record_id_seq was set back, and {counted(count, 'record')} between id {first} and {last} "
+            f"got ids that cursors had passed: have them read by `{lowered(schema, first)}`"
+        )
+
+
+def raised(schema: str, used: int) -> str:
+    """Return the statement that sets the sequence of record ids to the greatest id that is used."""
+    sequence = compose.Identifier(schema, "record_id_seq").as_string(None)
+    return compose.SQL("select setval({}, {})").format(compose.Literal(sequence), compose.Literal(used)).as_string(None)
+
+
+def lowered(schema: str, first: int) -> str:
+    """Return the statement after which cursors find the records from `first` on that they have passed unread."""
+    lower = "update {}.partition set floor_id = {below} where floor_id > {below}"
+    return compose.SQL(lower).format(compose.Identifier(schema), below=compose.Literal(first - 1)).as_string(None)
 
 
 def same(conn: Conn, log: int) -> None:

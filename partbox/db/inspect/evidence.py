@@ -7,7 +7,7 @@ read is left out and named: a diagnosis must not fail because the database is si
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,7 +66,7 @@ class Thresholds(NamedTuple):
 class Evidence:  # one field for each part that is read; the checks pick theirs
     """Everything that was read; what could not be read is None or empty, and named in `unread`.
 
-    `original`: these are the cursors of this server's cluster. `reach`: the highest cursor of each subscription.
+    `original`: these are the cursors of this server's cluster. `used`: the greatest id that is used.
     """
 
     server: facts.ServerFacts | None = None
@@ -87,7 +87,8 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     segments: facts.Segments | None = None
     event_triggers: tuple[EventTrigger, ...] = ()
     archive: facts.ArchiveFacts | None = None
-    reach: dict[str, int] = field(default_factory=dict)
+    used: int | None = None
+    hidden: facts.Hidden | None = None
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
     open: tuple[facts.Open, ...] = ()
@@ -114,7 +115,8 @@ def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
         prepared=reader.all(facts.PreparedTransaction, "doctor_prepared"),
         slots=reader.all(facts.ReplicationSlot, "doctor_slots"),
         tables=reader.all(facts.TableFacts, "doctor_tables"),
-        reach=dict(reader.rows("doctor_reach")),  # before the sequence, which is never behind a cursor
+        used=next((used for (used,) in reader.rows("doctor_used")), None),  # before the sequence, which is never behind
+        hidden=reader.one(facts.Hidden, "hidden", subscription=None),
         sequence=reader.one(facts.SequenceFacts, "doctor_sequence"),
         unreadable=_unreadable(conn, schema),
         access=reader.all(facts.WorkerAccess, "doctor_access"),

@@ -155,6 +155,14 @@ class Segments(NamedTuple):
     refused: str | None
 
 
+class Hidden(NamedTuple):
+    """The first and the last of the records that got ids which cursors had passed, and how many there are."""
+
+    first: int
+    last: int
+    records: int
+
+
 class ArchiveFacts(NamedTuple):
     """The archive that is kept: why it fails, and for how long; the age (s) and the id of the oldest record that is
     not in it."""

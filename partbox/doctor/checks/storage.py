@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from partbox.db.delivery.proof import lowered, raised
 from partbox.db.inspect.facts import Segments, SequenceFacts
 from partbox.db.inspect.stats import Cluster
 from partbox.doctor.case import Case, Severity, Symptom, check, living
@@ -30,27 +31,32 @@ def copied(case: Case) -> Iterator[Symptom]:
         )
 
 
-@check("cursor-ahead", Severity.PROBLEM)
-def cursor_ahead(case: Case) -> Iterator[Symptom]:
-    """A cursor is ahead of the id sequence, which somebody has set back: new events get ids that count as consumed, and
-    are never delivered."""
-    sequence = case.evidence.sequence
-    if sequence is None or sequence.last is None:
+@check("sequence-behind", Severity.PROBLEM)
+def sequence_behind(case: Case) -> Iterator[Symptom]:
+    """The id sequence is behind ids that are used, by the log, a cursor or a parked event: somebody has set it back, or
+    it was not copied with the rest. New events get ids that are taken, or that count as consumed. Workers read nothing
+    until it is raised."""
+    sequence, used = case.evidence.sequence, case.evidence.used
+    if sequence is None or sequence.last is None or used is None or used <= sequence.last:
         return
-    for name, reach in case.evidence.reach.items():
-        if reach > sequence.last:
-            raised = f"select setval({_sequence(case)}, {max(case.evidence.reach.values())})"
-            yield Symptom(
-                f"its cursors are at id {reach:,}, the sequence is at {sequence.last:,}",
-                ("events that are published now get ids that this subscription has passed",),
-                (
-                    f"before anything else is published: `{raised}`",
-                    "then deliver what was hidden, and what had been delivered since, by "
-                    f"{case.command('subscription replay', None, name, options=('--from=ID',))} with the first id "
-                    "after it was set back",
-                ),
-                name,
-            )
+    yield Symptom(
+        f"ids up to {used:,} are used, the sequence is at {sequence.last:,}",
+        ("events that are published now get ids that are taken, or that a subscription has passed",),
+        (f"before anything else is published: `{raised(case.schema, used)}`",),
+    )
+
+
+@check("hidden", Severity.PROBLEM)
+def hidden(case: Case) -> Iterator[Symptom]:
+    """Events got ids that cursors had passed, for the id sequence was set back. Workers that start read nothing until
+    the cursors are told to look there again. Looked for among the last 10,000 ids that were passed."""
+    found = case.evidence.hidden
+    if found is not None:
+        yield Symptom(
+            f"{counted(found.records, 'record')} got ids that cursors had passed, and would never be delivered",
+            (f"they lie between id {found.first:,} and {found.last:,}",),
+            (f"`{lowered(case.schema, found.first)}`, then they are delivered",),
+        )
 
 
 @check("life", Severity.PROBLEM)

@@ -145,6 +145,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
                 check(session.reading, schema)
             # An answer that could be less than everything is an error (⛨ DESIGN 4, EVIDENCE I1).
             proof.intact(session.reading, schema, self.context.subscription)
+            proof.none_hidden(session.reading, schema, self.context.subscription)
             if self.transactor is not None:
                 self.transactor.effects.check(session.reading)
         session.live(schema)

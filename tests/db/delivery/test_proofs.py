@@ -142,13 +142,38 @@ def test_ids_that_are_drawn_no_more_end_the_session(dsn: str, conn: Conn, ask: C
         assert session.closed
 
 
-def test_a_session_does_not_begin_behind_ids_that_were_read(dsn: str, conn: Conn) -> None:
-    conn.execute("update partbox.partition set last_id = 7 where partition = 3")
-    with (
-        connect(dsn, lease=6) as session,
-        pytest.raises(UnseenError, match=r"select setval\('\"partbox\".record_id_seq', 7\)"),
-    ):
-        proof.intact(session, SCHEMA)
+USED = {
+    "a cursor": "update partbox.partition set last_id = 7 where partition = 3",
+    "a floor": "update partbox.partition set floor_id = 7 where partition = 3",
+    "the log": "insert into partbox.record (id, partition, event_id, event_type) values (7, 3, gen_random_uuid(), 'T')",
+    "a parked event": "insert into partbox.parked (subscription, record_id, partition, aggregate_type, event_type,"
+    " state, blocks) values ('default', 7, 3, 'A', 'T', 'dead', false)",
+    "a purge": "insert into partbox.meta (key, value) values ('purged_id', '7')",
+    "an archive": "insert into partbox.meta (key, value) values ('archived_id', '7')",
+}
+
+
+@pytest.mark.parametrize("user", USED)
+def test_a_session_does_not_begin_while_the_sequence_is_behind_an_id_that_is_used(
+    dsn: str, conn: Conn, user: str
+) -> None:
+    conn.execute(USED[user])
+    with connect(dsn, lease=6) as session:
+        with pytest.raises(UnseenError, match="record_id_seq is at 0, and ids up to 7 are used") as told:
+            proof.none_hidden(session, SCHEMA, DEFAULT)
+        conn.execute(str(told.value).split("`")[1])
+        proof.none_hidden(session, SCHEMA, DEFAULT)
+        assert conn.execute("select nextval('partbox.record_id_seq')").fetchone() == (8,)
+
+
+def test_the_greatest_id_costs_a_probe_of_the_segments_that_take_ids_not_drawn_yet(conn: Conn) -> None:
+    conn.execute(ONE)
+    conn.execute("set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan")
+    conn.execute("select partbox.segment_add(10000000, 20000000), setval('partbox.record_id_seq', 15000000)")
+    plan = "\n".join(line for (line,) in conn.execute(b"explain (analyze) " + query("ids", SCHEMA), {}))
+    assert re.search(r"record_1_id_idx .*never executed", plan), plan
+    assert re.search(r"Only Scan Backward using record_10000000_id_idx", plan), plan
+    assert "Sort Method" not in plan
 
 
 @pytest.mark.parametrize("ask", [poll, quick])
