@@ -9,6 +9,7 @@ from partbox.archive.place import Place, place_of
 from partbox.db import connect
 from partbox.db.operator import archive as steps
 from partbox.db.operator.archive import ArchiveRow
+from partbox.db.schema.patience import described, holders
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.settings import Settings
@@ -25,12 +26,16 @@ LATER: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """The records that were archived, in how many files, and the bytes of those; `problem`: why not all that is due."""
+    """The records that were archived, in how many files, and the bytes of those.
+
+    `problem`: what failed, so that not all that is due was archived; `waiting`: what stands in the way for a while.
+    """
 
     records: int = 0
     files: int = 0
     size: int = 0
     problem: str | None = None
+    waiting: str | None = None
 
     def __str__(self) -> str:
         return f"{counted(self.records, 'record')} in {counted(self.files, 'file')} of {size(self.size)}"
@@ -71,10 +76,24 @@ def archive(
         steps.alone(other, schema) as alone,
     ):
         try:
-            return work.run(place_of(settings.archive)) if alone else Archived()
+            if not alone:
+                return Archived(waiting=f"{described(holders(conn, 'archive_others', schema))} archiving just now")
+            done = work.run(place_of(settings.archive))
         except PartboxError as error:
             steps.failed(conn, schema, str(error))
             return replace(work.done, problem=str(error))
+    return done if stopped() else replace(done, waiting=_held_up(conn, settings, needed, upto))
+
+
+def _held_up(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
+    """Return what is in the way if something is due above `upto`, below which no record can appear any more."""
+    fence = steps.state(conn, settings.schema_name).fence
+    if fence is None or fence.drawn <= upto or not _is_due(conn, settings, needed, 1.0):
+        return None
+    found = holders(conn, "archive_holders", settings.schema_name)
+    if not found:
+        return "a transaction was in the way that has just ended: repeat this"
+    return f"{described(found)} in the way, for what {'it' if len(found) == 1 else 'they'} may still write goes before"
 
 
 def is_kept(conn: Conn, settings: Settings) -> bool:

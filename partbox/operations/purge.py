@@ -31,7 +31,8 @@ class Purged:
     """The rows that were deleted, or would be. `dead` counts parked rows; their records count as `records` in time.
 
     `segments` of the log were emptied whole, which gave `freed` bytes back; what was in them was not counted.
-    Before, `archived` records were written to `files` of the archive, and `unarchived` says why others were not.
+    Before, `archived` records were written to `files` of the archive, `unarchived` says why others could not be,
+    and `waiting` what stands in the way of those for a while.
     `untended` says why a segment could not be made, emptied or dropped; all else was purged.
     `complete` is False when it was stopped, or when another purge was at work, which goes on with it.
     """
@@ -46,6 +47,7 @@ class Purged:
     archived: int = 0
     files: int = 0
     unarchived: str | None = None
+    waiting: str | None = None
     untended: str | None = None
     complete: bool = True
 
@@ -135,7 +137,7 @@ def _whole(
 
 
 def _archived(done: Archived) -> dict[str, Any]:
-    return {"archived": done.records, "files": done.files, "unarchived": done.problem}
+    return {"archived": done.records, "files": done.files, "unarchived": done.problem, "waiting": done.waiting}
 
 
 def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:

@@ -29,6 +29,11 @@ class Held(NamedTuple):
         """True if it will be emptied whole at the next look."""
         return self.record is None and self.segment.oldest is not None and not self.holds
 
+    @property
+    def needed(self) -> bool:
+        """True if a subscription needs it, or the archive lacks it: its time alone does not keep it."""
+        return any(each.reason in ("cursor", "parked", "archive") for each in self.holds)
+
 
 def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
     """Empty every segment whose time is over and that nobody needs; their names, and the bytes given back."""

@@ -34,6 +34,29 @@ values ('archive_fence', concat_ws(' ', %(settled)s::bigint, %(drawn)s::bigint, 
 -- there for this alone, so it keeps no vacuum waiting; fails at once where somebody has it.
 lock table {schema}.archiving in exclusive mode nowait
 
+-- name: archive_holders
+-- Who keeps the fence from being proven: the transactions up to its own that may still write, of any database of the server,
+-- for ids are the server's. Each holds a lock on its id, which everybody may see.
+with needed as (
+    select l.pid, l.virtualtransaction
+      from pg_locks l
+      join {schema}.meta m on m.key = 'archive_fence'
+     where l.granted and l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.pid is distinct from pg_backend_pid()
+           and age(l.transactionid) >= age(split_part(m.value, ' ', 3)::xid8::xid)
+     group by l.pid, l.virtualtransaction
+)
+{needed_by}
+
+-- name: archive_others
+-- Who archives just now.
+with needed as (
+    select l.pid, l.virtualtransaction
+      from pg_locks l
+     where l.granted and l.mode = 'ExclusiveLock' and l.relation = to_regclass(quote_ident({schema_name}) || '.archiving')
+           and l.database = (select d.oid from pg_database d where d.datname = current_database())
+)
+{needed_by}
+
 -- name: archive_patience
 -- For as long as that takes.
 select set_config('idle_in_transaction_session_timeout', '0', true)

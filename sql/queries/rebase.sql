@@ -56,9 +56,11 @@ with needed as (
 {needed_by}
 
 -- name: needed_by
--- Part of others: the transactions of `needed`, the oldest first. A prepared one has no pid, but a name.
+-- Part of others: the transactions of `needed`, the oldest first, each with its database if that is another one. A prepared
+-- one has no pid, but a name.
 select needed.pid, coalesce(a.application_name, ''), x.gid,
-       extract(epoch from clock_timestamp() - coalesce(a.xact_start, x.prepared))::float8
+       extract(epoch from clock_timestamp() - coalesce(a.xact_start, x.prepared))::float8,
+       nullif(coalesce(a.datname, x.database), current_database())::text
   from needed
   left join pg_stat_activity a on a.pid = needed.pid
   left join pg_locks t on needed.pid is null and t.pid is null and t.locktype = 'transactionid'

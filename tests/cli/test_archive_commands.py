@@ -1,8 +1,11 @@
 """`partbox purge --archive` and `partbox import --archive`."""
 
 import json
+import re
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from partbox.archive.errors import ZSTD
 
@@ -105,10 +108,61 @@ def test_an_archive_that_fails_ends_with_1_and_one_line(partbox, old, tmp_path):
     assert done.err.count("\n") == 1
 
 
+STANDS = (
+    r"partbox: not archived yet: the transaction of pid {pid} \(report\){where}, open for [0-9.]+ s, is in the way, "
+    r"for what it may still write goes before\n"
+)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in this database", "in another database"])
+def test_an_open_transaction_that_keeps_everything_from_the_archive_is_named_and_it_ends_with_1(
+    partbox, old, conn, dsn, tmp_path, elsewhere
+):
+    place = str(tmp_path / "archive")
+    database = {"dbname": "postgres"} if elsewhere else {}
+    with psycopg.connect(make_conninfo(dsn, application_name="report", **database)) as other:
+        other.execute("select pg_current_xact_id()")
+        ran = partbox("purge", "--archive", place)
+        assert (ran.code, ran.out.splitlines()[0]) == (1, "nothing was purged")
+        where = ", in database 'postgres'" if elsewhere else ""
+        assert re.fullmatch(STANDS.format(pid=other.info.backend_pid, where=where), ran.err), ran.err
+        told = json.loads(partbox("purge", "--archive", place, "--json").out)
+        assert f"pid {other.info.backend_pid}" in told["waiting"]
+    assert partbox("purge", "--archive", place).out == "archived 5 records in 1 file\npurged 5 records\n"
+
+
+def test_a_prepared_transaction_that_keeps_everything_from_the_archive_is_named(partbox, old, dsn, tmp_path):
+    with psycopg.connect(dsn, autocommit=True) as other:
+        other.execute("begin; select pg_current_xact_id(); prepare transaction 'forgotten'")
+        try:
+            ran = partbox("purge", "--archive", str(tmp_path))
+        finally:
+            other.execute("rollback prepared 'forgotten'")
+    assert ran.code == 1
+    assert "not archived yet: the prepared transaction 'forgotten', open for " in ran.err
+
+
+def test_somebody_else_who_archives_is_named(partbox, old, dsn, tmp_path):
+    with psycopg.connect(dsn, application_name="partbox archive") as other:
+        other.execute("lock table partbox.archiving in exclusive mode")
+        ran = partbox("purge", "--archive", str(tmp_path))
+        assert ran.code == 1
+        assert f"the transaction of pid {other.info.backend_pid} (partbox archive), open for " in ran.err
+        assert ran.err.endswith(", is archiving just now\n")
+
+
+def test_where_nothing_is_due_an_open_transaction_is_in_nobodys_way(partbox, old, conn, dsn, tmp_path):
+    conn.execute("update partbox.record set created_at = now()")
+    with psycopg.connect(dsn) as other:
+        other.execute("select pg_current_xact_id()")
+        ran = partbox("purge", "--archive", str(tmp_path))
+        assert (ran.code, ran.out, ran.err) == (0, "nothing has expired\n", "")
+
+
 def test_what_waits_for_an_archive_is_told(partbox, old, conn, tmp_path):
     conn.execute("insert into partbox.meta (key, value) values ('archived_id', '0')")
     done = partbox("purge")
-    assert (done.code, done.out.splitlines()[0]) == (0, "nothing was purged")
+    assert (done.code, done.out.splitlines()[0]) == (1, "nothing was purged")
     assert "held back in record_1: record 1, its oldest: not archived yet" in done.out
     assert "held back in record_1: record 1, its oldest: not archived yet" in partbox("purge", "--dry-run").out
 

@@ -68,7 +68,7 @@ def test_purge_speaks_json(partbox, dsn, plant):
     plant(3)
     went = {"records": 3, "dead": 0, "keys": 0, "history": 0, "inbox": 0}
     went |= {"segments": 0, "freed": 0, "complete": True}
-    went |= {"archived": 0, "files": 0, "unarchived": None, "untended": None}
+    went |= {"archived": 0, "files": 0, "unarchived": None, "waiting": None, "untended": None}
     asked = json.loads(partbox("purge", "--json", "--dry-run", "--dsn", dsn).out)
     assert asked == went | {"dry_run": True, "held": {}}
     assert json.loads(partbox("purge", "--json", "--dsn", dsn).out) == went | {"dry_run": False}
@@ -81,6 +81,15 @@ def test_purge_follows_the_settings(partbox, dsn, conn, plant, monkeypatch):
     monkeypatch.setenv("PARTBOX_RETAIN_DONE", "soon")
     assert "setting retain_done = soon (from PARTBOX_RETAIN_DONE) is invalid" in partbox("purge", "--dsn", dsn).error
     assert left(conn) == 3
+
+
+def test_a_purge_that_a_subscription_keeps_from_everything_says_so_and_ends_with_1(partbox, dsn, conn, plant):
+    plant(3)
+    conn.execute("update partbox.partition set last_id = 0")
+    ran = partbox("purge", "--dsn", dsn)
+    assert (ran.code, ran.out.splitlines()[0]) == (1, "nothing was purged")
+    assert "subscription 'default' has not passed it: partition 0 is at 0" in ran.out
+    assert partbox("purge", "--dry-run", "--dsn", dsn).code == 0
 
 
 def test_a_purge_beside_another_says_so(partbox, dsn, conn, plant):

@@ -55,6 +55,7 @@ def purge(
 
     Workers do it by themselves every purge_interval; where none run, for a writer-only outbox or an inbox, --every
     does. Nothing goes that a subscription still needs, a paused one neither. Ctrl-C ends it after the current batch.
+    Where something is due and nothing could be done, it says what stands in the way, and ends with exit code 1.
 
     Once a record was archived, here or by the setting, no purge deletes one that is in no archive, workers' neither:
     set `archive` for them, or repeat this command. --no-archive ends that.
@@ -98,14 +99,14 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) ->
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
     # The segments whose oldest record has expired, and the reasons to keep it, which may be gone by now.
     found = [] if purged.total and not dry_run else holders(lambda: database(settings), settings)
-    past_due = {each.segment.name: reasons(each) for each in found if past(each.segment, settings.retain_done)}
-    held = {name: why for name, why in past_due.items() if why}
+    past_due = [each for each in found if past(each.segment, settings.retain_done)]
+    held = {each.segment.name: why for each in past_due if (why := reasons(each))}
     if json:
         print_json(asdict(purged) | {"dry_run": dry_run} | ({"held": held} if dry_run else {}))
     else:
         if purged.archived:
             typer.echo(_archived(purged, dry_run))
-        is_clear = purged.complete and purged.unarchived is None and not past_due
+        is_clear = purged.complete and purged.unarchived is None and purged.waiting is None and not past_due
         nothing = "would purge nothing" if dry_run else "nothing was purged"
         typer.echo(f"{verb} {purged}" if purged.total else "nothing has expired" if is_clear else nothing)
         for name, why in held.items():
@@ -113,7 +114,8 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) ->
     if _said(purged):
         return 1
     if purged.complete:
-        return 0
+        is_due = purged.waiting is not None or any(each.needed for each in past_due)
+        return int(is_due and not (purged.total or purged.archived or dry_run))
     if stopped.is_set():
         return interrupted("the same command continues with the rest")
     typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
@@ -151,7 +153,9 @@ def _line(purged: Purged, json: bool) -> None:
 
 
 def _said(purged: Purged) -> bool:
-    """Print what failed, a line each; True if anything did."""
+    """Print what failed, and what stands in the way, a line each; True if anything failed."""
+    if purged.waiting is not None:
+        typer.echo(f"partbox: not archived yet: {printable(purged.waiting)}", err=True)
     if purged.unarchived is not None:
         typer.echo(f"partbox: not archived, so it stays: {printable(purged.unarchived)}", err=True)
     if purged.untended is not None:

@@ -23,12 +23,14 @@ REST = 1.0  # seconds in which publishers go on, between two attempts
 
 
 class Holding(NamedTuple):
-    """A session that holds what is waited for, or (without a pid) a prepared transaction; `open` is its age (s)."""
+    """A session that holds what is waited for, or (without a pid) a prepared transaction; `open` is its age (s);
+    `database`: its database, if that is another one."""
 
     pid: int | None
     application: str
     prepared: str | None
     open: float | None
+    database: str | None = None
 
 
 def holders(conn: Conn, name: str, schema: str) -> list[Holding]:
@@ -46,6 +48,8 @@ def described(found: Sequence[Holding]) -> str:
 def _who(each: Holding) -> str:
     """A session or a prepared transaction, and its age."""
     since = f"open for {age(each.open)}" if each.open is not None else "of an age that only its owner may see"
+    if each.database is not None:
+        since = f"in database {in_short(each.database, 60)!r}, {since}"
     if each.pid is None:
         name = f" {in_short(each.prepared, 60)!r}" if each.prepared else ""
         return f"the prepared transaction{name}, {since},"
