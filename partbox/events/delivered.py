@@ -167,7 +167,7 @@ class DeliveredEvent(Generic[Payload_co]):
         try:
             return int(given)
         except (TypeError, ValueError):  # somebody's INSERT
-            raise PayloadError(f"the header {VERSION} of {self!r} is no number") from None
+            raise PayloadError(f"the header {VERSION} is no number") from None
 
     @property
     def payload(self) -> Payload_co:

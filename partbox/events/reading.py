@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class HasPayload(Protocol):
-    """An event with its payload, as stored and decoded; its `repr` shows none of it."""
+    """An event with its payload, as stored and decoded."""
 
     @property
     def event_type(self) -> str: ...
@@ -33,13 +33,13 @@ def read(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcast
     reader, declared = reader_of(cls), event_type_of(cls)
     try:
         if declared is not None and declared.name == event.event_type and event.version != declared.version:
-            upcasts.check_known(event.version, declared, repr(event))
-            payload = upcasts.raised(event.decoded(), event.version, declared, by, repr(event))
+            upcasts.check_known(event.version, declared)
+            payload = upcasts.raised(event.decoded(), event.version, declared, by)
             return _from_plain(reader, payload) if is_json else reader.from_python(payload)  # type: ignore[no-any-return]
         return _as_stored(reader, event) if is_json else reader.from_python(event.decoded())  # type: ignore[no-any-return]
     except UnfitError as error:
         problem = str(error)
-    raise PayloadError(f"the payload of {event!r} is no {getattr(model, '__name__', model)}: {problem}")
+    raise PayloadError(f"the payload is no {getattr(model, '__name__', model)}: {problem}")
 
 
 def _as_stored(reader: Reader, event: HasPayload) -> Any:

@@ -33,14 +33,14 @@ def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
     upcasts[declared.name, from_version] = function
 
 
-def raised(payload: Any, version: int, declared: EventType, upcasts: Upcasts, what: str) -> Any:
-    """The payload as the class has it, from that of an older version; `what` names the event. Raises PayloadError."""
+def raised(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
+    """The payload as the class has it, from that of an older version. Raises PayloadError."""
     for each in range(version, declared.version):
         upcast = upcasts.get((declared.name, each))
         if upcast is None:
             name = declared.cls.__name__
             raise PayloadError(
-                f"{what} is of version {version}, and nothing leads from version {each} to {each + 1} of {name}: "
+                f"the event is of version {version}, and nothing leads from version {each} to {each + 1} of {name}: "
                 f"register @outbox.upcast({name}, from_version={each})"
             )
         try:
@@ -51,13 +51,13 @@ def raised(payload: Any, version: int, declared: EventType, upcasts: Upcasts, wh
             if payload is not None:
                 continue
             problem = "returned None: return the payload of the next version"
-        raise PayloadError(f"{what} is of version {version}, and the upcast from version {each} {problem}")
+        raise PayloadError(f"the event is of version {version}, and the upcast from version {each} {problem}")
     return payload
 
 
-def check_known(version: int, declared: EventType, what: str) -> None:
+def check_known(version: int, declared: EventType) -> None:
     """NewerVersionError if the class does not know this version yet."""
     if version > declared.version:
         raise NewerVersionError(
-            f"{what} is of version {version}, newer than {declared.version}, that of {declared.cls.__name__} here"
+            f"the event is of version {version}, newer than {declared.version}, that of {declared.cls.__name__} here"
         )

@@ -1,5 +1,6 @@
 """The verdict on an event that is not done: another attempt and when, later without an attempt, or dead."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -8,10 +9,14 @@ from partbox.outcomes import Advice, Dead, Done, Ignore, RetryAfter
 from partbox.protocol.parking import RowState
 from partbox.protocol.retry import RetryPolicy, delay_of
 from partbox.text.printing import error_name, text_of
+from partbox.text.secrets import masked
 
 UNCHARGED = (PayloadError, UnroutableError)
 LONGEST = 36_500 * 86_400.0  # seconds; the limit of publishing, too
 LAST_RESORT = 60.0  # seconds until the next attempt, where a retry policy fails itself
+
+# An event as its `repr` has it: the row in which an error is stored says which event it is.
+_EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, [^\n]{0,1500}?, attempt=\d{1,10}\)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +162,16 @@ def _decided(policy: Policy, attempts: int, error: BaseException, text: str, lim
 
 
 def describe(error: BaseException, limit: int) -> str:
-    """Type and text of an error, at most `limit` characters, fit to be stored."""
+    """Return type and text of an error, the type first, at most `limit` characters, fit to be stored."""
     return storable(f"{error_name(error)}: {text_of(error)}", limit)
 
 
 def storable(text: str, limit: int) -> str:
-    """At most `limit` characters that PostgreSQL can store: neither NUL nor lone surrogates."""
-    return cleaned(text)[:limit]
+    """Return at most `limit` characters of the text, fit to be stored."""
+    return cleaned(text[: 2 * limit])[:limit]  # what is masked or replaced becomes shorter
 
 
 def cleaned(text: str) -> str:
-    """The text as PostgreSQL can store it, whole."""
-    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+    """Return the text as it is stored: without secrets and the `repr` of events, NUL and lone surrogates escaped."""
+    shown = _EVENT.sub("the event", masked(text))
+    return shown.replace("\0", "\\0").encode(errors="backslashreplace").decode()

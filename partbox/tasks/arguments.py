@@ -78,7 +78,7 @@ class Arguments:
             problem = self._problem(error)
         else:
             return given if self._event is None else given | {self._event: event}
-        raise PayloadError(f"{event!r} does not fit task {self._task!r}, which {problem}")
+        raise PayloadError(f"the event does not fit task {self._task!r}, which {problem}")
 
     def _problem(self, error: ValidationError) -> str:
         """The first thing that does not fit, with its remedy and without its value."""

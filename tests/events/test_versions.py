@@ -143,7 +143,7 @@ def test_a_second_upcast_from_a_version_and_one_for_a_first_version_are_refused(
 def test_a_damaged_version_is_a_payload_error() -> None:
     event = delivered("Paid", OLD, version=2)
     event = DeliveredEvent((*event.record[:10], b'{"partbox-version": "two"}', *event.record[11:]), event._claim)
-    with pytest.raises(PayloadError, match=r"the header partbox-version of DeliveredEvent.* is no number"):
+    with pytest.raises(PayloadError, match="the header partbox-version is no number"):
         event.payload_as(Paid)
 
 

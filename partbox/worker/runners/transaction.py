@@ -8,6 +8,7 @@ from psycopg import Connection, DatabaseError, Error, OperationalError
 from partbox.events import DeliveredEvent
 from partbox.handlers.transactional import TransactionKind
 from partbox.protocol.verdict import Verdict
+from partbox.text.printing import text_of
 from partbox.worker.context import Context
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.reconnect import Pair
@@ -26,8 +27,9 @@ class GoneError(Error):
 
     def __init__(self, event: DeliveredEvent, result: object) -> None:
         self.pair: Pair = event.identity
-        why = f": {result}" if isinstance(result, BaseException) else ""
-        super().__init__(f"the handler of {event!r} left no transaction behind{why}")
+        failed = issubclass(type(result), BaseException)  # its __class__ may say anything
+        why = f": {text_of(result)}" if failed else ""
+        super().__init__(f"the handler left no transaction behind{why}")
 
 
 class Blame:
