@@ -131,13 +131,13 @@ def _on(each: OperatorAction) -> str:
     }
     told = [f"{name.replace('_', ' ')} {value}" for name, value in others.items()]
     records = [f"record{'s' if len(ids) > 1 else ''} {several(ids, FEW)}"] if ids else []
-    return cut(masked("; ".join([*records, *told])), LONG) or ""
+    return cut("; ".join([*records, *told]), LONG) or ""
 
 
 def _dead(each: DeadRecord) -> Plain:
     names = ("event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "error_type", "blocks")
     event = each.event_id and str(each.event_id)
-    return plain(each, *names, record=each.record_id, event=event, error=cut(each.error and masked(each.error), LONG))
+    return plain(each, *names, record=each.record_id, event=event, error=cut(each.error, LONG))
 
 
 def _blocked(each: BlockedKey) -> Plain:
@@ -148,5 +148,5 @@ def _blocked(each: BlockedKey) -> Plain:
         record=each.record_id,
         since=each.blocked_since.isoformat(),
         node=cut(each.node, 60),
-        error=cut(each.error and masked(each.error), LONG),
+        error=cut(each.error, LONG),
     )

@@ -21,6 +21,7 @@ from partbox.errors import PublishError
 from partbox.events import DeliveredEvent
 from partbox.handlers import ANY
 from partbox.outbox import Outbox
+from partbox.text.secrets import masked
 
 READY, FAILED = base.TaskResultStatus.READY, base.TaskResultStatus.FAILED
 STATUS = {"done": base.TaskResultStatus.SUCCESSFUL, "dead": FAILED, "discarded": FAILED}
@@ -74,7 +75,9 @@ class PartboxBackend(BaseTaskBackend):
 def _error(error: str, trace: str | None) -> Any:
     kind, _ = typed(error)
     name = kind or "Exception"
-    return base.TaskError(exception_class_path=name if "." in name else f"builtins.{name}", traceback=trace or error)
+    return base.TaskError(
+        exception_class_path=name if "." in name else f"builtins.{name}", traceback=masked(trace or error)
+    )
 
 
 def register(outbox: Outbox) -> None:

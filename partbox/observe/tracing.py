@@ -7,7 +7,7 @@
 A publish's context travels in the event's headers (W3C trace context), and the spans of its handlers link to it. Names
 and attributes are those of the semantic conventions for messaging, the type of an event being its destination, and
 `partbox.*` for what they have no name for. A span holds no payload, aggregate id or tenant; it holds the text of a
-handler's exception as it is.
+handler's exception without its secrets.
 """
 
 import threading
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from traceback import format_exception
 from typing import Any
 
 from partbox.observe.conventions import (
@@ -43,7 +44,8 @@ from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
 from partbox.observe.polls import Polls
 from partbox.protocol.verdict import Verdict
-from partbox.text.printing import error_name
+from partbox.text.printing import error_name, text_of
+from partbox.text.secrets import masked
 
 FAILED = ("retrying", "dead")
 UNSETTLED = 60.0  # seconds after a handler's end within which its outcome is known, if ever
@@ -130,11 +132,10 @@ class Tracing(Observer):
                 yield headers_for(events)
             except Exception as error:
                 # Not the whole text: PostgreSQL's may quote the row.
-                said = (str(error).splitlines() or [""])[0]
-                kind = error_name(error)
-                span.add_event("exception", {"exception.type": kind, "exception.message": said})
-                span.set_attribute(ERROR, kind)
-                span.set_status(StatusCode.ERROR, f"{kind}: {said}")
+                said = _exception(error, (text_of(error).splitlines() or [""])[0])
+                span.add_event("exception", said)
+                span.set_attribute(ERROR, said["exception.type"])
+                span.set_status(StatusCode.ERROR, ": ".join(said.values()))
                 raise
 
     # Polling.
@@ -186,7 +187,8 @@ class Tracing(Observer):
             handled.raised = True
             span.set_status(StatusCode.ERROR, error_name(error))
             span.set_attribute(ERROR, error_name(error))
-            span.record_exception(error)
+            trail = masked("".join(format_exception(error)))
+            span.add_event("exception", _exception(error, text_of(error)) | {"exception.stacktrace": trail})
             raise
         finally:
             handled.ended = time.time_ns()
@@ -244,6 +246,10 @@ class Tracing(Observer):
     def __reduce__(self) -> tuple[Any, ...]:
         given = travelling(self._given, "tracer provider", "Tracing")
         return partial(Tracing, statements=self._statements, join=self._joins), (given,)
+
+
+def _exception(error: BaseException, said: str) -> dict[str, str]:
+    return {"exception.type": error_name(error), "exception.message": masked(said)}
 
 
 def _record(event: DeliveredEvent) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from partbox.errors import SettingsError
 from partbox.text.printing import printable_line
-from partbox.text.secrets import MASK, SECRET, masked, masked_url
+from partbox.text.secrets import MASK, is_secret, masked, masked_url
 from partbox.text.wording import hint
 
 LONGEST = 60  # characters of a database's name
@@ -100,7 +100,7 @@ def shown(dsn: str) -> str:
         return dsn
     text = masked(dsn)
     try:
-        safe = all(value == MASK for name, value in parts(text).items() if SECRET.fullmatch(name))
+        safe = all(value == MASK for name, value in parts(text).items() if is_secret(name))
     except SettingsError:
         return MASK
     return text if safe else MASK

@@ -20,6 +20,8 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.cli import main
 from partbox.cli.shell.arguments import blotted
+from partbox.dashboard.operator_actions import OperatorActions
+from partbox.dashboard.record_views import RecordViews
 
 PASSWORD = "s3same-0pen"
 PAYLOAD = "4711-card-number"
@@ -159,6 +161,68 @@ def _answer(url: str) -> str:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.read().decode()
+
+
+ERRORS = (
+    "cannot reach postgresql://app:{}@db/x",
+    "password={} host=x",
+    '{{"user": "ada", "password": "{}"}}',
+    "password: {}",
+    "{{'passwd': '{}'}}",
+    "Authorization: Bearer {}",
+    "GET https://api.example.org/?token={}",
+)
+HEADERS = {
+    "password": PASSWORD,
+    "authorization": f"Bearer {PASSWORD}",
+    "cookie": f"sid={PASSWORD}",
+    "x-api-key": PASSWORD,
+}
+
+
+def test_an_error_is_stored_without_secrets_and_the_event_and_is_shown_so_everywhere(dsn, conn, monkeypatch, said):
+    """The reason comes first: the type of the error and its message. Old rows, stored before, are masked when read."""
+    monkeypatch.setenv("PARTBOX_DSN", dsn)
+    outbox = Outbox(dsn, max_attempts=1)
+
+    @outbox.on("Failing")
+    def failing(event):
+        raise ValueError(f"{event!r} of {[event, event]}: {ERRORS[event.payload].format(PASSWORD)}")
+
+    with outbox.transaction() as tx:
+        for number, _ in enumerate(ERRORS):
+            outbox.publish(tx, "Failing", number, aggregate_id=str(number), headers=HEADERS)
+    with outbox.worker() as worker:
+        worker.wait_until_empty(30)
+    stored = conn.execute(
+        "select last_error from partbox.parked union all select traceback from partbox.parked"
+        " union all select error from partbox.attempt"
+    ).fetchall()
+    assert len(stored) == 3 * len(ERRORS)
+    assert not [text for (text,) in stored if PASSWORD in text or "DeliveredEvent" in text]
+    assert all("ValueError: the event of [the event, the event]: " in text for (text,) in stored)
+
+    conn.execute(
+        "update partbox.parked set last_error = concat('E: password: ', %s::text), traceback = last_error", [PASSWORD]
+    )
+    conn.execute("update partbox.attempt set error = concat('E: token=', %s::text)", [PASSWORD])
+    records = [id for (id,) in conn.execute("select id from partbox.record").fetchall()]
+    for command in ("find --json", f"find --record {records[0]}", "find --ended dead", "dead list", "dead list --json",
+                    f"dead show {records[0]} --json", f"dead show {records[0]}", "blocked list --json", "doctor --json",
+                    "status --json"):  # fmt: skip
+        answer = said(*command.split())
+        assert PASSWORD not in answer, command
+        assert "usage" not in answer.lower(), answer
+    settings = outbox.settings
+    views, acts = RecordViews(lambda: dsn, settings), OperatorActions(lambda: dsn, settings)
+    shown = [
+        views.show(records[0]),
+        views.find(None, None, {}),
+        acts.dead("default", {}, None),
+        acts.dead_groups("default", {}),
+    ]
+    assert PASSWORD not in json.dumps([*shown, acts.blocked("default", 10)])
+    assert dict(views.show(records[0])["headers"]) == dict.fromkeys(HEADERS, "***")
 
 
 def test_an_error_that_postgresql_says_of_a_row_is_told_without_its_payload(dsn, conn):

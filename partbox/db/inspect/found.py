@@ -13,6 +13,7 @@ from partbox.db.inspect.log_search import LogPlace
 from partbox.db.sql import Conn, rows
 from partbox.events.checks import IDEMPOTENCY_KEY, PREFIX
 from partbox.protocol.standing import Delivery, HistoryEntry, ParkedState, RecordStanding, StandingFacts, standing
+from partbox.text.secrets import masked_headers, masked_or_none
 
 AHEAD: Final = 1_000  # records before one that are counted
 TRACE: Final = "traceparent"
@@ -23,7 +24,7 @@ class FoundRecord:
     """A record of the log, and what became of it in each subscription, by name.
 
     `size` of its payload in bytes; `payload` verbatim, JSON text or bytes, None unless it was asked for. `headers` are
-    the publisher's own, `trace_id` that of its `traceparent`.
+    the publisher's own, their secrets replaced as those of errors are; `trace_id` that of its `traceparent`.
     """
 
     record_id: int
@@ -78,7 +79,7 @@ def _record(row: tuple[Any, ...], standings: tuple[RecordStanding, ...]) -> Foun
     said: dict[str, str] = orjson.loads(headers) if headers else {}
     own = {name: value for name, value in said.items() if not name.startswith(PREFIX)}
     payload = data if text is None else text
-    values = (*known, own, _trace_id(said), said.get(IDEMPOTENCY_KEY), payload, standings)
+    values = (*known, masked_headers(own), _trace_id(said), said.get(IDEMPOTENCY_KEY), payload, standings)
     return FoundRecord(*values)
 
 
@@ -91,8 +92,9 @@ def _trace_id(headers: dict[str, str]) -> str | None:
 def _standings(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, list[RecordStanding]]:
     """The standings of each record, in the order of the names of subscriptions."""
     history: dict[tuple[int, str], list[HistoryEntry]] = defaultdict(list)
-    for record_id, subscription, *entry in rows(conn, "find_history", schema, **chosen):
-        history[record_id, subscription].append(HistoryEntry(*entry))
+    for record_id, subscription, *entry, error, who in rows(conn, "find_history", schema, **chosen):
+        values = (*entry, masked_or_none(error), who)
+        history[record_id, subscription].append(HistoryEntry(*values))
     made: dict[int, list[RecordStanding]] = defaultdict(list)
     for record_id, *row in rows(conn, "find_standings", schema, **chosen, most=AHEAD + 1):
         made[record_id].append(standing(_facts(row, tuple(history[record_id, row[0]]))))
@@ -101,6 +103,7 @@ def _standings(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, lis
 
 def _facts(row: list[Any], history: tuple[HistoryEntry, ...]) -> StandingFacts:
     known, parked, delivery = row[:9], row[9:15], row[15:]
+    parked[-2:] = map(masked_or_none, parked[-2:])  # the error and its traceback
     state = None if parked[0] is None else ParkedState(*parked)
     values = (*known, state, None if delivery[0] is None else Delivery(*delivery), history)
     return StandingFacts(*values)

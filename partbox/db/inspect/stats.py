@@ -17,6 +17,7 @@ from partbox.db.operator.subscriptions import Subscription
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import SchemaError
+from partbox.text.secrets import masked_or_none
 from partbox.text.wording import no_subscription
 
 EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; beyond them they are estimated
@@ -346,4 +347,10 @@ def page(
     """
     with conn.transaction():
         rows(conn, "stats_plan", schema, limit=None)
-        return records(conn, RecordStatus, name, schema, subscription=subscription, limit=limit, after=after, **more)
+        values = {"subscription": subscription, "limit": limit, "after": after, **more}
+        return records(conn, _status, name, schema, **values)
+
+
+def _status(*row: Any) -> RecordStatus:
+    values = (*row[:-1], masked_or_none(row[-1]))
+    return RecordStatus(*values)

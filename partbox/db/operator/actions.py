@@ -20,6 +20,7 @@ from psycopg.rows import tuple_row
 from partbox.db.sql import Conn, around, only, records
 from partbox.errors import PartboxError
 from partbox.text.printing import printable_line
+from partbox.text.secrets import masked_fields
 
 VERBS = {
     "dead": ("replay", "discard"),
@@ -113,4 +114,4 @@ def listed(conn: Conn, schema: str, limit: int, **asked: object) -> list[Operato
 
 def _action(*row: Any) -> OperatorAction:
     id, at, who, action, subscription, target, count = row
-    return OperatorAction(id, at, who, action, subscription, orjson.loads(target), count)
+    return OperatorAction(id, at, who, action, subscription, masked_fields(orjson.loads(target)), count)

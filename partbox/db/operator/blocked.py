@@ -10,6 +10,7 @@ from uuid import UUID
 from partbox.db.operator import actions
 from partbox.db.operator.dead import span, typed
 from partbox.db.sql import Conn, records
+from partbox.text.secrets import masked_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,5 +130,5 @@ def _group(*row: Any) -> BlockedGroup:
 
 def _key(*row: Any) -> BlockedKey:
     *head, error, followers, since, partition, owner, node, pid, traceback = row
-    values = (*head, *typed(error), followers, since, partition, owner, node, pid, traceback)
+    values = (*head, *typed(error), followers, since, partition, owner, node, pid, masked_or_none(traceback))
     return BlockedKey(*values)

@@ -13,6 +13,7 @@ from partbox.db.operator import actions
 from partbox.db.sql import Conn, only, records, row, rows
 from partbox.errors import PartboxError
 from partbox.events.checks import PREFIX
+from partbox.text.secrets import masked_headers, masked_or_none
 from partbox.text.wording import moment
 
 Bound = datetime | float | None
@@ -180,21 +181,23 @@ def state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | N
 
 
 def typed(said: str | None) -> tuple[str | None, str | None]:
-    """The type and the text of an error as it is stored: "Type: text", or a text alone."""
-    match = _TYPED.fullmatch(said) if said is not None else None
-    return (match[1], match[2]) if match else (None, said)
+    """Return the type and the text of an error as it is stored: "Type: text", or a text alone; without secrets."""
+    shown = masked_or_none(said)
+    match = _TYPED.fullmatch(shown) if shown is not None else None
+    return (match[1], match[2]) if match else (None, shown)
 
 
 def _record(*row: Any) -> DeadRecord:
     *known, error, blocks, traceback = row
-    values = (*known, *typed(error), blocks, traceback)
+    values = (*known, *typed(error), blocks, masked_or_none(traceback))
     return DeadRecord(*values)
 
 
 def _detail(*row: Any) -> DeadDetail:
     *known, error, blocks, traceback, occurred_at, content_type, headers, text, data = row
     payload = data if text is None else text
-    values = (*known, *typed(error), blocks, traceback, occurred_at, content_type, _headers(headers), payload)
+    more = (occurred_at, content_type, _headers(headers), payload)
+    values = (*known, *typed(error), blocks, masked_or_none(traceback), *more)
     return DeadDetail(*values)
 
 
@@ -204,9 +207,9 @@ def _group(*row: Any) -> DeadGroup:
 
 
 def _headers(text: str | None) -> dict[str, str]:
-    """The publisher's own headers, as handlers see them."""
+    """Return the publisher's own headers without their secrets."""
     headers = orjson.loads(text) if text else {}
-    return {name: value for name, value in headers.items() if not name.startswith(PREFIX)}
+    return masked_headers({name: value for name, value in headers.items() if not name.startswith(PREFIX)})
 
 
 def _values(subscription: str, filters: Filters) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import orjson
 
 from partbox.observe.logs.database import current
 from partbox.text.printing import printable, printable_json
-from partbox.text.secrets import masked
+from partbox.text.secrets import masked, masked_fields
 
 HEAD = "%(asctime)s %(levelname)s %(name)s[%(process)d]"
 MARGIN = "\n    "
@@ -54,7 +54,7 @@ class JsonLines(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        own = masked_fields({name: value for name, value in vars(record).items() if name not in _STANDARD})
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
