@@ -9,12 +9,13 @@ from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from psycopg import AsyncConnection, Cursor, Error, errors
+from psycopg import AsyncConnection, Error, errors
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from partbox.callables import name_of, place_of
 from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection, allowed, watched
+from partbox.db.driver import AsyncPlainConnection, AsyncPlainCursor, PlainConnection, PlainCursor
 from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError, SettingsError
@@ -25,11 +26,7 @@ from partbox.text.secrets import masked
 from partbox.text.wording import command
 
 instrumented = False
-"""True if an instrumentation of psycopg sees the statements of these connections; see `Tracing(statements=True)`.
-
-It gives each new connection a class of cursors of its own, which is taken back: an idle worker sends ten statements a
-second.
-"""
+"""True if an application's patch of psycopg is to see the connections of workers; see `Tracing(statements=True)`."""
 
 TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
 REFUSED = "unsupported startup parameter"  # PgBouncer's words
@@ -162,7 +159,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "
     return merged
 
 
-class Binary(Cursor[Any]):
+class Binary(PlainCursor[Any]):
     """A cursor whose results are binary: no setting of the database or role, DateStyle above all, changes those.
 
     Also behind a pooler, where no session option may be sent.
@@ -191,18 +188,16 @@ def connect(
     """
     more = ("" if lent else f"{SEEING} ") + (PLANNED if prepared else "")
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
-    factory, adapters = (Cursor[Any], None) if lent else (Binary, DEFAULTS)
+    factory, adapters = (PlainCursor[Any], None) if lent else (Binary, DEFAULTS)
     threshold = USUAL if lent and not pooler else None
     try:
-        conn = WatchedConnection.connect(
+        conn: WatchedConnection = _door(WatchedConnection, PlainConnection)(
             conninfo, autocommit=True, prepare_threshold=threshold, cursor_factory=factory, context=adapters
         )
     except psycopg.OperationalError as error:
         if REFUSED in str(error) and not pooler:
             raise PoolerRefused(_pooler_refused(error)) from None
         raise
-    if not (lent or instrumented):
-        conn.cursor_factory = factory
     conn.lent, conn.pooled = lent, pooler
     _open.add(conn)
     conn.watch(allowed(lease) if limit is None else limit)
@@ -219,12 +214,24 @@ async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> W
     """`connect`, for a connection that an application's asynchronous code gets."""
     conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
     threshold = None if pooler else USUAL
-    conn = await WatchedAsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=threshold)
+    conn: WatchedAsyncConnection = await _door(WatchedAsyncConnection, AsyncPlainConnection)(
+        conninfo, autocommit=True, prepare_threshold=threshold, cursor_factory=AsyncPlainCursor[Any]
+    )
     _open.add(conn)
     conn.deadline = watched(conn, allowed(lease))
     if not pooler and conn.info.server_version >= TIMED:
         await conn.execute(query("untimed", "partbox"))
     return conn
+
+
+def _door(kind: Any, plain: Any) -> Any:
+    """Return the `connect` of a class: psycopg's own, or what an application has put in its place, if that is asked."""
+    return super(plain, kind).connect if instrumented else kind.connect
+
+
+def connect_plainly(dsn: str, **more: Any) -> Conn:
+    """Open a connection in autocommit mode with no deadline and no options, for a command or a few statements."""
+    return PlainConnection.connect(dsn, autocommit=True, context=DEFAULTS, cursor_factory=PlainCursor[Any], **more)
 
 
 def _begin(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
@@ -261,7 +268,7 @@ def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "par
     """True if a standby answers where `connect` failed; False also if nobody answers."""
     kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
-        psycopg.connect(make_conninfo("", **kwargs), autocommit=True, context=DEFAULTS).close()
+        connect_plainly(make_conninfo("", **kwargs)).close()
     except psycopg.Error:
         return False
     return True

@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Any, Final
 from weakref import WeakSet, finalize
 
-from psycopg import AsyncConnection, BaseConnection, Connection, OperationalError
+from psycopg import BaseConnection, OperationalError
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
+from partbox.db.driver import AsyncPlainConnection, PlainConnection
 from partbox.platform import in_forked_children
 
 LOOKS = (0.02, 0.5)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
@@ -152,7 +153,7 @@ def _renew() -> None:
 in_forked_children(_renew)
 
 
-class WatchedConnection(Connection[Any]):
+class WatchedConnection(PlainConnection[Any]):
     """A connection with a deadline. psycopg sends every statement by `wait`, db/blocking.py by libpq's own call."""
 
     deadline: Deadline = NEVER
@@ -201,7 +202,7 @@ class WatchedConnection(Connection[Any]):
             self.deadline.close()
 
 
-class WatchedAsyncConnection(AsyncConnection[Any]):
+class WatchedAsyncConnection(AsyncPlainConnection[Any]):
     """An asynchronous connection with a deadline, which an application's code gets, too."""
 
     deadline: Deadline = NEVER

@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, dbapi20, postgres
+from psycopg import AsyncConnection, Connection, dbapi20, postgres
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, PyFormat
 from psycopg.rows import tuple_row
 from psycopg.types.array import register_all_arrays
 from psycopg.types.datetime import TimestamptzBinaryLoader
 from psycopg.types.json import set_json_dumps, set_json_loads
+
+from partbox.db.driver import AsyncPlainCursor, PlainCursor
 
 Row = tuple[Any, ...]
 
@@ -47,7 +49,7 @@ def _defaults() -> AdaptersMap:
 DEFAULTS: Final = _defaults()
 
 
-class OwnCursor(Cursor[Row]):
+class OwnCursor(PlainCursor[Row]):
     """A cursor for our statements on any connection: rows are tuples, converted by psycopg's defaults."""
 
     def __init__(self, connection: Connection[Any]) -> None:
@@ -58,7 +60,7 @@ class OwnCursor(Cursor[Row]):
         return DEFAULTS
 
 
-class AsyncOwnCursor(AsyncCursor[Row]):
+class AsyncOwnCursor(AsyncPlainCursor[Row]):
     """`OwnCursor` on an asynchronous connection."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:

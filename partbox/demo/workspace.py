@@ -8,11 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-import psycopg
-
+from partbox.db.connect import connect_plainly
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import Conn, query
-from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
 from partbox.errors import SettingsError
@@ -36,7 +34,7 @@ def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Itera
             dsn = server.start()
             stack.callback(server.start)  # after a crash: lets PostgreSQL put its shared memory away
         else:
-            with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+            with connect_plainly(dsn) as conn:
                 refuse_taken(conn, schema, "demo")
             stack.callback(_remove, dsn, schema)
         migrate(dsn, schema)
@@ -58,7 +56,7 @@ def drop(conn: Conn, schema: str) -> None:
 
 
 def _remove(dsn: str, schema: str) -> None:
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+    with connect_plainly(dsn) as conn:
         drop(conn, schema)
 
 

@@ -94,7 +94,7 @@ class Tracing(Observer):
 
     A provider cannot be sent to worker processes that get their handlers from here: give a function that makes one
     there, or set the global one in the module that they import. `statements`: if the process instruments psycopg, trace
-    partbox's own statements too, ten a second for an idle worker; those of handlers always are. `join`: the call for a
+    the statements of workers too, ten a second for an idle one, and those of transactional handlers. `join`: the call for a
     single event belongs to the trace of its publish, instead of beginning one of its own.
     """
 

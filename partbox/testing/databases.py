@@ -18,8 +18,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
+from partbox.db.connect import connect_plainly
 from partbox.db.sql import Conn
-from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError
 from partbox.testing.sessions import Sessions
 
@@ -157,7 +157,7 @@ class Shelf:
         self.template = template
         self.clones = 0
         self._staying = sessions
-        self._admin = psycopg.connect(dsn, autocommit=True, context=DEFAULTS)
+        self._admin = connect_plainly(dsn)
         self._migrated: Migrated | None = None
         self._lent: Lent | None = None
 
@@ -218,7 +218,7 @@ class Shelf:
         if self._staying is not None:
             yield self._staying.own(self._dsn(lent))
             return
-        with psycopg.connect(self._dsn(lent), autocommit=True, context=DEFAULTS) as conn:
+        with connect_plainly(self._dsn(lent)) as conn:
             pid = conn.info.backend_pid
             yield conn
         while self._ask(RUNS, pid):
@@ -250,7 +250,7 @@ class Shelf:
             return self._admin.execute(statement, values)
         except psycopg.OperationalError:
             self._admin.close()
-            self._admin = psycopg.connect(self.dsn, autocommit=True, context=DEFAULTS)
+            self._admin = connect_plainly(self.dsn)
             return self._admin.execute(statement, values)
 
     def _discard(self) -> None:
@@ -259,7 +259,7 @@ class Shelf:
         if self._staying is not None:
             self._staying.close()
         for (transaction,) in self._ask(PREPARED, name):
-            with psycopg.connect(make_conninfo(self.dsn, dbname=name), autocommit=True, context=DEFAULTS) as conn:
+            with connect_plainly(make_conninfo(self.dsn, dbname=name)) as conn:
                 conn.execute(sql.SQL("rollback prepared {}").format(transaction))
         self._execute("drop database if exists {} with (force)", name)
 

@@ -17,13 +17,11 @@ from types import MappingProxyType
 from typing import LiteralString
 from uuid import uuid4
 
-import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.connect import DsnSource
+from partbox.db.connect import DsnSource, connect_plainly
 from partbox.db.schema.migrate import migrate
-from partbox.db.type_conversion import DEFAULTS
 from partbox.embedded import programs, server_user
 from partbox.embedded.processes import locked
 from partbox.embedded.server import Server
@@ -133,7 +131,7 @@ def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -
 
 def execute(dsn: str, statement: LiteralString, *names: str) -> None:
     """A statement with names in it, which no transaction may be around."""
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+    with connect_plainly(dsn) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 

@@ -8,10 +8,9 @@ from contextlib import suppress
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from partbox.db.connect import connect
+from partbox.db.connect import connect, connect_plainly
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import Conn
-from partbox.db.type_conversion import DEFAULTS
 from partbox.settings import Settings
 
 NAME = "partbox testing"
@@ -43,7 +42,7 @@ class Sessions:
     def own(self, dsn: str) -> Conn:
         """A plain connection in autocommit, for restoring the database."""
         if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
-            self._own = (dsn, psycopg.connect(dsn, autocommit=True, context=DEFAULTS, application_name=NAME))
+            self._own = (dsn, connect_plainly(dsn, application_name=NAME))
         return self._own[1]
 
     def pids(self) -> list[int]:

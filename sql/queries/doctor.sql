@@ -65,6 +65,12 @@ select a.pid, a.datname, a.usename, a.application_name, a.client_addr::text, a.s
  order by a.xact_start nulls last, a.pid
  limit 100
 
+-- name: doctor_nodes
+-- How many sessions of nodes there are in this database, of any subscription and schema, and the age of the oldest.
+select count(*), extract(epoch from clock_timestamp() - min(backend_start))::float8
+  from pg_stat_activity
+ where datname = current_database() and application_name = 'partbox supervisor'
+
 -- name: doctor_waits
 -- Who waits for a lock while holding or wanting one on our tables, and for whom.
 select w.pid, a.usename, a.application_name, left(a.query, 300),

@@ -3,6 +3,7 @@
 import re
 import time
 
+import psycopg
 import pytest
 
 from partbox.doctor.doctor import LOOK_AGAIN, examine
@@ -84,6 +85,17 @@ def test_a_subscription_that_nobody_works_on_can_be_dropped(clinic):
     assert "`partbox worker MODULE:OUTBOX --subscription 'audit log'`" in found["remedy"][0]
     clinic.follow(f"{found['remedy'][1][:-1]} --yes`")
     assert clinic.findings() == []
+
+
+def test_beside_a_node_whose_processes_cannot_begin_its_log_is_named_and_no_other_is_to_be_started(clinic):
+    """Fault: a process registers when it has begun, so one that cannot is in no table."""
+    clinic.plant.publish("7")
+    assert clinic.one("no-workers")["remedy"] == ["start workers: `partbox worker MODULE:OUTBOX`"]
+    with psycopg.connect(clinic.dsn, application_name="partbox supervisor"):
+        found = clinic.one("no-workers")
+    assert found["summary"] == "a node runs, and none of its processes has begun to work; records wait"
+    assert "1 session of nodes in this database" in found["evidence"][1]
+    assert "look at the log of `partbox worker`" in found["remedy"][0]
 
 
 STANDS = (

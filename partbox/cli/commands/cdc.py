@@ -11,10 +11,10 @@ from partbox.cdc import CONNECT_PASSWORD, Connector, ServerAddress, TopicRoute, 
 from partbox.cli.shell.flags import database
 from partbox.cli.shell.options import DatabaseOptions, bundled, flag, option
 from partbox.cli.shell.output import print_json, printable
+from partbox.db.connect import connect_plainly
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
-from partbox.db.type_conversion import DEFAULTS
 from partbox.text.dsn import parts
 from partbox.text.wording import command
 
@@ -73,7 +73,7 @@ def debezium(
     """
     settings, route = outbox.settings(), TopicRoute(topic)
     schema = settings.schema_name
-    with psycopg.connect(database(settings), autocommit=True, context=DEFAULTS) as conn:
+    with connect_plainly(database(settings)) as conn:
         migrate.check(conn, schema)
         made = _connector(conn, schema, route, start, name, role)
         state = db.prepared(conn, schema, made.name)

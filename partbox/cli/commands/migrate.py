@@ -2,15 +2,14 @@
 
 from typing import Annotated
 
-import psycopg
 import typer
 
 from partbox.cli.shell.flags import database
 from partbox.cli.shell.options import DatabaseOptions, RoleOptions, bundled, flag, option, print_granted
+from partbox.db.connect import connect_plainly
 from partbox.db.schema import migrate as migrations
 from partbox.db.schema.migrate import is_there
 from partbox.db.schema.scripts import script
-from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError
 
 Sql = Annotated[bool, flag("Print the SQL instead; no database is touched.", "--sql")]
@@ -51,7 +50,7 @@ def migrate(
 
 def _require(dsn: str, schema: str) -> None:
     """Require that the schema exists: a mistyped name must not create another outbox."""
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn:
+    with connect_plainly(dsn) as conn:
         if not is_there(conn, schema):
             raise migrations.missing(conn, schema)
         if migrations.is_inbox_only(conn, schema):

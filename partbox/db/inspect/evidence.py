@@ -78,6 +78,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     triggers: tuple[facts.ForeignTrigger, ...] = ()
     path: tuple[facts.PathSchema, ...] = ()
     sessions: tuple[facts.OpenSession, ...] = ()
+    nodes: facts.NodeSessions | None = None
     queue: NotificationQueue | None = None
     keepers: tuple[facts.Keeper, ...] = ()
     waits: tuple[facts.Wait, ...] = ()
@@ -109,6 +110,7 @@ def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
     return Evidence(
         server=reader.one(facts.ServerFacts, "doctor_server"),
         sessions=reader.all(facts.OpenSession, "doctor_sessions"),
+        nodes=reader.one(facts.NodeSessions, "doctor_nodes"),
         queue=_notification_queue(conn, schema),
         keepers=reader.all(facts.Keeper, "doctor_keepers"),
         waits=reader.all(facts.Wait, "doctor_waits"),

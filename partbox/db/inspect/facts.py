@@ -15,6 +15,13 @@ class ServerFacts(NamedTuple):
     most: int
 
 
+class NodeSessions(NamedTuple):
+    """The number of sessions by which nodes look after their processes, and the age of the oldest in seconds."""
+
+    number: int
+    age: float | None
+
+
 class SequenceFacts(NamedTuple):
     """The id sequence. `owned_by` names a table, `defaults` the expressions of record.id and record.xid."""
 

@@ -28,12 +28,12 @@ from psycopg.errors import (
     WrongObjectType,
 )
 
-from partbox.db.connect import PassingSchemaError
+from partbox.db.connect import PassingSchemaError, connect_plainly
 from partbox.db.schema import grants
 from partbox.db.schema.grants import NOBODY, Roles
 from partbox.db.schema.patience import patiently
 from partbox.db.sql import Conn, composed, folder, own_rows
-from partbox.db.type_conversion import DEFAULTS, OwnCursor
+from partbox.db.type_conversion import OwnCursor
 from partbox.errors import SchemaError
 from partbox.text.dsn import bare
 from partbox.text.wording import command, listed
@@ -69,7 +69,7 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     """
     check_name(schema)
     grants.check(roles)
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, _explained(schema):
+    with connect_plainly(dsn) as conn, _explained(schema):
         return patiently(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
 
 
@@ -129,7 +129,7 @@ def _explained(schema: str) -> Iterator[None]:
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
     check_name(schema)
-    with psycopg.connect(dsn, autocommit=True, context=DEFAULTS) as conn, _explained(schema):
+    with connect_plainly(dsn) as conn, _explained(schema):
         return patiently(conn, schema, lambda: _migrate_inbox(conn, schema))
 
 

@@ -22,11 +22,27 @@ from partbox.text.wording import age, counted, several
 
 @subscription_check("no-workers", Severity.PROBLEM)
 def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
-    """Records wait in a subscription, and no process works on it: none was started, or all are down."""
+    """Records wait in a subscription, and no process works on it: none was started, all are down, or those of a node
+    that runs cannot begin."""
     if cluster.paused or living(cluster) or not waiting(cluster):
         return
-    remedy = [f"start workers: {case.command(WORKER, cluster.subscription)}"]
-    if any(living(other) for other in case.clusters):
+    nodes, elsewhere = case.evidence.nodes, any(living(other) for other in case.clusters)
+    if nodes and nodes.number and not elsewhere:
+        yield Symptom(
+            "a node runs, and none of its processes has begun to work; records wait",
+            (
+                _backlog(cluster),
+                f"{counted(nodes.number, 'session')} of nodes in this database, open for {age(nodes.age)}",
+            ),
+            (
+                "look at the log of `partbox worker` for the reason: it names what its processes cannot do or wait for",
+                f"if that node is of another subscription, {_start(case, cluster)}",
+            ),
+            lasts=nodes.age,
+        )
+        return
+    remedy = [_start(case, cluster)]
+    if elsewhere:
         remedy.append(f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}")
     yield Symptom(
         "no process works on it, and records wait",
@@ -34,6 +50,10 @@ def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         tuple(remedy),
         lasts=min((each.heartbeat_age for each in cluster.instances), default=None),
     )
+
+
+def _start(case: Case, cluster: Cluster) -> str:
+    return f"start workers: {case.command(WORKER, cluster.subscription)}"
 
 
 @subscription_check("paused", Severity.NOTE, Severity.PROBLEM)

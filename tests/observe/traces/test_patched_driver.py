@@ -1,0 +1,19 @@
+"""Applications that patch psycopg, by what tracers do. Fault: a patch changes the text of statements that are ours."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("patched_driver.py")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("patch", ["opentelemetry", "proxies", "methods"])
+def test_no_connection_of_a_worker_takes_a_patch_and_publishing_works_through_all(
+    empty_dsn: str, patch: str, when: str
+) -> None:
+    program = [sys.executable, str(PROGRAM), patch, when, empty_dsn]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False, timeout=100)
+    assert ended.returncode == 0, ended.stderr
