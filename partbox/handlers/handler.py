@@ -228,6 +228,10 @@ class Routes(dict[tuple[str, str], T]):
         """Everything that an event may find, without the default."""
         return [*self._registered.values()]
 
+    def types(self) -> list[tuple[str, str | None]]:
+        """Return the event types and aggregate types that have a handler, `"*"` and None for any."""
+        return [*self._registered]
+
     def map(self, made: Callable[[T], U]) -> "Routes[U]":
         """Routes with the same keys, whose values are `made` of these values."""
         return Routes({pair: made(each) for pair, each in self._registered.items()}, made(self._default))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from partbox.callables import Call, is_async
 from partbox.errors import UnroutableError
+from partbox.protocol.rows import Ignored
 from partbox.protocol.verdict import Deferral
 
 if TYPE_CHECKING:
@@ -21,8 +22,12 @@ def _dead(_: Any, reason: str) -> object:
     return UnroutableError(reason)
 
 
-def _ignore(_: Any, reason: str) -> object:
-    """The event is done."""
+def _ignore(event: Any, reason: str) -> object:
+    """Let the event count as done. One that was parked leaves a row of its end, which says that it was not delivered;
+    of the others the row in `handled_types` of this process tells it."""
+    if event.parked is not None:
+        event.ignored = Ignored(event.id, 0, reason, None)
+    return None
 
 
 def _retry(_: Any, reason: str) -> object:

@@ -162,6 +162,7 @@ def _kinds(conn: Conn, settings: Settings, dry_run: bool) -> Iterator[tuple[step
             "attempt": 0.0,
             "cancellation": 0.0,
             "progress_note": settings.retain_history,
+            "handled_types": settings.retain_history,
             "action": settings.retain_actions,
         }
         for table, retain in kept.items():

@@ -33,11 +33,12 @@ ENDINGS: Final = {
     "cancelled": ("cancelled",),
     "skipped": ("skipped",),
     "replayed": ("replayed",),
-    "ignored": ("ignored",),
+    "ignored": ("ignored", "unhandled"),
     "twice": ("repeated",),
     "failed": ("failed", "dead", "ignored", "interrupted"),
 }
-"""The outcomes in table `attempt`, and that of table `cancellation`, by the word for each."""
+"""The outcomes in table `attempt`, that of table `cancellation`, and "unhandled" (for want of a handler), by the
+word for each."""
 
 
 class RecordChoice(TypedDict, total=False):

@@ -14,6 +14,7 @@ HAPPENED: Final = {
     "failed": "attempt {attempt} failed{run}{process}{error}",
     "dead": "given up{after}{process}{error}",
     "ignored": "attempt {attempt} failed{run}{process}, and on_error said that it does not matter{error}",
+    "unhandled": "ignored{process}{error}",
     "interrupted": "attempt {attempt} began{process}: the process died{error}",
     "done": "delivered{run}{process}",
     "repeated": "delivered{run}{process}; a process that died may have run it, too",
@@ -22,7 +23,7 @@ HAPPENED: Final = {
     "discarded": "discarded{who}",
     "cancelled": "cancelled{who}",
 }
-"""By outcome; one that a newer version writes stands as it is."""
+"""By outcome, ignored ones that did not run as "unhandled"; one that a newer version writes stands as it is."""
 STANDS: Final = {
     "waiting": "waits to be read",
     "running": "is running",
@@ -35,7 +36,7 @@ STANDS: Final = {
     "discarded": "discarded {since}",
     "cancelled": "cancelled {since}",
     "delivered": "delivered",
-    "ignored": "failed, and was ignored",
+    "ignored": "ignored",
     "unwanted": "not for this subscription, by its type filter",
     "passed": "published before the subscription was created, which therefore did not get it, if it began then",
 }
@@ -87,7 +88,8 @@ def _told(standing: RecordStanding) -> Iterator[TimelineEntry]:
 
 def happening(entry: HistoryEntry) -> str:
     """An entry of a history in words."""
-    return HAPPENED.get(entry.outcome, f"{entry.outcome}{{process}}{{who}}{{error}}").format(
+    ran = entry.outcome != "ignored" or entry.attempt > 0
+    return HAPPENED.get(entry.outcome if ran else "unhandled", f"{entry.outcome}{{process}}{{who}}{{error}}").format(
         attempt=entry.attempt,
         after=f" after {counted(entry.attempt, 'attempt')}" if entry.attempt else "",
         run="" if entry.seconds is None else f" after {brief(entry.seconds)}",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+UNHANDLED: Final = "no handler took it"
 GIVEN_UP: Final = ("dead", "discarded", "cancelled")
 
 
@@ -34,7 +35,7 @@ class Delivery:
     """A delivery: not before `after`, and saved by `before`; `process`: "pid on node". None: nobody knows any more.
 
     `outcome`: delivered, repeated (a process that died may have run it, too), or ignored (it failed, and `on_error`
-    said that it does not matter).
+    said that it does not matter, or its process had no handler for it).
     """
 
     outcome: str
@@ -83,8 +84,9 @@ class RecordStanding:
     """A record in a subscription: what became of it, or where it waits.
 
     `state`: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled, held, ready,
-    dead, discarded, cancelled, delivered, ignored (it failed, and `on_error` said that it does not matter), unwanted
-    (by the subscription's type filter), or passed (the subscription began after it, and no delivery is known).
+    dead, discarded, cancelled, delivered, ignored (`on_error` said that its error does not matter, or no handler took
+    it), unwanted (by the subscription's type filter), or passed (the subscription began after it, and no delivery is
+    known).
     `process`: "pid on node", the one that has it, or that has delivered it. `behind`: the record it waits for; `ahead`:
     how many of its partition are to be read before it; `why` it waits, in words. `attempts` that were counted; `since`:
     when it was parked, or died; `due_at`: its next attempt.
@@ -122,9 +124,11 @@ def _consumed(facts: StandingFacts) -> RecordStanding:
     name, end = facts.subscription, facts.delivery
     if end is None:
         return RecordStanding(name, "passed" if facts.wanted else "unwanted")
-    error = facts.history[-1].error if facts.history and end.outcome == "ignored" else None
-    state = "ignored" if end.outcome == "ignored" else "delivered"
-    return RecordStanding(name, state, end.process, error=error, delivered=end)
+    if end.outcome != "ignored":
+        return RecordStanding(name, "delivered", end.process, delivered=end)
+    last = facts.history[-1] if facts.history else None
+    error = last.error if last is not None and last.outcome == "ignored" else UNHANDLED
+    return RecordStanding(name, "ignored", end.process, error=error, delivered=end)
 
 
 def _unfinished(facts: StandingFacts) -> RecordStanding:

@@ -27,6 +27,7 @@ from partbox.worker.poller.pacing import Pacer
 from partbox.worker.poller.parked_fetch import ParkedReader
 from partbox.worker.poller.payload_fetch import Payloads
 from partbox.worker.poller.poller import Poller
+from partbox.worker.reports.handled_types import HandledTypes
 from partbox.worker.reports.limits import LimitNotes
 from partbox.worker.reports.load import LoadReport
 from partbox.worker.reports.outcomes import Reports
@@ -105,7 +106,7 @@ class Worker:
             parked=ParkedReader(context, payloads, self._settlement.reports),
             timeouts=self.timeouts,
             load=LoadReport(context),
-            notes=(LongRuns(context), SinkNotes(context, traffic), LimitNotes(context)),
+            notes=(HandledTypes(context), LongRuns(context), SinkNotes(context, traffic), LimitNotes(context)),
             pace=Pacer(context),
             saver=Saver(context),
             transactor=self._transactor(),

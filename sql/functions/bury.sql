@@ -46,9 +46,9 @@ begin
     end if;
 
     -- What it has saved is told as its own, and not as that of the next owner.
-    insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, epoch, instance)
+    insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, epoch, instance, claimed_id, instance_id)
     select o.subscription, o.partition, o.saved_at, o.last_id, o.snapshot, o.epoch,
-           coalesce(names[array_position(buried, o.owner)], o.owner::text)
+           coalesce(names[array_position(buried, o.owner)], o.owner::text), o.claimed_id, o.owner
       from unnest(orphans) as o
      where o.saved_at >= o.claimed_at
            and not exists (select from {schema}.instance i where i.instance_id = o.owner)

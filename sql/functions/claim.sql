@@ -24,7 +24,7 @@ begin
                for no key update) locked;
     return query
     update {schema}.partition p
-       set owner = claim.me, claimed_at = clock_timestamp(),
+       set owner = claim.me, claimed_at = clock_timestamp(), claimed_id = p.last_id,
            epoch = greatest(p.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
      where p.subscription = claim.subscription and p.partition = any (free)
            and p.owner is null and p.assignee = claim.me

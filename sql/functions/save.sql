@@ -46,8 +46,9 @@ begin
     if save.parks is not null then
         -- What is read above r is read after this save was gathered, and so after the one before it. Where that is long ago,
         -- how far it went is noted, too, lest its events seem to have been delivered just now.
-        insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, read_at, read_id, epoch, instance)
-        select p.subscription, p.partition, state.*, p.epoch, {schema}.process_of(save.me)
+        insert into {schema}.progress_note (subscription, partition, at, last_id, snapshot, read_at, read_id, epoch, instance,
+                                            claimed_id, instance_id)
+        select p.subscription, p.partition, state.*, p.epoch, {schema}.process_of(save.me), p.claimed_id, save.me
           from json_to_recordset(save.parks) as j (p smallint, r bigint)
           join {schema}.partition p on p.subscription = save.subscription and p.partition = j.p
           join unnest(save.partitions, save.snapshot_no, save.last_ids) as sent (partition, no, last_id)

@@ -30,6 +30,7 @@ begin
     delete from {schema}.handler_limit l where l.subscription = subscription_drop.subscription;
     delete from {schema}.attempt a where a.subscription = subscription_drop.subscription;
     delete from {schema}.progress_note n where n.subscription = subscription_drop.subscription;
+    delete from {schema}.handled_types h where h.subscription = subscription_drop.subscription;
     delete from {schema}.partition p where p.subscription = subscription_drop.subscription;
     delete from {schema}.subscription s where s.name = subscription_drop.subscription;
     perform {schema}.all_written('subscription', 1, found::integer);

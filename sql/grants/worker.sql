@@ -22,6 +22,7 @@ grant select, delete on {schema}.idempotency to {role};
 grant select, insert (consumer, event_id), delete on {schema}.inbox to {role};
 grant select, insert on {schema}.imported to {role};
 grant select, insert, delete on {schema}.attempt, {schema}.progress_note to {role};
+grant select, insert (instance_id, subscription, types), update (at, types), delete on {schema}.handled_types to {role};
 grant select, delete on {schema}.cancellation to {role};
 grant select, insert (who, action, subscription, target, count), update (count), delete on {schema}.action to {role};
 grant select, insert (subscription, handler, rate, at_once, changed_by),

@@ -41,6 +41,38 @@ select r.id, r.partition {find_partition_stretch} and {find_hit} order by r.id d
 select least(greatest(r.created_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z')
   from {schema}.record r where r.partition >= 0 and r.id >= %(record_id)s order by r.id limit 1
 
+-- name: find_ignoring
+-- Part of others: the types that processes of the subscriptions handle, and ignore all others.
+select distinct h.subscription, h.types::text as types
+  from {schema}.handled_types h where %(subscription)s::text is null or h.subscription = %(subscription)s
+
+-- name: find_to
+-- Part of others: the records among which those are that ended by then: they were published before.
+{schema}.record r
+ where r.partition >= 0 and r.id < %(before)s
+       and r.id < (select case when %(to)s::timestamptz is null then %(before)s
+                               else {schema}.id_at(%(to)s::timestamptz + interval '1 second') end)
+
+-- name: find_unhandled
+-- Part of others: the newest records that a process ignored because it had no handler for them. The view is asked only about
+-- records whose type some process of the subscription does not handle.
+select ignored.id, ignored.delivered_before
+  from (select distinct r.id, r.partition, h.subscription
+          from (select r.* from {find_to} and 'unhandled' = any (%(outcomes)s) order by r.id desc limit %(most_read)s) r
+          join ({find_ignoring}) h on not exists (
+                   select from json_array_elements(h.types::json) t
+                    where t ->> 0 in ('*', r.event_type) and coalesce(t ->> 1, r.aggregate_type) = r.aggregate_type)
+         where {find_hit}) candidate
+ cross join lateral (
+       select d.id, d.delivered_before from {schema}.delivery d
+        where d.partition = candidate.partition and d.id = candidate.id and d.subscription = candidate.subscription
+              and d.outcome = 'ignored' and d.delivered_before >= %(from)s
+              and d.delivered_before < coalesce(%(to)s::timestamptz, 'infinity')) ignored
+
+-- name: find_unhandled_edge
+-- The last record that this reads, if there are more.
+select r.id from {find_to} and exists ({find_ignoring}) order by r.id desc offset %(most_read)s - 1 limit 1
+
 -- name: find_befallen
 -- Records that something befell between two times, the latest first; of those times at most so many rows are read. A record
 -- that died, or was discarded, before there was a history has only its parked row.
@@ -49,6 +81,7 @@ select r.id, r.partition, b.at
           from ((select a.record_id, a.at
                    from {schema}.attempt a
                   where a.at >= %(from)s and a.at < coalesce(%(to)s::timestamptz, 'infinity') and a.outcome = any (%(outcomes)s)
+                        and (a.outcome <> 'ignored' or a.attempt > 0 or 'unhandled' = any (%(outcomes)s))
                         and (%(subscription)s::text is null or a.subscription = %(subscription)s)
                   order by a.at desc limit %(most)s)
                 union all
@@ -62,7 +95,9 @@ select r.id, r.partition, b.at
                 (select c.record_id, c.at
                    from {schema}.cancellation c
                   where c.at >= %(from)s and c.at < coalesce(%(to)s::timestamptz, 'infinity') and 'cancelled' = any (%(outcomes)s)
-                  order by c.at desc limit %(most)s)) e
+                  order by c.at desc limit %(most)s)
+                union all
+                ({find_unhandled})) e
          group by e.record_id) b
  cross join lateral (
        select r.* from {schema}.record r where r.partition >= 0 and r.id = b.record_id limit 1) r

@@ -44,6 +44,12 @@ update {schema}.instance i
 -- What the sinks of this process have sent. One row, so there is no order of locks to keep.
 update {schema}.instance i set sinks = %(sinks)s::json where i.instance_id = %(instance)s
 
+-- name: note_handled_types
+-- The event types that this process handles; it ignores all others.
+insert into {schema}.handled_types as h (instance_id, subscription, types)
+values (%(instance)s, %(subscription)s, %(types)s::json)
+    on conflict (instance_id) do update set at = clock_timestamp(), types = excluded.types
+
 -- name: watch
 -- One row about a subscription: the server's clock; a number that changes whenever somebody joins, leaves or drains, and how
 -- many they are, on how many nodes; whether a partition has no assignee; whether one has an owner that is gone; and, an

@@ -76,7 +76,7 @@ update {schema}.partition p set parked_version = p.parked_version + 1
 -- Everything that was published, and what became of it.
 with parked as (delete from {schema}.parked), keys as (delete from {schema}.idempotency),
      inbox as (delete from {schema}.inbox), attempts as (delete from {schema}.attempt),
-     notes as (delete from {schema}.progress_note), actions as (delete from {schema}.action)
+     notes as (delete from {schema}.progress_note), types as (delete from {schema}.handled_types), actions as (delete from {schema}.action)
 delete from {schema}.record
 
 -- name: testing_record

@@ -117,6 +117,14 @@ def leave(conn: Conn, schema: str, instance: UUID) -> None:
     conn.execute(query("leave", schema), {"instance": instance})
 
 
+def note_handled_types(
+    conn: Conn, schema: str, instance: UUID, subscription: str, types: Sequence[tuple[str, str | None]]
+) -> None:
+    """Store the event types that a process handles, each with its aggregate type or None, or that it still does."""
+    values = {"instance": instance, "subscription": subscription, "types": orjson.dumps(types).decode()}
+    conn.execute(query("note_handled_types", schema), values)
+
+
 def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> Watch:
     """Look at a subscription; late are those who have not beaten for a quarter of their lease, or `since` a time."""
     ((clock, shape, count, nodes, unassigned, orphaned, *late),) = fetch(

@@ -19,6 +19,7 @@ from partbox.protocol.hashing import partition_of
 STEPS: Final = (1_000, 9_000, 40_000, 150_000)  # records that are read at once: most searches end with the first
 FEW_STEPS: Final = STEPS[:3]
 MOST_ENTRIES: Final = 50_000  # rows of history that are read
+MOST_READ: Final = 10_000  # records among which ignored ones are looked for that left no row
 AROUND: Final = (-3_600, -60, -2, 4, 60, 3_600)  # seconds about the moment of an event, between seven stretches
 LIKELIEST: Final = (3, 4, 2, 5, 1, 6, 0)  # those stretches in the order in which they are read
 SKEW: Final = timedelta(seconds=1)  # by which times of records may go back, where transactions are open at once
@@ -101,12 +102,19 @@ def by_key(conn: Conn, schema: str, sought: Sought, limit: int, *, key: str) -> 
 def befallen(
     conn: Conn, schema: str, sought: Sought, limit: int, *, outcomes: Sequence[str], subscription: str | None
 ) -> Sighted:
-    """The records that one of these outcomes befell between `sought.since` and `sought.until`, the latest first."""
+    """The records that one of these outcomes befell between `sought.since` and `sought.until`, the latest first.
+
+    "unhandled": it was ignored for want of a handler, which left no row, so it is looked for among the newest records.
+    """
     values = asdict(replace(sought, since=None, until=None)) | {"from": sought.since, "to": sought.until}
     values |= {"outcomes": [*outcomes], "subscription": subscription, "limit": limit + 1, "most": MOST_ENTRIES}
+    values |= {"most_read": MOST_READ}
     found = rows(conn, "find_befallen", schema, **values)
     places = tuple(LogPlace(*place) for *place, _ in found[:limit])
-    return Sighted(places, read_since=found[limit - 1][-1] if len(found) > limit else None)
+    if len(found) > limit:
+        return Sighted(places, read_since=found[limit - 1][-1])
+    edge = row(conn, "find_unhandled_edge", schema, **values) if "unhandled" in outcomes else None
+    return Sighted(places) if edge is None else Sighted(places, edge[0], _published(conn, schema, edge[0]))
 
 
 def _around(conn: Conn, schema: str, moment: datetime, sought: Sought, limit: int) -> Sighted:

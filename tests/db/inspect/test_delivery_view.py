@@ -14,10 +14,11 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 STEPS = ("commit", "claim", "look", "deliver", "save", "note", "others", "release", "die", "replay")
 CURSOR = """
 update partbox.partition
-   set last_id = %s, floor_id = 0, snapshot = %s, saved_at = %s, claimed_at = %s, epoch = %s, owner = %s
+   set last_id = %s, floor_id = 0, snapshot = %s, saved_at = %s, claimed_at = %s, epoch = %s, owner = %s,
+       claimed_id = %s
  where partition = 7
 """
-NOTE = "insert into partbox.progress_note values ('default', 7, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing"
+NOTE = "insert into partbox.progress_note values ('default', 7, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing"
 
 
 def at(second: int) -> datetime:
@@ -36,9 +37,10 @@ class Partition:
         self.now = self.published = 10
         self.committed = self.known = self.unsaved = self.passed = self.sees = False
         self.owner: int | None = None
-        self.claimed = self.owners = self.last_id = self.reached = 0
+        self.claimed = self.claimed_id = self.owners = self.last_id = self.reached = 0
         self.saved: int | None = None
         self.delivered: tuple[int, int] | None = None
+        self.late = False  # the owner that delivered it had claimed with a cursor above it
         self.noted: list[tuple[Any, ...]] = []
 
     def do(self, step: str) -> None:
@@ -54,6 +56,7 @@ class Partition:
         if self.owner is None:
             self.owners += 1
             self.owner, self.claimed, self.reached = self.owners, self.now, self.last_id
+            self.claimed_id = self.last_id
 
     def look(self) -> None:
         if self.committed and not self.passed:
@@ -62,6 +65,7 @@ class Partition:
     def deliver(self) -> None:
         if self.known and not self.unsaved and not self.passed:
             self.delivered, self.unsaved = (self.now, self.owner or 0), True
+            self.late = self.id <= self.claimed_id
 
     def save(self) -> None:
         if self.unsaved:
@@ -77,7 +81,8 @@ class Partition:
 
     def _note(self, when: int, *read: Any) -> None:
         read_at, read_id = read or (None, None)
-        self.noted.append((at(when), self.last_id, self.snapshot, read_at, read_id, self.epoch, f"{self.owner} on web"))
+        who = self.epoch, f"{self.owner} on web", self.claimed_id
+        self.noted.append((at(when), self.last_id, self.snapshot, read_at, read_id, *who))
 
     def others(self) -> None:
         """A record above this one is through, as it may be while this one is not committed."""
@@ -137,6 +142,7 @@ def told(conn: psycopg.Connection[Any], partition: Partition) -> list[tuple[Any,
             ).fetchall()
         saved = None if partition.saved is None else at(partition.saved)
         cursor = [partition.last_id, partition.snapshot, saved, at(partition.claimed), partition.epoch, owner]
+        cursor.append(partition.claimed_id)
         conn.execute(CURSOR, cursor)
         return conn.execute(TOLD, [partition.id]).fetchall()
 
@@ -156,7 +162,7 @@ def test_the_bounds_hold_the_delivery_and_name_its_process(conn, record, steps):
     for after, before, process in found:
         when, owner = partition.delivered
         assert at(10) <= after <= at(when) <= before <= at(partition.now)
-        assert process in (f"{owner} on web", None)
+        assert process == f"{owner} on web" or (process is None and partition.late)
 
 
 def test_who_delivered_it_and_about_when_is_known_from_notes(conn, record):

@@ -33,10 +33,12 @@ OTHERS = {
     " (subscription, partition, at, last_id, snapshot, epoch, instance)"
     " select 'default', g % 256, now() - g % 2 * interval '31 days' - g * interval '1 ms', g, '1:1:', 1, '7 on n'"
     " from generate_series(1, 2000) g",
+    "handled_types": "insert into partbox.handled_types (instance_id, subscription, at, types)"
+    " select gen_random_uuid(), 'default', now() - g % 2 * interval '31 days', '[]' from generate_series(1, 2000) g",
     "action": "insert into partbox.action (at, who, action) select now() - g % 2 * interval '31 days', 'me', 'replay'"
     " from generate_series(1, 2000) g",
 }
-HISTORY = ("attempt", "progress_note", "action")
+HISTORY = ("attempt", "progress_note", "handled_types", "action")
 
 
 @pytest.fixture

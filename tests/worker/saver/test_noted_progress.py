@@ -153,3 +153,26 @@ def test_what_was_saved_before_a_lost_connection_is_noted_at_the_release(under_w
     assert partition.note(0, 3.0, release=True) is not None
     partition.saved(target, 0, 3.0, noted=True)
     assert partition.note(0, 4.0, release=True) is None
+
+
+def test_the_first_events_of_each_owner_have_its_name_though_they_were_published_before_it_came(desk):
+    """While it works, when it has gone, and after the next one has taken its partitions over."""
+    desk.outbox.register(desk.note, "Counted")
+    unnamed = "select count(*), count(*) filter (where process is null) from partbox.delivery"
+    for turn in (1, 2):
+        for number in range(100):
+            desk.publish(f"{number}", turn)
+        with desk.outbox.worker() as worker:
+            assert worker.wait_until_empty(60)
+            assert desk.conn.execute(unnamed).fetchone() == (100 * turn, 0)
+        assert desk.conn.execute(unnamed).fetchone() == (100 * turn, 0)
+
+
+def test_what_a_subscription_got_that_was_made_after_its_publishing_was_delivered(desk):
+    desk.publish("k", 1)
+    desk.outbox.subscriptions.create("later")
+    desk.outbox.register(desk.note, "Counted", subscription="later")
+    with desk.outbox.worker(subscription="later") as worker:
+        assert worker.wait_until_empty(60)
+        (found,) = desk.outbox.records.find(aggregate="k").records
+    assert {each.subscription: each.state for each in found.standings} == {"default": "waiting", "later": "delivered"}

@@ -1,0 +1,37 @@
+"""Notes the event types that a process handles, where it ignores all others."""
+
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+
+from partbox.db.delivery import instances
+from partbox.handlers.handler import ANY
+from partbox.worker.context import Context
+from partbox.worker.reports.process_notes import Note
+
+TYPES_APART = 60.0  # seconds between two looks
+STILL = 3_600.0  # seconds until a row says that it still holds, lest it be purged in a long life
+
+
+class HandledTypes(Note):
+    """The event types that have a handler here, unless nothing is ignored.
+
+    It is the trace of ignored events: one row for a process, written before it reads, in the place of one for each
+    event. With the process that has passed an event it tells whether that had a handler for it.
+    """
+
+    text = "which event types have a handler could not be noted, which is tried again: %s"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, TYPES_APART)
+        types = context.routes.types()
+        ignores = context.settings.unroutable_in(context.subscription) == "ignore"
+        self._types = tuple(types) if ignores and (ANY, None) not in types else None
+
+    def _found(self, now: float) -> tuple[Any, ...]:
+        return () if self._types is None else (self._types, now // STILL)
+
+    def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
+        types, _ = found
+        instances.note_handled_types(conn, self._context.schema, me, self._context.subscription, types)
