@@ -71,6 +71,6 @@ class UnroutableError(UnrecoverableError):
 class NewerVersionError(UnroutableError):
     """The event is of a newer version than the class here, as in a rolling deploy.
 
-    `payload_as` raises it, for a handler that asks for the class too. It is no failure of the handler: `on_unroutable`
-    decides about the event.
+    `payload_as` raises it, for a handler that asks for the class too. It is no failure of the handler: the event waits
+    for the newer code, unless `on_unroutable` is set to "dead" or a function.
     """

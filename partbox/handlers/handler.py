@@ -56,7 +56,7 @@ class Handler(Registered):
     that is Django's; it returns an outcome, or an awaitable of one if `is_async`. `max_attempts` None = for ever;
     `timeout` in seconds, None = none. `circuit`: the errors that say that what it calls is away, beside
     DownstreamUnavailable; None = it has no circuit. `limit`: its bounds as declared.
-    `unroutable` has the outcome of an event that is too new for it.
+    `newer` has the outcome of an event that is too new for it.
     """
 
     is_async: bool
@@ -69,7 +69,7 @@ class Handler(Registered):
     on_error: OnError | None = None
     transactional: Transactional = False
     limit: Limit
-    unroutable: Unroutable
+    newer: Unroutable
 
     @property
     def transaction(self) -> TransactionKind | None:
@@ -126,9 +126,9 @@ class Registration(Registered):
         self._check_hope()
         if self.demand is not None:
             same["call"] = met(self.call, self.demand, is_async=awaited, is_batch=self.max_size is not None)
-        unroutable = unroutable_of(settings.unroutable_in(self.subscription))
         limit = Limit(options.pop("rate", None), options.pop("at_once", None), options.pop("limit_by", None))
-        return Handler(**same, is_async=awaited, circuit=errors, limit=limit, unroutable=unroutable, **options)
+        newer = unroutable_of(settings.on_newer)
+        return Handler(**same, is_async=awaited, circuit=errors, limit=limit, newer=newer, **options)
 
     def _check_hope(self) -> None:
         needs = self.demand.needs if self.demand is not None else None

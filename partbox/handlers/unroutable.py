@@ -1,4 +1,4 @@
-"""Outcomes of events that no handler takes: the setting `on_unroutable`."""
+"""Outcomes of events that no handler takes, or that are too new for theirs: the setting `on_unroutable`."""
 
 from collections.abc import Callable
 from functools import partial

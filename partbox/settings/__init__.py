@@ -102,7 +102,8 @@ class Settings(BaseModel):
     on_unroutable: Annotated[Routing, BeforeValidator(forms.routing)] = Field(
         default="dead",
         description="the fate of an event without handler: `dead`, `ignore` (the default of other subscriptions than "
-        "`default`), `retry` (right in rolling deploys); as a keyword also a function from event to outcome",
+        "`default`), `retry`; as a keyword also a function from event to outcome. One that is newer than its class "
+        "waits unless this is `dead` or a function",
     )
     max_payload: ByteSize = Field(default=ByteSize(1_048_576), gt=0, description="bytes of an encoded payload")
     error_limit: Count = Field(default=4_000, description="characters kept of a handler's error")
@@ -200,6 +201,13 @@ class Settings(BaseModel):
         """`on_unroutable`; unless it is set, subscriptions other than `default` ignore events without a handler."""
         unsaid = self.origins["on_unroutable"] == "default"
         return "ignore" if unsaid and subscription != "default" else self.on_unroutable
+
+    @property
+    def on_newer(self) -> "Routing":
+        """The fate of an event that is newer than the class of its handler: it waits, unless `on_unroutable` is set to
+        something else than `ignore`, for it has a handler."""
+        unsaid = self.origins["on_unroutable"] == "default"
+        return "retry" if unsaid or self.on_unroutable == "ignore" else self.on_unroutable
 
     def shown(self, name: str) -> str:
         """The value of the setting `name` (external) as text, without secrets."""

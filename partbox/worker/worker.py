@@ -32,7 +32,7 @@ from partbox.worker.reports.limits import LimitNotes
 from partbox.worker.reports.load import LoadReport
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.reports.process_notes import LongRuns, SinkNotes, TrafficObserver
-from partbox.worker.reports.unroutable import Unroutable
+from partbox.worker.reports.unroutable import NewerVersions, Unroutable
 from partbox.worker.runners.dispatcher import Dispatcher, Drive
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
@@ -215,8 +215,9 @@ def _endpoints(handlers: Handlers, subscription: str, settings: Settings, observ
     missed = None
     if subscription == "default":  # others mostly want few types
         missed = Unroutable(subscription, handlers.table(subscription), str(settings.on_unroutable))
+    newer = NewerVersions()
     routes = handlers.routes(subscription, settings, missed).map(
-        lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers)
+        lambda handler: Endpoint(handler, handlers.interceptors, settings.error_limit, observers, newer)
     )
     if not callable(settings.on_unroutable) and {each.kind for each in routes.registered()} == {Kind.ASYNC}:
         routes.default.kind = Kind.ASYNC  # it waits for nothing, so it may run wherever the others do

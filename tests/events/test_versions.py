@@ -177,13 +177,16 @@ NEWER = Event("Paid", {"order": 7}, aggregate_type="Order", aggregate_id=7, vers
 
 
 @pytest.mark.parametrize(
-    ("mode", "state"),
-    [("dead", "dead"), ("ignore", "ignored"), ("retry", "deferred")],
+    ("settings", "state"),
+    [({}, "deferred"), ({"on_unroutable": "dead"}, "dead"), ({"on_unroutable": "ignore"}, "deferred")],
+    ids=["unset", "dead", "ignore"],
 )
 @pytest.mark.parametrize("kind", ["sync", "async", "batch", "transactional", "asks itself"])
-def test_a_newer_version_is_not_poison_but_for_on_unroutable(kind: str, mode: Any, state: str, dsn: str) -> None:
+def test_a_newer_version_waits_and_is_no_poison_but_for_on_unroutable(
+    kind: str, settings: Any, state: str, dsn: str
+) -> None:
     seen: list[Any] = []
-    outbox = Outbox(NOWHERE, on_unroutable=mode, max_attempts=1)
+    outbox = Outbox(NOWHERE, max_attempts=1, **settings)
 
     def plain(paid: Paid) -> None:
         seen.append(paid)
@@ -210,11 +213,36 @@ def test_a_newer_version_is_not_poison_but_for_on_unroutable(kind: str, mode: An
         kit.publish(NEWER)
         kit.publish(Paid(order_id=8, amount=Decimal(1)))
         newer, known = kit.drain()
-    told = "done" if (kind, mode) == ("batch", "ignore") else state  # of a list nothing was raised
-    assert (newer.state, newer.attempts, known.state) == (told, 0, "done")
+    assert (newer.state, newer.attempts, known.state) == (state, 0, "done")
     assert seen == [Paid(order_id=8, amount=Decimal(1))]
-    if mode != "ignore":
-        assert "is of version 4, newer than 3, that of Paid here" in (newer.reason or "")
+    assert "is of version 4, newer than 3, that of Paid here" in (newer.reason or "")
+
+
+@pytest.mark.parametrize("subscription", ["default", "billing"])
+def test_a_newer_version_outlasts_a_deploy_of_hours_and_is_told_of_once(
+    subscription: str, dsn: str, conn: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each type and version is told of in a line, with what follows and the remedy; no attempt is charged or noted."""
+    outbox = Outbox(dsn, max_attempts=1)
+    if subscription != "default":
+        outbox.subscriptions.create(subscription)
+
+    @outbox.on(Paid, subscription=subscription)
+    def plain(paid: Paid) -> None: ...
+
+    with Kit(outbox, dsn) as kit:
+        for version, key in ((4, 7), (4, 7), (4, 8), (5, 9)):
+            kit.publish(dataclasses.replace(NEWER, event_id=None, version=version, aggregate_id=key))
+        assert sorted(kit.drain(subscription).states) == ["deferred", "deferred", "deferred", "held"]
+        lines = [each for each in caplog.records if getattr(each, "event", None) == "partbox.newer_version"]
+        for _ in range(12):
+            kit.advance("1h")
+            assert [(each.state, each.attempts) for each in kit.drain(subscription)] == [("deferred", 0)] * 3
+    assert conn.execute("select from partbox.attempt").fetchall() == []
+    assert len(lines) == 2
+    assert "is of version 4, newer than 3" in lines[0].getMessage()
+    assert "wait, uncharged, until a process with the newer class has their partition" in lines[0].getMessage()
+    assert "deploy the newer code to all workers of this subscription" in lines[0].getMessage()
 
 
 def test_a_function_as_on_unroutable_gets_the_newer_event_and_its_outcome_counts(dsn: str) -> None:
@@ -256,7 +284,7 @@ def test_a_function_that_fails_or_must_be_awaited_loses_nothing(is_async: bool, 
 def test_the_next_code_takes_what_this_one_put_off(dsn: str) -> None:
     """A rolling deploy: the order of the key stays."""
     seen: list[Any] = []
-    old, new = Outbox(NOWHERE, on_unroutable="retry"), Outbox(NOWHERE)
+    old, new = Outbox(NOWHERE), Outbox(NOWHERE)
 
     @partbox.event(name="Daily", aggregate_type="Order", key="id", version=3)
     @dataclasses.dataclass

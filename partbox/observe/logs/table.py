@@ -30,7 +30,7 @@ TABLE = """
 dead ERROR event: handler attempts
 decode_error ERROR event: handler attempts
 unroutable WARNING event
-newer_version WARNING event limited: handler
+newer_version WARNING event: handler
 retrying INFO event limited: handler attempts delay
 failure DEBUG event: handler attempts
 deferred INFO event limited: handler attempts delay

@@ -30,7 +30,7 @@ from partbox.protocol.rows import Ignored
 from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, describe, judge, wrong_outcome
 from partbox.text.wording import counted
 from partbox.worker.engine.key import key_of
-from partbox.worker.reports.unroutable import tell_newer
+from partbox.worker.reports.unroutable import NewerVersions
 from partbox.worker.runners.event_loop import begin
 from partbox.worker.runners.traceback import trace_of
 
@@ -60,6 +60,7 @@ class Endpoint:
         "_limit",
         "_lock",
         "_may_be_plain",
+        "_newer",
         "_observers",
         "_settles",
         "_trouble",
@@ -71,8 +72,16 @@ class Endpoint:
         "walked_as",
     )
 
-    def __init__(self, handler: Handler, interceptors: Sequence[Any], error_limit: int, observers: Observers) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        interceptors: Sequence[Any],
+        error_limit: int,
+        observers: Observers,
+        newer: NewerVersions | None = None,
+    ) -> None:
         self.handler = handler
+        self._newer = newer or NewerVersions()
         self.kind = _kind(handler)
         self.transaction = handler.transaction
         self._observers = observers
@@ -158,6 +167,8 @@ class Endpoint:
             failed = verdict is not None and verdict.state is not RowState.DEFERRED
             return replace(verdict, seconds=seconds) if verdict is not None and failed else verdict
         raised = cast(BaseException, result)
+        if verdict is not None and issubclass(type(raised), NewerVersionError):  # its handler has not run
+            return verdict
         if verdict is not None:
             return replace(verdict, trace=trace_of(raised, self._limit), seconds=seconds)
         if getattr(event, "ignored", False):
@@ -173,8 +184,9 @@ class Endpoint:
             return judge(self.handler, attempts, result, self._limit)
         if issubclass(type(result), NewerVersionError):  # no failure of the handler, which is not asked about it
             self._note_undecided(started)
-            tell_newer(event, result, self.handler.name)
-            return judge(self.handler, attempts, self.handler.unroutable(event, str(result)), self._limit)
+            verdict = judge(self.handler, attempts, self.handler.newer(event, str(result)), self._limit)
+            self._newer.tell(event, result, self.handler.name, verdict)
+            return verdict
         verdict, advice = self._by_policy(event, result)
         if self.handler.circuit is None:
             return verdict
