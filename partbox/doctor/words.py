@@ -8,6 +8,7 @@ from partbox.text.wording import in_short
 
 LISTENER = "partbox listener"
 WORKER = "worker MODULE:OUTBOX"
+RELOADED = "`select pg_reload_conf()`"  # else what `alter system` has set is not in force
 MORE = "then more of them: `partbox worker … --concurrency`, `--processes`, or another node"
 
 _LITERAL = re.compile(r"'|\$[A-Za-z_]*\$")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from partbox.db.inspect.evidence import HALF
 from partbox.doctor.case import Case, Severity, Symptom, check
 from partbox.doctor.limits import ROW_BYTES, SKEW, SLOTS_USED, SMALL
-from partbox.doctor.words import ending, quoted, session
+from partbox.doctor.words import RELOADED, ending, quoted, session
 from partbox.protocol.bell import why_off
 from partbox.text.wording import age, counted, several
 
@@ -52,7 +52,7 @@ def durability(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"off, as this session has it: {several(off)}",
             ("a crash of the server may lose events that were committed, or more",),
-            tuple(f"`alter system set {name} = on`" for name in off),
+            tuple(f"`alter system set {name} = on`, then {RELOADED}" for name in off),
         )
 
 
@@ -120,7 +120,7 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
             "autovacuum is off" + (f" for {several(tables)}" if tables and not off else ""),
             tuple(f"{name} = off" for name in off),
             (
-                *(f"`alter system set {name} = on`" for name in off),
+                *(f"`alter system set {name} = on`, then {RELOADED}" for name in off),
                 *(f"`alter table {quoted(case.schema)}.{name} reset (autovacuum_enabled)`" for name in tables),
             ),
         )

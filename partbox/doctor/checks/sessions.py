@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from partbox.db.inspect.facts import OpenSession, Wait
 from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.words import ending, literal, quoted, session, statement
+from partbox.doctor.words import RELOADED, ending, literal, quoted, session, statement
 from partbox.text.wording import age, counted, in_short, several
 
 UNSEEN = "has written events that nobody can see, or deliver, before it commits"
@@ -84,7 +84,7 @@ def replication_slot(case: Case) -> Iterator[Symptom]:
                 (f"{each.kind}, keeps {(each.retained or 0) / (1 << 20):,.0f} MiB of WAL{held}",),
                 (
                     f"start what reads from it, or drop it: `select pg_drop_replication_slot({literal(each.name)})`",
-                    "a limit for the future: `alter system set max_slot_wal_keep_size = '10GB'`",
+                    f"a limit for the future: `alter system set max_slot_wal_keep_size = '10GB'`, then {RELOADED}",
                 ),
             )
 
