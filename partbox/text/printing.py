@@ -9,6 +9,9 @@ from json import dumps
 
 MAX_SHOWN = 200  # characters of a name or id in a line
 
+# As Python keeps them: a metaclass of an application may answer anything, or raise.
+_module, _qualname = vars(type)["__module__"].__get__, vars(type)["__qualname__"].__get__
+
 
 def text_of(value: object) -> str:
     """The text of anything, as a plain `str`; if it cannot be had, the error's name instead."""
@@ -21,8 +24,8 @@ def text_of(value: object) -> str:
 def error_name(error: BaseException) -> str:
     """The class of an error, with its module where that says something."""
     kind = type(error)
-    ours = kind.__module__ in ("builtins", "__main__")
-    return kind.__qualname__ if ours else f"{kind.__module__}.{kind.__qualname__}"
+    home, name = _module(kind), _qualname(kind)
+    return name if home in ("builtins", "__main__") or type(home) is not str else f"{home}.{name}"
 
 
 def printable(text: str) -> str:

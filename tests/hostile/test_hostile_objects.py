@@ -84,6 +84,8 @@ def test_a_list_of_outcomes_may_be_anything(house):
     for name, outcomes in hostile(list, [None]):
         ending = RETRIED if name.startswith("__iter__") else None if name.startswith("__len__") else DONE
         house.invite(name, first_time(lambda outcomes=outcomes: outcomes), ending, batch=True)
+    for name, thing in hostile(Thing):
+        house.invite(f"no list: {name}", first_time(lambda thing=thing: thing), RETRIED, batch=True)
     for name, error in hostile(Exception):
         house.invite(f"in a list: {name}", first_time(lambda error=error: [error]), RETRIED, batch=True)
     house.live()

@@ -132,9 +132,9 @@ class Batches:
         if issubclass(type(result), list | tuple):
             result = _plain(result)
         members = list(_members(slices))
-        if isinstance(result, list) and len(result) == len(members):
+        if type(result) is list and len(result) == len(members):  # isinstance might ask the application
             return [self._judge(*each, one, endpoint, share) for each, one in zip(members, result, strict=True)]
-        if isinstance(result, list):
+        if type(result) is list:
             wrong = ValueError(f"{len(result)} outcomes for {len(members)} events")
             return self._fail(slices, endpoint, wrong, share)
         if issubclass(type(result), BaseException):

@@ -248,9 +248,9 @@ class Endpoint:
         return isinstance(error, UnrecoverableError) or (verdict.state is RowState.DEAD and not exhausted)
 
     def _note_failure(self, event: DeliveredEvent, error: BaseException, said: str, started: float | None) -> None:
+        unavailable = issubclass(type(error), DownstreamUnavailable)
         with self._lock:  # a failure and the opening of the circuit are one
             self._trouble = said
-            unavailable = isinstance(error, DownstreamUnavailable)
             opened = self._circuit.failed(key_of(event), time.monotonic(), unavailable=unavailable, started=started)
             self.plain = False
         if opened:
