@@ -86,9 +86,10 @@ class DeliveredEvent(Generic[Payload_co]):
     row as read from the log, whose columns `partbox.events.record` names.
     """
 
-    __slots__ = ("_claim", "_payload", "attempt", "ignored", "parked", "record")
+    __slots__ = ("_claim", "_payload", "attempt", "ignored", "parked", "place", "record")
 
     ignored: Any  # set where it has failed and that does not matter; not before, most never need it
+    place: Any  # at which it waits for its turn, set when its limit is known; not before, most handlers have none
 
     def __init__(self, record: Row, claim: Claim, attempt: int = 1, parked: Any = None) -> None:
         self.record = record

@@ -27,8 +27,9 @@ class Options(TypedDict, total=False):
 
     `rate` bounds how many calls of the handler start, `at_once` how many run at the same time: in all processes of the
     subscription together. With `limit_by` both hold for each value of it, and values take turns. A function as
-    `limit_by` is called while the worker's lock is held: it must be quick, and call nothing of partbox; where it fails
-    the value is None. Of a list handler a call is one list, all of one value. A transactional handler has no limits.
+    `limit_by` returns a str, int, bool, UUID, Enum, None or a tuple of these; for anything else, and where it fails,
+    the value is None. It is called once for each event that is read, by what runs handlers, so it must be quick. Of a
+    list handler a call is one list, all of one value. A transactional handler has no limits.
     """
 
     name: str  # for logs, metrics and `partbox handlers`; usually module and function

@@ -1,7 +1,9 @@
 """The façade of limits: what is in force, who has a turn, and when the next one is."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
+from partbox.events import DeliveredEvent
 from partbox.protocol.limits import Limit
 from partbox.protocol.turns import Place
 from partbox.worker.engine.limited_queue import LimitedQueue, LimitWait, PlaceOf
@@ -15,14 +17,15 @@ from partbox.worker.engine.state import EngineState
 class LimitTurns:
     """The verbs of whoever says what is in force, of runners, and of the poller, which has the timer.
 
-    `place_of` says where an event waits; the driver puts it in before there is any limit.
+    `place_of` returns the noted place of an event: the lock is held, so the application is not asked. An event without
+    one does not wait; its runner finds that its handler has a limit, asks, and ends the lane, which waits from then on.
     """
 
     def __init__(self, state: EngineState, runs: Runs) -> None:
         self._state = state
         self._lock = state.lock
         self._runs = runs
-        self.place_of: PlaceOf = lambda event: None
+        self.place_of: PlaceOf = lambda event: getattr(event, "place", None)
 
     @verb  # lanes wait in one queue or in the other
     def put_in_force(self, limits: Mapping[str, Limit], now: float) -> None:
@@ -42,6 +45,13 @@ class LimitTurns:
         """True if the lane has its turn, of this event; read without the lock, by the lane's runner."""
         turn = self._turn(lane)
         return turn is not None and event_id in (None, turn[1])
+
+    @verb  # the poller may add to the queue
+    def unplaced(self, lane: Lane, most: int) -> list[DeliveredEvent]:
+        """Return those of the first `most` events of a lane that have no place yet."""
+        if lane.claim is not None:
+            return []
+        return [event for event in islice(lane.queue, most) if getattr(event, "place", None) is None]
 
     def destination(self, lane: Lane, to: Destination) -> Destination:
         """The destination of a list that begins with this lane: if that has a turn, for what waits at its place."""

@@ -15,11 +15,11 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from partbox.platform import boottime
-from partbox.worker.context import Context, Signals
+from partbox.worker.context import Context
 from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import Queue
-from partbox.worker.engine.runs import Glance, Rest, Runs
+from partbox.worker.engine.runs import Glance, Rest
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
 from partbox.worker.runners import dead_letters
@@ -42,14 +42,15 @@ class Walkers:
     """The walkers of one process, each of which has one lane at a time."""
 
     def __init__(
-        self, runs: Runs, runner: LaneRunner, settlement: Settlement, loop: EventLoop, turn: float, signals: Signals
+        self, context: Context, runner: LaneRunner, settlement: Settlement, loop: EventLoop, turn: float
     ) -> None:
-        self._runs = runs
+        self._runs = context.engine.runs
+        self._limits = context.limits
         self._runner = runner
         self._settlement = settlement
         self._loop = loop
         self._turn = turn
-        self._signals = signals
+        self._signals = context.signals
         self._calls = SimpleQueue[None]()
         self._called = False
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -85,8 +86,10 @@ class Walkers:
                 walk = self._runner.begin(ends, tally, Kind.ASYNC, latest=latest)
                 for lane in lanes:
                     met = await self._runner.walk_async(lane, walk, task)
-                    if met is not None and self._runner.has_turn(lane):
-                        await self._runner.walk_async(lane, self._runner.turn(tally), task)
+                    if met is not None:
+                        if self._runner.has_turn(lane):
+                            await self._runner.walk_async(lane, self._runner.turn(tally), task)
+                        self._limits.place(lane)
                     if lane.started > walk.ends:  # the others wait for another turn
                         break
                 if tally is not None and tally.end():
@@ -134,6 +137,7 @@ class Dispatcher:
     """The runners of one process."""
 
     def __init__(self, context: Context, runner: LaneRunner, settlement: Settlement, drive: Drive) -> None:
+        self._context, self._limits = context, context.limits
         self._engine = engine = context.engine
         self._runs = engine.runs
         self._runner = runner
@@ -159,7 +163,7 @@ class Dispatcher:
         if any(endpoint.handler.is_async for endpoint in self._runner.routes.all()):
             self._loop.prepare()
         if self.is_async:
-            self._walkers = Walkers(self._runs, self._runner, self._settlement, self._loop, self._turn, self._signals)
+            self._walkers = Walkers(self._context, self._runner, self._settlement, self._loop, self._turn)
             wakes.run, wakes.hire = self._walkers.call, self._walkers.hire
         else:
             wakes.run, wakes.hire, self._runs.watches = partial(self._calls.put, None), self._hire, True
@@ -272,22 +276,23 @@ class Dispatcher:
         """Its next event is not for a runner alone; the lanes to be ended, but for what the event loop will end."""
         if tally is not None:
             self._settlement.reports.delivered(tally)  # what follows takes its own time
-        turn = endpoint.walked_as is Kind.LIMITED
-        if turn and not self._runner.has_turn(lane):
-            return [lane]  # it waits for its turn
+        turn, others = endpoint.walked_as is Kind.LIMITED, list[Lane]()
         if endpoint.kind is Kind.TRANSACTIONAL:
             self._runs.leave_to_transactor(lane)
+        elif turn and not self._runner.has_turn(lane):
+            pass  # it waits for one
         elif endpoint.kind is Kind.LISTS and not endpoint.handler.is_async:
             others = self._batches.run(lane, endpoint)
             if tally is not None:
                 tally.begin(time.monotonic())
-            return [lane, *others]
         elif turn and endpoint.kind is Kind.SYNC:
             self._runner.walk(lane, self._runner.turn(tally))
         else:
             self._loop.start(lambda: self._walk_async(lane, endpoint))
             return []
-        return [lane]
+        if turn:
+            self._limits.place(lane)  # before it ends: where it waits is known then
+        return [lane, *others]
 
     async def _walk_async(self, lane: Lane, endpoint: Endpoint) -> None:
         """Walk it in the event loop, and end it; not when the loop is told to end: what was cancelled is not done, and
@@ -309,6 +314,8 @@ class Dispatcher:
                 await self._runner.walk_async(lane, walk, asyncio.current_task())
                 if tally is not None:
                     self._settlement.reports.delivered(tally)
+            if endpoint.walked_as is Kind.LIMITED:
+                self._limits.place(lane)
         except Exception as error:
             self._signals.failed(error)
         self._runs.end([lane, *others])
