@@ -48,6 +48,7 @@ IDLE = (20.0, 4)  # seconds, leases: no progress in any partition of a process t
 HANGING = 60.0  # running time of a handler without a timeout
 OVERDUE = 10.0  # running time of a handler beyond its timeout, though its process is to end
 UNREACHABLE = 10.0  # time in which a broker acknowledges nothing, and refuses
+UNHEARD = 5.0  # time in which dead events are taken by no hook
 BACKLOG = 1_000
 SKEW = 5.0
 SLOTS_USED = 0.9

@@ -37,8 +37,9 @@ def idle_limit(lease: float) -> float:
 class Signs:
     """A supervisor's view of a child: seconds since it last ticked; seconds its longest handler has run (None: no
     handler runs); True if the kernel says that it is stopped; seconds since the more silent one of its poller and
-    saver last ticked; seconds in which it has neither read nor saved while the supervisor reached the database; False
-    before its first read, when it could do nothing with a partition."""
+    saver last ticked; seconds in which it has neither read nor saved while the supervisor reached the database, or was
+    `stuck`; False before its first read, when it could do nothing with a partition; seconds for which all its runners
+    hang, and no handler runs."""
 
     silent: float
     handler: float | None
@@ -46,6 +47,7 @@ class Signs:
     half: float = 0.0
     idle: float = 0.0
     has_read: bool = True
+    stuck: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

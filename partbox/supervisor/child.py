@@ -24,10 +24,8 @@ from partbox.observe.metrics.meter import Layout, Meter
 from partbox.observe.metrics.registry import with_recorders
 from partbox.platform import STOP_SIGNALS, boottime, die_before_parent
 from partbox.settings import Settings
-from partbox.sinks.dead import letterbox_of
 from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT
 from partbox.supervisor.parcel import Parcel
-from partbox.worker.runners.dead_letters import both
 from partbox.worker.slot import DEADLINE, ENTERED, STOPPING, Slot
 from partbox.worker.worker import Worker
 
@@ -104,8 +102,6 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     if (lack := handlers.lack(job.subscription, job.settings)) is not None:
         log_event(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
         return FATAL
-    if job.dead_to is not None:
-        handlers.dead_letter = both(handlers.dead_letter, letterbox_of(job.dead_to))
     meter = None if job.layout is None else Meter(job.layout, cells)
     worker = Worker(
         job.settings,
@@ -117,6 +113,7 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         dsn=job.dsn,
         isolates=True,
         observers=Observers(with_recorders(handlers.observers, meter, job.settings.metrics_prefix, job.subscription)),
+        dead_to=job.dead_to,
     )
     try:
         _enter(worker, slot)
@@ -156,7 +153,7 @@ def _enter(worker: Worker, slot: Slot) -> None:
 
 def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
     worker.start()
-    while not slot[STOPPING] and not worker.timeouts.stuck and worker.failure is None and os.getppid() == parent:
+    while not (slot[STOPPING] or worker.is_stuck) and worker.failure is None and os.getppid() == parent:
         time.sleep(PARENT_CHECK)
         worker.dispatcher.note_running()  # the poller does not while it cannot connect
     if isinstance(worker.failure, SchemaError):
@@ -164,7 +161,7 @@ def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
         return UNFIT
     if worker.failure is not None:
         return FATAL if isinstance(worker.failure, SettingsError) else 1
-    if worker.timeouts.stuck:
+    if worker.is_stuck:
         worker.leave_stuck()
         return OVERDUE
     if os.getppid() == parent:

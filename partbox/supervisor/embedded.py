@@ -203,12 +203,13 @@ class EmbeddedWorker:
         """Renew the lease while the worker reads or saves, or a handler runs in it; one that has failed does not."""
         if self._loop.ended and self._state == "started" and self._worker.failure is None:
             self._worker.fail(PartboxError(_LOOP_ENDED))
-        idle = min(steady, boottime() - self._slot.worked_at)
+        now = boottime()
+        idle = min(steady, max(now - self._slot.worked_at, self._slot.stuck(now)))
         failed = self._worker.failure is not None  # as it has said itself
         works = self._process.leaving or (idle < IDLE * self._settings.lease and not failed)
         vouched = works or bool(self._worker.dispatcher.note_running())
         if self._process.vouched and not vouched and not failed:
-            text = "the worker has neither read nor saved for %.1f s, though it could: its lease is left to end"
+            text = "the worker has neither read nor saved for %.1f s, or started nothing: its lease is left to end"
             log_event(log, "not_vouched", text, idle, subscription=self._membership.subscription, seconds=idle)
         self._process.vouched = vouched
 

@@ -103,8 +103,9 @@ class WorkerHandle:
         since = self._busy_at if not running else 0.0
         silent, half = now - max(*ticks, since), now - max(min(ticks), since)
         has_read = slot[READ_AT] > 0
-        idle = self._since(slot.worked_at) if has_read and not self.registered.leaving else 0.0
-        self.seen = Signs(silent, now - running if running else None, stopped, half, idle, has_read)
+        stuck = slot.stuck(now)
+        idle = max(self._since(slot.worked_at), stuck) if has_read and not self.registered.leaving else 0.0
+        self.seen = Signs(silent, now - running if running else None, stopped, half, idle, has_read, stuck)
         return self.seen
 
     def _since(self, worked_at: float) -> float:

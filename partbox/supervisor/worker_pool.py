@@ -129,7 +129,13 @@ class Workers:
                 handle.kill()
 
     def _log_killed(self, handle: WorkerHandle, signs: Signs) -> None:
-        if signs.silent < signs.idle:
+        if signs.silent < signs.stuck:
+            name, seconds = "idle", signs.stuck
+            text = (
+                "process %d has started nothing for %.1f s, though events wait and no handler runs: something else of "
+                "the application does not return, and it is killed and replaced"
+            )
+        elif signs.silent < signs.idle:
             name, seconds = "idle", signs.idle
             text = "process %d has neither read nor saved for %.1f s, though its node can: it is killed and replaced"
         else:

@@ -27,7 +27,6 @@ from partbox.outbox import Outbox
 from partbox.outcomes import Done
 from partbox.testing.outcomes import Drained, OutcomeNotes
 from partbox.testing.statements import psycopg_of
-from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import ReadyQueue
 from partbox.worker.engine.runs import Rest
@@ -110,8 +109,6 @@ class ById:
 
     def _may_run(self, lane: Lane) -> bool:
         """Unless what it has at its head ran before. What blocks nothing does not stand in the way of others then."""
-        if isinstance(lane, DeadLetterLane):
-            return True
         while lane.queue and lane.queue[0].id in self._ran:
             if lane.queue[0].parked is None or lane.queue[0].parked.blocks:
                 return False
@@ -120,11 +117,12 @@ class ById:
 
 
 def step(worker: Worker) -> bool:
-    """Hand over the event that is next in a worker that was made with a `Drive`; False if there is none."""
+    """Hand over the event that is next in a worker that was made with a `Drive`, dead ones to their hook when there is
+    no other; False if there is none."""
     runs, dispatcher = worker.engine.runs, worker.dispatcher
     lanes = runs.next([], time.monotonic(), trusted=True, waits=False)
     if isinstance(lanes, Rest):
-        return False
+        return worker.letters.once(pauses=False)
     runs.end(dispatcher.turn(lanes))
     return True
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 from partbox.handlers import Routes
 from partbox.observe import Observers
@@ -43,8 +42,7 @@ class Signals:
 
 @dataclass(frozen=True)
 class Context:
-    """`dsn` is asked for each connection; `routes` has the endpoint of each event; `dead_letter` is the hook that gets
-    dead ones."""
+    """`dsn` is asked for each connection; `routes` has the endpoint of each event."""
 
     settings: Settings
     dsn: Callable[[], str]
@@ -54,7 +52,6 @@ class Context:
     concurrency: int = 1
     slot: Slot = field(default_factory=Slot.local)
     observers: Observers = field(default_factory=Observers)
-    dead_letter: Callable[..., Any] | None = None
     signals: Signals = field(default_factory=Signals)
     wakeup: Wakeup = field(default_factory=Wakeup)
 

@@ -3,8 +3,8 @@
 A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its work: a poller that only ever connects
 ticks and does not read. Who has done neither for IDLE_LIMIT seconds (0: no limit) starts no handler.
 
-PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now. ENTERED: the
-lifespan has begun, which is to be left.
+PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now. ENTERED: when
+the lifespan has begun, which is to be left. STUCK_SINCE: since when all runners hang and no handler runs (0: not so).
 
 An array without a lock: each place is written by one side, the supervisor or the worker, and STOPPING by both, which
 only set it. Embedded in an application both sides live in one process and the array is plain memory.
@@ -18,8 +18,8 @@ from uuid import UUID
 from partbox.platform import boottime
 
 DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING = range(6)
-OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS, IDLE_LIMIT, ENTERED = range(6, 13)
-TIMES = 13
+OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS, IDLE_LIMIT, ENTERED, STUCK_SINCE = range(6, 14)
+TIMES = 14
 IDS = 3
 
 
@@ -59,6 +59,11 @@ class Slot:
     def worked_at(self) -> float:
         """The last time that the process has read or saved; 0.0 if it never has."""
         return max(self[READ_AT], self[SAVED_AT])
+
+    def stuck(self, now: float) -> float:
+        """Seconds by `now` (boot time) for which all its runners hang; 0.0 if they do not."""
+        since = self[STUCK_SINCE]
+        return now - since if since else 0.0
 
     def trust_until(self, boot: float, wall: float) -> None:
         self[WALL_DEADLINE] = wall

@@ -33,6 +33,7 @@ from partbox.worker.reports.load import LoadReport
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.reports.process_notes import LongRuns, SinkNotes, TrafficObserver
 from partbox.worker.reports.unroutable import NewerVersions, Unroutable
+from partbox.worker.runners.dead_letters import DeadLetters, targets_of
 from partbox.worker.runners.dispatcher import Dispatcher, Drive
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
@@ -67,6 +68,7 @@ class Worker:
         observers: Observers | None = None,
         drive: Drive | None = None,
         loop: EventLoop | None = None,
+        dead_to: str | None = None,
     ) -> None:
         self.failure: BaseException | None = None  # that ended the worker, if it ended by itself
         self._until = inf  # monotonic seconds at which a stop waits no more
@@ -74,19 +76,22 @@ class Worker:
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
         drive = drive or _drive(routes, concurrency, loop or EventLoop(loops_of(settings.event_loop)))
-        letters, state = handlers.dead_letter is not None, ProcessState()
+        targets, state = targets_of(handlers, dead_to), ProcessState()
         engine, self._loop = _engine(settings, routes, drive), drive.loop
-        self.engine = engine(concurrency, subscription=subscription, codecs=codecs, letters=letters, process=state)
-        self.lifespan = ProcessLifespan(handlers.process_lifespan, drive.loop, state)
-        self._context = Context(
-            settings, dsn, routes, self.engine, subscription, concurrency, slot, observers, handlers.dead_letter
+        self.engine = engine(
+            concurrency, subscription=subscription, codecs=codecs, letters=bool(targets), process=state
         )
+        self.lifespan = ProcessLifespan(handlers.process_lifespan, drive.loop, state)
+        self._context = Context(settings, dsn, routes, self.engine, subscription, concurrency, slot, observers)
         names = tuple(dict.fromkeys(each.handler.name for each in routes.registered()))
         self._about = Started(subscription, names, concurrency)
         self._settlement = Settlement(self.engine, Reports(observers, routes))
         self._runner = LaneRunner(self.engine, routes, slot, self._settlement)
         self.dispatcher = Dispatcher(self._context, self._runner, self._settlement, drive)
-        self.timeouts = Timeouts(self.engine, routes, self._settlement, self.dispatcher, isolates=isolates)
+        self.letters = DeadLetters(self._context, targets, drive.loop, traffic)
+        self.timeouts = Timeouts(
+            self.engine, routes, self._settlement, self.dispatcher, self.letters, isolates=isolates
+        )
         self._sessions = SessionFactory(self._context)
         self.poller = self._poller(traffic)
         self._listen()
@@ -125,12 +130,18 @@ class Worker:
         signals.lost = poller.ownership.refused
         signals.broken = poller.break_off
 
+    @property
+    def is_stuck(self) -> bool:
+        """True if something of the application does not end, of which a process gets rid only by its own end."""
+        return bool(self.timeouts.stuck) or self.letters.is_stuck
+
     def start(self) -> None:
         """Deliver; the lifespan has been entered."""
         context = self._context
         context.slot[IDLE_LIMIT] = idle_limit(context.settings.lease)
         self.announce()
         self.dispatcher.start()
+        self.letters.start()
         self.poller.start()
         handlers, at_once = len(self._about.handlers), context.concurrency
         said = context.subscription, counted(handlers, "handler"), at_once
@@ -150,6 +161,7 @@ class Worker:
         self._context.slot[STOPPING] = 1.0
         self.poller.wake()
         self._sessions.hurry(timeout)
+        self.engine.letters.hurry(timeout / 2)
         self._until = min(self._until, time.monotonic() + timeout)
         owned = self.engine.claims.numbers
         while (left := owned()) and self.failure is None and time.monotonic() < self._until:
@@ -196,6 +208,7 @@ class Worker:
         self.engine.runs.stop()
         ended = self.dispatcher.join(time.monotonic() + (1.0 if drained else 0.1))
         quiet = self.poller.end_transactions()
+        self.letters.stop(until)
         self.leave(until)
         self.poller.end()
         released = quiet and drained and ended

@@ -171,6 +171,10 @@ select subscription, partition, count(*), count(*) filter (where state = 'held')
  group by subscription, partition
  order by subscription, partition
 
+-- name: doctor_letters
+-- How many dead rows of each subscription the dead-letter hook has not had yet.
+select subscription, count(*) from {schema}.parked where state = 'dead' and due_at is not null group by subscription
+
 -- name: doctor_deferred
 -- Deferred rows by subscription and type, with the newest of their reasons: what a handler has said, if any has.
 with kinds as (

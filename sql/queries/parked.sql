@@ -24,16 +24,25 @@ select k.partition, count(*)
  group by k.partition
 
 -- name: due
--- Rows that block nothing and are due, in id order, but for those already in memory. A dead one with a due time is owed
--- to the dead-letter hook, whether it blocks or not.
-select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8,
-       k.started_at is not null, case when k.state = 'dead' then k.last_error end
-  from {schema}.parked k
- where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
-       and k.due_at <= clock_timestamp() and (not k.blocks or k.state = 'dead')
-       and k.record_id <> all (%(taken)s::bigint[])
- order by k.record_id
- limit %(room)s
+-- Rows that block nothing and are due, in id order, but for those already in memory. Behind them so many dead ones that are
+-- owed to the dead-letter hook, which is what their due time says, whether they block or not: those that have waited longest.
+(select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8,
+        k.started_at is not null, null::text
+   from {schema}.parked k
+  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
+        and k.due_at <= clock_timestamp() and not k.blocks and k.state <> 'dead'
+        and k.record_id <> all (%(taken)s::bigint[])
+  order by k.record_id
+  limit %(room)s)
+union all
+(select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8,
+        k.started_at is not null, k.last_error
+   from {schema}.parked k
+  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
+        and k.due_at <= clock_timestamp() and k.state = 'dead'
+        and k.record_id <> all (%(taken)s::bigint[])
+  order by k.due_at, k.record_id
+  limit %(letters)s)
 
 -- name: may_start
 -- Of these scheduled records, those that nobody cancels; see the function.

@@ -2,8 +2,9 @@
 
 import psycopg
 import pytest
+from clusters import FAST
 from hanging_proxy import hanging_proxy
-from node import PATIENCE
+from node import PATIENCE, Node
 from waiting import eventually
 
 from partbox import Outbox
@@ -82,3 +83,20 @@ def test_an_embedded_worker_that_cannot_connect_lets_its_lease_end_and_joins_aga
         proxy.go_on()
         cluster.balanced(2)
     assert "partbox.not_vouched" in {getattr(record, "event", "") for record in caplog.records}
+
+
+def test_a_process_of_which_every_runner_hangs_outside_of_a_handler_is_killed_after_two_leases(cluster):
+    """Fault kind: nobody stands behind a call that does not return. An observer has no time of its own."""
+    folder = cluster.journal.folder
+    flags = ["--processes", "1", "--concurrency", "2"]
+    given = FAST | {"dsn": cluster.dsn, "lease": LEASE}
+    node = Node("node", cluster.folder, folder, flags, given, application="stuck_app:outbox")
+    cluster.nodes.append(node)
+    cluster.balanced(1)
+    cluster.ledger.publish_now(cluster.ledger.names)
+    (hanging,) = eventually(lambda: [*folder.glob("hangs-*")], PATIENCE, 0.05)
+    (folder / "cure").touch()
+    cluster.delivered()
+    assert hanging.name != f"hangs-{next(iter(cluster.owners.instances('node').values()))}"
+    assert "has started nothing for" in node.log
+    assert node.stop() == 0

@@ -3,7 +3,7 @@
 import pytest
 from waiting import eventually
 
-from partbox import DownstreamUnavailable, Outbox
+from partbox import Dead, DownstreamUnavailable, Outbox
 from partbox.cli.views.cluster_tables import sink_rows
 from partbox.db.inspect import stats
 from partbox.doctor.checks import handlers
@@ -36,3 +36,26 @@ def test_a_broker_that_takes_nothing_is_named_with_its_last_error(clinic, outbox
         ((name, sent, _, took, _, trouble),) = sink_rows(stats.cluster(clinic.conn, "partbox", "default"))
         assert (name, sent, took) == ("bus", "0", "-")
         assert "the bus is gone" in trouble
+
+
+def alarm(event):
+    raise ConnectionError("the pager is away")
+
+
+def test_a_dead_letter_hook_that_fails_is_named_as_long_as_events_wait_for_it(clinic, dsn, monkeypatch):
+    monkeypatch.setattr(handlers, "UNHEARD", 0.1)
+    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
+    outbox = Outbox(dsn)
+    outbox.register(lambda event: Dead("no use"), "*")
+    outbox.on_dead_letter(alarm)
+    clinic.plant.publish("1")
+    with outbox.worker():
+        eventually(lambda: "dead-letters" in clinic.causes())
+        found = clinic.one("dead-letters")
+        assert found["severity"] == "problem"
+        assert found["summary"].startswith("1 dead event not told of, for")
+        assert found["evidence"][0].startswith("dead letters to test_doctor_sinks.alarm")
+        assert "ConnectionError: the pager is away" in found["evidence"][0]
+        assert "sink" not in clinic.causes()
+        outbox.dead.discard(1)
+        eventually(lambda: "dead-letters" not in clinic.causes())

@@ -290,14 +290,15 @@ class Database:
                 count[row.partition] += 1
         return dict(count)
 
-    def due(self, numbers: Collection[int], taken: Collection[int], room: int) -> list[Stored]:
+    def due(self, numbers: Collection[int], taken: Collection[int], room: int, letters: int) -> list[Stored]:
         found = [
-            self._stored(row, due=False)
+            row
             for row in self.of(numbers)
-            if row.due_at is not None and row.due_at <= self.clock.now and (not row.blocks or row.state == "dead")
-            and row.record_id not in taken
-        ]  # fmt: skip
-        return found[:room]
+            if row.due_at is not None and row.due_at <= self.clock.now and row.record_id not in taken
+        ]
+        others = [row for row in found if not row.blocks and row.state != "dead"]
+        dead = sorted((row for row in found if row.state == "dead"), key=lambda row: row.due_at or 0.0)
+        return [self._stored(row, due=False) for row in (*others[:room], *dead[:letters])]
 
     def _stored(self, row: ParkedLine, *, due: bool) -> Stored:
         left = row.due_at - self.clock.now if due and row.due_at is not None else None

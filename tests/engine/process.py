@@ -124,6 +124,8 @@ class Process(HandlingProcess):
         self.worker._context.signals.failed = self._fail
         self._jobs: dict[str, Callable[[], Any]] = {"poller": self._poll, "saver": self._save}
         self.poller.saver._using = FiberLock()  # type: ignore[assignment]
+        if shape.letters:
+            self._jobs["letters"] = self.worker.letters.once
         if (transactor := self.poller.transactor) is not None:
             self._jobs["transactor"] = transactor.once
             transactor._using = FiberLock()  # type: ignore[assignment]

@@ -164,8 +164,8 @@ class ServerDatabase(Database):
     def open_rows(self, numbers: Collection[int]) -> Any:
         return self._ask("open_rows", SUBSCRIPTION, numbers)
 
-    def due(self, numbers: Collection[int], taken: Collection[int], room: int) -> Any:
-        return self._ask("due", SUBSCRIPTION, numbers, taken, room)
+    def due(self, numbers: Collection[int], taken: Collection[int], room: int, letters: int) -> Any:
+        return self._ask("due", SUBSCRIPTION, numbers, taken, room, letters)
 
     def look(self, listed: Iterable[int]) -> Any:
         return self._ask("run", listed)

@@ -172,8 +172,10 @@ class ModelConnection:
     def ahead(self, _: str, __: str, partitions: Sequence[int]) -> list[Pair]:
         return self.ask("ahead", lambda: self.database.ahead(partitions))
 
-    def due(self, _: str, __: str, partitions: Sequence[int], taken: Sequence[int], room: int) -> list[Stored]:
-        return self.ask("due", lambda: self.database.due(partitions, taken, room))
+    def due(
+        self, _: str, __: str, partitions: Sequence[int], taken: Sequence[int], room: int, letters: int
+    ) -> list[Stored]:
+        return self.ask("due", lambda: self.database.due(partitions, taken, room, letters))
 
     def run(self, _: str, listed: Iterable[int]) -> IdleCheck:
         return self.ask("look", lambda: self.database.look(list(listed)))

@@ -142,6 +142,10 @@ class Scenario:
         while free is not None and process.subject(free) is None and process.handling() == before:
             self.world.go_on(process, free, between=between)
 
+    def tell(self, name: str) -> None:
+        """The hook is called for the next dead event, if one waits."""
+        self._go_on(name, "letters")
+
     def walk(self, name: str, *until: str) -> None:
         """The runner goes on that has paused between two steps."""
         process, between = self._process(name), " ".join(until[1:]) or None

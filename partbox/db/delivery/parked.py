@@ -24,10 +24,12 @@ def open_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[i
 
 
 def due(
-    conn: Conn, schema: str, subscription: str, partitions: Sequence[int], taken: Sequence[int], room: int
+    conn: Conn, schema: str, subscription: str, partitions: Sequence[int], taken: Sequence[int], room: int, letters: int
 ) -> list[Stored]:
-    """At most `room` rows that block nothing and are due, in id order, but for the `taken` ones."""
-    return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, taken=list(taken), room=room)]
+    """At most `room` rows that block nothing and are due, in id order, but for the `taken` ones; behind them at most
+    `letters` dead ones that are owed to the hook."""
+    limits = {"taken": list(taken), "room": room, "letters": letters}
+    return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, **limits)]
 
 
 def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:

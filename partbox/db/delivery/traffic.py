@@ -9,6 +9,8 @@ import orjson
 
 from partbox.db.sql import Conn, query
 
+DEAD_LETTERS = "dead letters to "
+"""Begins the name of a sink that is told of dead events: the hook, or the target of `--dead-to`."""
 COUNTS = ("sent", "in_flight", "retries", "seconds")
 
 
@@ -27,6 +29,11 @@ class Traffic:
     seconds: float = 0.0
     error: str | None = None
     failing: float | None = None
+
+    @property
+    def takes_dead_letters(self) -> bool:
+        """True if it is told of dead events."""
+        return self.sink.startswith(DEAD_LETTERS)
 
     @property
     def mean(self) -> float | None:

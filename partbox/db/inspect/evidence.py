@@ -7,7 +7,7 @@ read is left out and named: a diagnosis must not fail because the database is si
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -67,6 +67,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     """Everything that was read; what could not be read is None or empty, and named in `unread`.
 
     `original`: these are the cursors of this server's cluster. `used`: the greatest id that is used.
+    `letters`: the number of its dead events that the dead-letter hook has not had yet.
     """
 
     server: facts.ServerFacts | None = None
@@ -95,6 +96,7 @@ class Evidence:  # one field for each part that is read; the checks pick theirs
     open: tuple[facts.Open, ...] = ()
     deferred: tuple[facts.DeferredRows, ...] = ()
     dead: tuple[facts.DeadRows, ...] = ()
+    letters: dict[str, int] = field(default_factory=dict)
     accused: tuple[facts.Accused, ...] = ()
     held: tuple[facts.RetentionHold, ...] = ()
     expired: facts.Expired | None = None
@@ -131,6 +133,7 @@ def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
         open=reader.all(facts.Open, "doctor_open"),
         deferred=reader.all(facts.DeferredRows, "doctor_deferred"),
         dead=reader.all(facts.DeadRows, "doctor_dead", lately=ask.lately),
+        letters=dict(reader.rows("doctor_letters")),
         accused=reader.all(facts.Accused, "doctor_accused"),
         segments=reader.one(facts.Segments, "doctor_segments"),
         event_triggers=reader.all(EventTrigger, "event_triggers"),

@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     workers.stalled,
     workers.crashes,
     handlers.sink,
+    handlers.dead_letters,
     keys.blocked_key,
     keys.blocked_by_dead,
     keys.braked,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.inspect.stats import Cluster, Instance, Running
 from partbox.doctor.case import Case, Severity, Symptom, grouped, living, subscription_check
-from partbox.doctor.limits import HANGING, OVERDUE, UNREACHABLE
+from partbox.doctor.limits import HANGING, OVERDUE, UNHEARD, UNREACHABLE
 from partbox.doctor.words import said
 from partbox.text.wording import age, brief, counted, in_short, several
 
@@ -91,15 +91,15 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """A broker has acknowledged nothing for ten seconds, and what is sent to it fails: its events wait in the log. As a
     note: the messages that each sink has sent since its processes began, and how long its broker takes.
     """
-    failing = [each for each in cluster.sinks if (each.failing or 0.0) > UNREACHABLE]
-    failing.sort(key=lambda each: -(each.failing or 0.0))
+    sinks = [each for each in cluster.sinks if not each.takes_dead_letters]
+    failing = _failing(sinks, UNREACHABLE)
     if failing:
         yield Symptom(
             f"nothing is acknowledged by the broker of {several([in_short(each.sink) for each in failing])}, for "
             f"{age(failing[0].failing)}",
             (
                 *(f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}" for each in failing),
-                *map(_figures, cluster.sinks),
+                *map(_figures, sinks),
             ),
             (
                 "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
@@ -107,12 +107,34 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             ),
             lasts=failing[0].failing,
         )
-    elif cluster.sinks:
+    elif sinks:
+        yield Symptom(f"{counted(len(sinks), 'sink')} at work", tuple(map(_figures, sinks)), severity=Severity.NOTE)
+
+
+@subscription_check("dead-letters", Severity.PROBLEM)
+def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
+    """The dead-letter hook, or the target of `--dead-to`, has failed or not returned for five seconds, and dead events
+    wait for it. Nothing else does."""
+    owed = case.evidence.letters.get(cluster.subscription, 0)
+    failing = _failing([each for each in cluster.sinks if each.takes_dead_letters], UNHEARD)
+    if failing and owed:
         yield Symptom(
-            f"{counted(len(cluster.sinks), 'sink')} at work",
-            tuple(map(_figures, cluster.sinks)),
-            severity=Severity.NOTE,
+            f"{counted(owed, 'dead event')} not told of, for {age(failing[0].failing)}",
+            tuple(f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}" for each in failing),
+            (
+                "mend what the hook calls, or bring the target back: each event waits in its row and is told of then, "
+                "one at a time at first; handlers go on meanwhile",
+                "give what the hook calls a timeout of its own: one that hangs cannot be ended, and its thread is left",
+                f"or see the events: {case.command('dead list', cluster.subscription)}",
+            ),
+            lasts=failing[0].failing,
         )
+
+
+def _failing(sinks: list[Traffic], over: float) -> list[Traffic]:
+    """Those in trouble for more than so many seconds, the longest first."""
+    failing = [each for each in sinks if (each.failing or 0.0) > over]
+    return sorted(failing, key=lambda each: -(each.failing or 0.0))
 
 
 def _figures(each: Traffic) -> str:

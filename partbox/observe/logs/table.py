@@ -39,6 +39,8 @@ on_error_failed ERROR event limited: handler
 retry_policy_failed ERROR event limited: handler
 limit_by_failed ERROR event limited: handler
 dead_letter_failed ERROR event limited: delay
+slow_dead_letter WARNING event limited: seconds
+dead_letters_stuck ERROR: calls
 interceptor_failed ERROR limited: interceptor
 
 # Of handlers.

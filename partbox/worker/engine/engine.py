@@ -5,6 +5,7 @@ from partbox.events.delivered import STATELESS, Claim, Decoder, ProcessState
 from partbox.worker.engine.claims import Claims
 from partbox.worker.engine.credits import Credits
 from partbox.worker.engine.intake import Intake
+from partbox.worker.engine.letters import Letters
 from partbox.worker.engine.limit_turns import LimitTurns
 from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.parked_turns import ParkedTurns
@@ -49,7 +50,8 @@ class Engine(EngineState):
         claim = Claim(0, subscription, codecs, process)
         self.intake = Intake(self, runs, claim, transactional=transactional)  # what was read
         self.limits = LimitTurns(self, runs)  # for whoever limits handlers
-        self.turns = ParkedTurns(self, runs, budget, claim)  # for whoever fetches parked records
+        self.letters = Letters(self, awaited=letters)  # for whoever tells of dead events
+        self.turns = ParkedTurns(self, runs, self.letters, budget, claim)  # for whoever fetches parked records
         self.saves = Saves(self)  # for the saver
         self.transactions = Transactions(self, outcomes, runs)  # for the transactor
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from partbox.events import DeliveredEvent
 from partbox.protocol.limits import Limit
 from partbox.protocol.turns import Place, ProcessBounds, Turns
-from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.ready_queue import SEARCHED, Queue
 
@@ -196,7 +195,7 @@ class LimitedQueue:
         ]
 
     def _place(self, lane: Lane) -> Place | None:
-        if isinstance(lane, DeadLetterLane | SharedLane) or not lane.queue or lane.partition.stopping:
+        if isinstance(lane, SharedLane) or not lane.queue or lane.partition.stopping:
             return None
         place = self.place_of(lane.queue[0])
         return place if place is not None and self.turns.has(place[0]) else None  # it is about to have one, or had

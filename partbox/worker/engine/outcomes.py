@@ -151,14 +151,6 @@ class Outcomes:
         """Take over what the lane has done so far. Its runner goes on; its partition may have been read anew."""
         self.record([lane])
 
-    @verb  # the partition may have been lost or read anew while the hook ran
-    def hooked(self, lane: Lane, event: DeliveredEvent, delay: float | None) -> None:
-        """The dead-letter hook had this dead event; it is to have it again after `delay` seconds, if it failed."""
-        partition = lane.partition
-        if not partition.lost and partition.incarnation == lane.incarnation:
-            partition.parked.letter(event, delay)
-            self._state.touch(partition)
-
     # An event that is over its time.
 
     @verb  # either this verdict is noted, or the handler's own

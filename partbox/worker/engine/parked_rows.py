@@ -168,6 +168,12 @@ class ParkedRows:
         self._send(event, row, key_of(event), delay, False, None)
         self.pending[row.id].park.letter = True
 
+    def put_back(self, event: DeliveredEvent) -> None:
+        """Forget a dead event that the hook was not given: its row stays due, and is read again."""
+        if self.taken.get(event.id) is event.parked:
+            del self.taken[event.id]
+            self._payload_bytes.drop((event.id,))
+
     def done(self, event: DeliveredEvent) -> None:
         """A parked event is done: its row goes with the next save."""
         row: ParkedRow = event.parked

@@ -18,8 +18,8 @@ from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row,
 from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.rows import Park, Saving, Stored
 from partbox.protocol.verdict import Verdict
-from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.key import Key, key_of, keyed
+from partbox.worker.engine.letters import Letter, Letters
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.read_budget import OVERHEAD, ReadBudget
@@ -72,10 +72,11 @@ Buried = tuple[DeliveredEvent, Verdict]
 class ParkedTurns:
     """Asked by the poller's thread only."""
 
-    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget, claim: Claim) -> None:
+    def __init__(self, state: EngineState, runs: Runs, letters: Letters, budget: ReadBudget, claim: Claim) -> None:
         self._state = state
         self._lock = state.lock
         self._runs = runs
+        self._letters = letters
         self._budget = budget
         self._shared = claim[1:]  # by all partitions
 
@@ -288,14 +289,14 @@ class ParkedTurns:
         return [(event, verdict)]
 
     def _letter(self, partition: Partition, stored: Stored, row: ParkedRow, body: Row | None) -> None:
-        """A lane of its own for a dead event, which the hook is to get; without its record there is nothing to give."""
+        """Have the hook get a dead event; without its record there is nothing to give."""
         if body is None:
             partition.parked.delete(row, b"")
             self._state.touch(partition)
             return
         event = DeliveredEvent(body, self._claim(partition), row.attempts, parked=row)
         partition.payload_bytes.add(row.id, OVERHEAD + size(body))
-        self._runs.ready([DeadLetterLane(partition, event, stored.error or "")], due=True)
+        self._letters.add(Letter(partition, event, stored.error or ""))
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         lane = partition.lanes.get(key) or Lane(partition, key)

@@ -20,7 +20,6 @@ from functools import partial
 from typing import NamedTuple
 
 from partbox.events.record import ROUTE
-from partbox.worker.engine.dead_letter_lane import DeadLetterLane
 from partbox.worker.engine.lane_period import LanePeriod
 from partbox.worker.engine.limited_queue import LimitedQueue
 from partbox.worker.engine.lock import verb
@@ -96,6 +95,7 @@ class Runs:
         self._hired = 0  # runners, of which there are at most `concurrency`
         self._idle = 0  # those of them that wait and are not called
         self._stopped = False
+        self._moved_at = 0.0  # when a runner has last asked for a lane, or ended one; monotonic seconds
         self._lines = lines
         self._lane_period = LanePeriod()
         self.watches = False  # runners are threads, which may watch
@@ -123,6 +123,7 @@ class Runs:
         and the rest is IDLE or FULL. `trusted`: a handler may start now."""
         with self._lock:  # ends, looks, and begins or is counted as idle in one: no call is missed
             self._end(ended)
+            self._moved_at = now
             if self._stopped:
                 return Rest.STOPPED
             self._lane_period.end_if_over(now)
@@ -219,7 +220,16 @@ class Runs:
     @verb  # lanes begin and end meanwhile
     def running(self) -> list[Lane]:
         """The lanes whose handlers run now."""
-        return [lane for lane in self._running if lane.current is not None]
+        return [lane for lane in self._running if lane.is_handling]
+
+    @verb  # as in `running`
+    def stuck_since(self) -> float | None:
+        """Return since when (monotonic seconds) lanes are ready and no runner takes one, though no handler runs: all of
+        them hang in something else. None if that is not so."""
+        taken = self._hired >= self._concurrency and not self._idle
+        if self._stopped or not taken or not self._ready or any(lane.is_handling for lane in self._running):
+            return None
+        return self._moved_at
 
     @verb  # as in `running`
     def handling(self) -> list[Lane]:
@@ -376,7 +386,7 @@ def _is_slow(before: Headway, pace: Headway, then: float, now: float) -> bool:
 
 
 def _joining(to: Destination, deep: int, lane: Lane) -> int:
-    if isinstance(lane, DeadLetterLane) or lane.partition.stopping or not lane.queue:
+    if lane.partition.stopping or not lane.queue:
         return 0
     first = lane.queue[0]
     fits = to.routes[(first if lane.claim is not None else first.record)[ROUTE]] is to.endpoint

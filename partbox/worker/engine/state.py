@@ -32,6 +32,7 @@ class Wakes:
     save: Callable[[], object] = _nobody  # the saver: there is something to save
     release: Callable[[], object] = _nobody  # the saver: there may be something to release, so it need not rest
     run: Callable[[], object] = _nobody  # a runner that waits: there may be a lane for it
+    letter: Callable[[], object] = _nobody  # whoever tells of dead events: one waits
     hire: Callable[[], object] = _nobody  # whoever makes runners: there is work for one more
     busy: Callable[[bool], object] = _nobody  # the supervisor: handlers run from now on, or none does any more
     transact: Callable[[], object] = _nobody  # the transactor: a save that may have been in its way is over

@@ -35,6 +35,7 @@ class ParkedReader:
     def __init__(self, context: Context, payloads: Payloads, reports: Reports) -> None:
         self._context = context
         self._turns = context.engine.turns
+        self._letters = context.engine.letters
         self._payloads = payloads
         self._reports = reports
         self._chains, self._rows = CHAINS, ROWS  # fewer after a statement that took too long
@@ -67,8 +68,9 @@ class ParkedReader:
         room = min(self._rows, IN_MEMORY - len(asked.taken))
         if asked.bytes <= 0 or me is None or room <= 0:
             return False
-        subscription = self._context.subscription
-        stored = parked.due(conn, self._schema, subscription, list(asked.partitions), asked.taken, room)
+        subscription, letters = self._context.subscription, self._letters.room(time.monotonic())
+        numbers = list(asked.partitions)
+        stored = parked.due(conn, self._schema, subscription, numbers, asked.taken, room, letters)
         bodies, left_out = self._bodies_of_due(conn, stored, asked.bytes)
         kept_back = self._kept_back(conn, stored, bodies)
         due, all_admitted = self._turns.admit(asked, stored, left_out | kept_back)
@@ -78,7 +80,8 @@ class ParkedReader:
         except BaseException:
             self._turns.hand_back(suspects)
             raise
-        is_whole = len(stored) < room and not left_out and not kept_back
+        owed = sum(each.state == RowState.DEAD for each in stored)
+        is_whole = len(stored) - owed < room and owed < (letters or 1) and not left_out and not kept_back
         read = asked.partitions.values() if is_whole and all_admitted else ()
         self._tell(self._turns.queue_due(due, bodies, dead, read))
         return not is_whole

@@ -123,7 +123,7 @@ class _Sum:
 
 
 class TrafficObserver(Observer):
-    """Sums up the traffic of the sinks of one process. Written by the event loop's thread alone, read by any."""
+    """Sums up the traffic of the sinks of one process. Each has one thread that writes its sum; any thread reads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._sums: dict[str, _Sum] = {}
@@ -143,6 +143,12 @@ class TrafficObserver(Observer):
         elif answer.error is not None and answer.retried:
             found.since = found.since if found.error is not None else self._clock()
             found.error = printable_line(masked(f"{type(answer.error).__name__}: {answer.error}"), MOST_SAID)
+
+    def hangs(self, sink: str, why: str, since: float) -> None:
+        """Note that a sink does not answer, `since` then (by the clock), unless it was in trouble before."""
+        found = self._sums[sink]
+        if found.error is None:
+            found.error, found.since = why, since
 
     def totals(self) -> list[Traffic]:
         """All of it, now."""

@@ -15,20 +15,18 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from partbox.platform import boottime
-from partbox.worker.context import Context
-from partbox.worker.engine.dead_letter_lane import DeadLetterLane
+from partbox.worker.context import Context, Signals
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.runs import Glance, Rest
 from partbox.worker.fork_safety import leave
 from partbox.worker.reports.delivery_counts import Tally
-from partbox.worker.runners import dead_letters
 from partbox.worker.runners.batches import Batches
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop, undisturbed
 from partbox.worker.runners.lane_runner import LANE_TURN, LaneRunner, Walk
 from partbox.worker.runners.settlement import Settlement
-from partbox.worker.slot import RUNNING_SINCE
+from partbox.worker.slot import RUNNING_SINCE, STUCK_SINCE
 
 GLANCE = 0.0005  # seconds between two looks at lines that may have to be sorted
 IN_TIME = 0.002  # seconds; who wants the interpreter from a thread that computes gets it after 5 ms
@@ -143,19 +141,19 @@ class Dispatcher:
         self._runner = runner
         self._settlement = settlement
         self._batches = Batches(engine, runner, settlement)
-        self._dead_letter = context.dead_letter
         self._slot = context.slot
         self._signals = context.signals
         self._calls = SimpleQueue[None]()
         self._threads: list[threading.Thread] = []
         self._glance = Glance(0.0, in_time=False, lines={})  # the last one, of whichever runner has watched
         self._loop, self._turn = drive.loop, drive.turn
+        self._stuck: tuple[float | None, float] = None, 0.0  # when a runner last moved, if all hang; and seen when
         engine.wakes.busy = self._note_busy
 
     @property
     def is_async(self) -> bool:
         """True if all that runs here runs in the event loop, and no runner thread is needed."""
-        return {endpoint.kind for endpoint in self._runner.routes.all()} == {Kind.ASYNC} and self._dead_letter is None
+        return {endpoint.kind for endpoint in self._runner.routes.all()} == {Kind.ASYNC}
 
     def start(self) -> None:
         """Let there be runners: before this lanes that are ready wait."""
@@ -189,10 +187,15 @@ class Dispatcher:
         self._loop.disown()
 
     def note_running(self) -> list[Lane]:
-        """The lanes whose handlers run now; the supervisor is told since when the longest does."""
+        """The lanes whose handlers run now; the supervisor is told since when the longest does, or all runners hang."""
         running = self._runs.running()
         oldest = min((lane.started for lane in running), default=0.0)
-        self._slot[RUNNING_SINCE] = boottime() - (time.monotonic() - oldest) if oldest else 0.0
+        now = boottime()
+        self._slot[RUNNING_SINCE] = now - (time.monotonic() - oldest) if oldest else 0.0
+        # Counted from here on, anew whenever a runner has moved: the last one may just come back from a long handler.
+        if (moved := self._runs.stuck_since()) != self._stuck[0]:
+            self._stuck = moved, now
+        self._slot[STUCK_SINCE] = 0.0 if moved is None else self._stuck[1]
         return running
 
     def turn(self, lanes: list[Lane]) -> list[Lane]:
@@ -214,10 +217,7 @@ class Dispatcher:
         """Walk them until the turn ends, which the last start of a handler tells; those that are to be ended."""
         ended: list[Lane] = []
         for at, lane in enumerate(lanes, start=1):
-            if isinstance(lane, DeadLetterLane):
-                dead_letters.walk(lane, self._engine, self._dead_letter)
-                ended.append(lane)
-            elif (met := self._runner.walk(lane, walk)) is None:
+            if (met := self._runner.walk(lane, walk)) is None:
                 ended.append(lane)
             else:
                 ended += self._go_on(lane, met[0], walk.tally)
