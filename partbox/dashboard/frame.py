@@ -131,7 +131,7 @@ def _instance(each: Instance, node: str, label: Face) -> dict[str, Any]:
         "slot": COLOURS.index(label.colour) if label.colour in COLOURS else len(COLOURS) - 1,
         "node": cut(node, 60),
         "hostname": cut(each.hostname, 60),
-        "state": "silent" if each.expired else "draining" if each.draining else "working",
+        "state": "silent" if each.expired else each.state,
         "same_host": each.hostname == each.node,
         "heartbeat": round(each.heartbeat_age, 1),
     }

@@ -164,7 +164,14 @@ def grouped(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def living(cluster: Cluster) -> list[Instance]:
-    return [each for each in cluster.instances if not each.expired]
+    """Return the processes that work."""
+    return [each for each in cluster.instances if not each.expired and each.lifespan is None]
+
+
+def entering(cluster: Cluster) -> list[Instance]:
+    """Return the processes that are in their lifespan, the longest first."""
+    found = [(each.lifespan.seconds, each) for each in cluster.instances if each.lifespan and not each.expired]
+    return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
 
 
 def waiting(cluster: Cluster) -> int:

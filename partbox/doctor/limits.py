@@ -35,6 +35,7 @@ class Limits:
         return min(5.0, self.transaction)
 
 
+ENTERING = 10.0  # time in a lifespan
 PAUSED = 3_600.0  # from here on a pause counts as forgotten
 LATELY = 3_600.0  # age up to which a death counts as recent
 FLOOD = 10  # recent deaths: more than a few bad events

@@ -135,7 +135,7 @@ def _enter(worker: Worker, slot: Slot) -> None:
     """Enter the lifespan; CancelledError if a stop came meanwhile, for which an async one does not wait."""
     if not worker.lifespan.exists:
         return
-    slot[ENTERED] = 1.0
+    slot[ENTERED] = boottime()
     entered = threading.Event()
 
     def watch() -> None:

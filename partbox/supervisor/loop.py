@@ -185,7 +185,7 @@ class NodeLoop:
     def _reap(self) -> None:
         """Bury the processes that ended, at once, and plan their replacement."""
         ended = self._workers.ended()
-        victims = [handle.registered for handle in ended if handle.instance is not None]
+        victims = [handle.registered for handle in ended if handle.instance or handle.registered.announced]
         for handle in ended:
             handle.registered.draining |= self._shutdown.asked  # `kill` asks none to drain
             self._judge(handle)

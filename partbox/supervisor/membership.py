@@ -47,6 +47,7 @@ from partbox.worker.slot import PLANS, STOPPING, Slot
 T = TypeVar("T")
 
 log = logging.getLogger("partbox.supervisor")
+ENTERING = 2.0  # seconds in its lifespan after which a process has a row that says so
 RETRY = 0.2  # seconds until a heartbeat that failed is tried again
 NO_HEARTBEAT = "no heartbeat, others may take the partitions when the lease is over: %s"
 NOT_PLANNED = "heartbeats come through, but registering, burying or planning failed, and is tried again: %s"
@@ -129,13 +130,14 @@ def _turn(nodes: int, settings: Settings) -> float:
 @dataclass(slots=True, eq=False)
 class RegisteredProcess:
     """A process of this node. `vouched`: it works, so its row is to be renewed, or made; `row_leaves`: its row
-    says that it is leaving."""
+    says that it is leaving; `announced`: the row that says that it is in its lifespan."""
 
     slot: Slot
     pid: int
     draining: bool = False
     vouched: bool = True
     row_leaves: bool = False
+    announced: UUID | None = None
 
     @property
     def leaving(self) -> bool:
@@ -153,8 +155,10 @@ class Membership:
         dsn: Callable[[], str],
         observers: Observers | None = None,
         database: str = "",
+        lifespan: str = "",
     ) -> None:
         self._settings = settings
+        self._lifespan = lifespan  # its name
         self._observers = observers or Observers()
         self._schema = settings.schema_name
         self.subscription = subscription
@@ -202,6 +206,7 @@ class Membership:
             self._leave(conn, processes)
             new = [each for each in processes if each.slot.instance is None and each.vouched and not each.leaving]
             self._register(conn, new)  # or buried
+            self._tell_entering(conn, processes)
             due = self._attend(conn)
             self._announce(processes)
         return min(self._between_beats(), max(0.01, due))
@@ -229,7 +234,9 @@ class Membership:
         with self._pool.connection() as conn:
             self._leave(conn, processes)
             ended = {process.slot.instance: process.leaving for process in processes if process.slot.instance}
-            self._bury(conn, [*ended], known_dead=True, left={each for each, leaving in ended.items() if leaving})
+            announced = {each.announced for each in processes if each.announced}
+            left = {each for each, leaving in ended.items() if leaving} | announced
+            self._bury(conn, [*ended, *announced], known_dead=True, left=left)
             self._planner.plan(conn)
             self._announce(others)
 
@@ -297,20 +304,43 @@ class Membership:
             return
         self._peers.hurry()
         boot, wall, lease = boottime(), time.time(), self._settings.lease
-        by_pid = instances.register(
-            conn,
-            self._schema,
-            subscription=self.subscription,
-            node=self._settings.node,
-            hostname=socket.gethostname(),
-            pids=[process.pid for process in processes],
-            version=VERSION,
-            lease=lease,
-            supervisor=self._supervisor,
-        )
+        by_pid = self._insert(conn, [process.pid for process in processes])
         for process in processes:
             process.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             process.slot.instance = by_pid[process.pid]
+
+    def _insert(self, conn: Conn, pids: list[int], lifespan: instances.InLifespan | None = None) -> dict[int, UUID]:
+        return instances.register(
+            conn,
+            self._schema,
+            lifespan=lifespan,
+            subscription=self.subscription,
+            node=self._settings.node,
+            hostname=socket.gethostname(),
+            pids=pids,
+            version=VERSION,
+            lease=self._settings.lease,
+            supervisor=self._supervisor,
+        )
+
+    def _tell_entering(self, conn: Conn, processes: Sequence[RegisteredProcess]) -> None:
+        """Keep a row for each process that has been in its lifespan for a while, which gets no partitions: so whoever
+        looks at the cluster sees why nobody works."""
+        now = boottime()
+        over = [each for each in processes if each.announced and not each.slot.entering(now)]
+        if over:
+            rows = [each.announced for each in over if each.announced]
+            self._bury(conn, rows, known_dead=True, left=set(rows))
+        for each in over:
+            each.announced = None
+        told = {each.announced: True for each in processes if each.announced}
+        alive = instances.heartbeat(conn, self._schema, told) if told else {}
+        for each in processes:
+            entering = each.slot.entering(now)
+            if each.announced not in alive and entering > ENTERING and not each.leaving:
+                each.announced = self._insert(conn, [each.pid], instances.InLifespan(self._lifespan, entering))[
+                    each.pid
+                ]
 
     def _attend(self, conn: Conn) -> float:
         """Look at the others if it is time, and bury those whose lease is over; seconds until the next lease may be

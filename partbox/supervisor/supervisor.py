@@ -65,7 +65,10 @@ class Supervisor:
         self._handlers = handlers
         own = None if meters is None else meters.own
         observers = with_recorders(handlers.observers, own, job.settings.metrics_prefix, job.subscription)
-        self._membership = Membership(job.settings, job.subscription, job.dsn, Observers(observers), job.database)
+        lifespan = "" if handlers.process_lifespan is None else handlers.process_lifespan.who
+        self._membership = Membership(
+            job.settings, job.subscription, job.dsn, Observers(observers), job.database, lifespan
+        )
         self._purging = Purging(job.settings, job.dsn, job.database, self._membership.nodes)
         self._prepare = prepare
         self._database = DatabaseRetry(self._enter, job.subscription)

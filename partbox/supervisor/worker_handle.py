@@ -126,6 +126,7 @@ class WorkerHandle:
             trusted=slot.instance is not None and slot.trusted(),
             instance=slot.instance,
             partitions=int(slot[OWNED]),
+            entering=slot.entering(boottime()),
         )
 
     def drain(self) -> None:

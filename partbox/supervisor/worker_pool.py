@@ -20,7 +20,7 @@ from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.restart_backoff import CRASH_LOOP, RECENT, RestartBackoff
 from partbox.supervisor.worker_handle import WorkerHandle
 from partbox.text.wording import counted, ending
-from partbox.worker.slot import shared
+from partbox.worker.slot import ENTERED, shared
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -74,8 +74,9 @@ class Workers:
         return any(handle.instance is None and handle.registered.vouched for handle in self._handles.values())
 
     def living(self) -> list[RegisteredProcess]:
-        """Those that have begun to work and have not ended."""
-        return [handle.registered for handle in self._handles.values() if handle.ready and handle.exit_code is None]
+        """Those that work, or are in their lifespan, and have not ended."""
+        begun = (each for each in self._handles.values() if each.ready or each.registered.slot[ENTERED])
+        return [handle.registered for handle in begun if handle.exit_code is None]
 
     def ended(self) -> list[WorkerHandle]:
         """Those that have ended, and are not removed yet."""

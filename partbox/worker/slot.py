@@ -4,7 +4,7 @@ A tick says that a thread lives, READ_AT and SAVED_AT that it has also done its 
 ticks and does not read. Who has done neither for IDLE_LIMIT seconds (0: no limit) starts no handler.
 
 PLANS is raised when the supervisor has planned anew: its processes look at once for what is theirs now. ENTERED: when
-the lifespan has begun, which is to be left. STUCK_SINCE: since when all runners hang and no handler runs (0: not so).
+the lifespan was begun, which is to be left. STUCK_SINCE: since when all runners hang and no handler runs (0: not so).
 
 An array without a lock: each place is written by one side, the supervisor or the worker, and STOPPING by both, which
 only set it. Embedded in an application both sides live in one process and the array is plain memory.
@@ -59,6 +59,11 @@ class Slot:
     def worked_at(self) -> float:
         """The last time that the process has read or saved; 0.0 if it never has."""
         return max(self[READ_AT], self[SAVED_AT])
+
+    def entering(self, now: float) -> float:
+        """Seconds by `now` (boot time) for which it has been in its lifespan, before it works; 0.0 if it is not."""
+        works = self[POLL_TICK] > 0 or self[SAVE_TICK] > 0
+        return 0.0 if works or not self[ENTERED] else now - self[ENTERED]
 
     def stuck(self, now: float) -> float:
         """Seconds by `now` (boot time) for which all its runners hang; 0.0 if they do not."""

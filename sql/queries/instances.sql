@@ -1,8 +1,14 @@
 -- name: register
--- One instance row a process, in the order of the pids.
+-- One instance row a process, in the order of the pids. Of one that is in its lifespan it says so, since when, and that it is
+-- leaving: nobody plans with it.
 with made as (
-    insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor)
-    select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s
+    insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor, draining, running)
+    select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s,
+           %(lifespan)s::text is not null,
+           case when %(lifespan)s::text is not null then
+               json_build_array(json_build_object(
+                   'lifespan', %(lifespan)s::text,
+                   'entered', extract(epoch from clock_timestamp())::float8 - %(seconds)s::float8)) end
       from unnest(%(pids)s::integer[]) as pid
     returning instance_id, pid
 )

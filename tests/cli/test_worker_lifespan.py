@@ -1,5 +1,6 @@
 """The lifespan in worker processes: each enters it once, and leaves it; a start that fails delivers nothing."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Event, Outbox
+from partbox.doctor.checks import workers
 
 SHOP = """
 import asyncio
@@ -221,3 +223,52 @@ def test_it_travels_with_a_program_that_runs_its_own_worker_processes(
     _, said = process.communicate()
     assert process.wait() == 0, said
     assert [what for _, what in running.told()] == ["entered", *["handled 7"] * 4, "left"]
+
+
+HANGS = """
+def lifespan() -> Iterator[State]:
+    tell("entered")
+    while not Path("up").exists():  # a server that accepts, and does not answer
+        time.sleep(0.05)
+    yield State(7)
+"""
+
+
+def test_a_lifespan_that_does_not_yield_is_named_until_it_does_and_gets_no_partition(
+    node: Callable[..., Node], partbox: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault kind: nobody stands behind a call that does not return."""
+    monkeypatch.setattr(workers, "ENTERING", 0.0)
+    running = node(HANGS, "--processes", "2")
+    running.publish(4)
+    dsn = ("--dsn", running.conn.info.dsn)
+
+    def findings() -> dict[str, Any]:
+        return {each["cause"]: each for each in json.loads(partbox("doctor", "--json", *dsn).out)["findings"]}
+
+    def rows() -> Any:
+        return running.conn.execute("select count(*), bool_and(draining) from partbox.instance").fetchone()
+
+    eventually(lambda: rows() == (2, True), 60)
+    found = findings()["lifespan"]
+    assert found["severity"] == "problem"
+    assert found["summary"].startswith("2 processes in the lifespan shop.lifespan (shop.py:")
+    assert found["summary"].endswith("no other works, and records wait")
+    assert "no-workers" not in findings()
+    said = partbox("status", *dsn).out
+    assert "2 processes in the lifespan shop.lifespan" in " ".join(said.split())
+    assert "start some with" not in said
+    assert running.conn.execute("select count(assignee), count(owner) from partbox.partition").fetchone() == (0, 0)
+    (running.folder / "up").touch()
+    eventually(lambda: running.count("handled 7") == 4, 60)
+    eventually(lambda: rows() == (2, False), 60)
+    assert "lifespan" not in findings()
+    assert running.end()[0] == 0
+    assert rows() == (0, None)
+
+
+def test_a_process_that_is_stopped_in_its_lifespan_leaves_no_row(node: Callable[..., Node]) -> None:
+    running = node(ENDLESS_START, "--processes", "1")
+    eventually(lambda: running.conn.execute("select count(*) from partbox.instance").fetchone() == (1,), 60)
+    assert running.end() == (0, [])
+    assert running.conn.execute("select count(*) from partbox.instance").fetchone() == (0,)

@@ -6,6 +6,8 @@ import time
 import psycopg
 import pytest
 
+from partbox.db.delivery import instances
+from partbox.db.delivery.instances import InLifespan
 from partbox.doctor.doctor import LOOK_AGAIN, examine
 from partbox.doctor.limits import Limits
 from partbox.settings import load
@@ -96,6 +98,22 @@ def test_beside_a_node_whose_processes_cannot_begin_its_log_is_named_and_no_othe
     assert found["summary"] == "a node runs, and none of its processes has begun to work; records wait"
     assert "1 session of nodes in this database" in found["evidence"][1]
     assert "look at the log of `partbox worker`" in found["remedy"][0]
+
+
+def test_a_process_that_waits_in_its_lifespan(clinic):
+    entering = InLifespan("shop.lifespan (shop.py:7)", 40.0)
+    where = {"node": "node-a", "hostname": "node-a", "pids": [4711], "version": "0.1.0", "lease": 3600.0}
+    instances.register(clinic.conn, "partbox", subscription="default", lifespan=entering, **where)
+    found = clinic.one("lifespan")
+    assert found["severity"] == "warning"
+    assert found["summary"] == "1 process in the lifespan shop.lifespan (shop.py:7), not at work yet"
+    clinic.plant.publish("7")
+    found = clinic.one("lifespan")
+    assert found["severity"] == "problem"
+    assert found["summary"].endswith("no other works, and records wait")
+    assert found["evidence"][1] == "process 4711 on node-a, for 40 s"
+    clinic.ghost()
+    assert clinic.one("lifespan")["severity"] == "warning"
 
 
 STANDS = (

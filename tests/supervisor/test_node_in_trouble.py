@@ -3,7 +3,6 @@
 import threading
 import time
 from socket import socketpair
-from types import SimpleNamespace
 
 import pytest
 from waiting import eventually
@@ -14,7 +13,9 @@ from partbox.observe.health.health import deadly
 from partbox.protocol.lease import Signs, Steadiness
 from partbox.supervisor import loop, worker_pool
 from partbox.supervisor.foreground import run
+from partbox.supervisor.membership import RegisteredProcess
 from partbox.supervisor.supervisor import Supervisor
+from partbox.worker.slot import Slot
 
 
 class Process:
@@ -26,7 +27,7 @@ class Process:
         self.killed = self.ready = self.unborn = False
         self.pid, self.started_at, self.handler_timeout = 4711, time.monotonic(), 1.0
         self.sentinel, self._other_end = socketpair()
-        self.registered = SimpleNamespace(draining=False, vouched=True)
+        self.registered = RegisteredProcess(Slot.local(), self.pid)
 
     def kill(self) -> None:
         self.killed = True

@@ -178,6 +178,13 @@ def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
         nodes = len(set(node_names(cluster.instances).values()))
         versions = " and ".join(sorted({instance.version for instance in cluster.instances}))
         yield "processes", f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
+        if waits := [each.lifespan for each in cluster.instances if each.lifespan is not None]:
+            longest = max(waits, key=lambda each: each.seconds)
+            where = f"the lifespan {in_short(longest.lifespan, NAME)}, for {age(longest.seconds)}"
+            yield (
+                "starting",
+                f"{counted(len(waits), 'process')} in {where}: nothing is delivered by them before it yields",
+            )
         again = _again(cluster)
         yield (
             "stop now",
@@ -212,7 +219,7 @@ def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
     yield "completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"
     # Without any process the remedy is printed already.
     away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
-    hindered = any(each.running or each.expired for each in cluster.instances)
+    hindered = any(each.running or each.expired or each.lifespan for each in cluster.instances)
     if away or hindered or blocked or dead:
         yield "trouble", f"{command('doctor', schema)} says why, and what to do"
     if rates is not None:

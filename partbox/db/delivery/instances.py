@@ -63,6 +63,18 @@ class Running:
     timeout: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class InLifespan:
+    """The lifespan that a process has been in for `seconds`; it works once that yields.
+
+    Until then it has a row that is leaving from the first, so that it gets no partitions. `instance.running` has an
+    object with the name.
+    """
+
+    lifespan: str
+    seconds: float
+
+
 class InstanceColumns(TypedDict):
     """The columns that all processes of a node have alike; `lease` in seconds."""
 
@@ -74,10 +86,21 @@ class InstanceColumns(TypedDict):
 
 
 def register(
-    conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
+    conn: Conn,
+    schema: str,
+    *,
+    pids: Sequence[int],
+    supervisor: UUID | None = None,
+    lifespan: InLifespan | None = None,
+    **columns: Unpack[InstanceColumns],
 ) -> dict[int, UUID]:
-    """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
-    found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
+    """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart.
+
+    `lifespan`: they are in it, and do not work yet.
+    """
+    name, seconds = (lifespan.lifespan, lifespan.seconds) if lifespan is not None else (None, 0.0)
+    more = {"supervisor": supervisor, "lifespan": name, "seconds": seconds}
+    found = rows(conn, "register", schema, pids=list(pids), **more, **columns)
     return {pid: instance for instance, pid in found}
 
 
@@ -110,6 +133,14 @@ def running_noted(said: list[dict[str, Any]] | None, at: datetime) -> tuple[tupl
         if "since" in each
     ]
     return tuple(running), sum(each.get("more", 0) for each in objects)
+
+
+def lifespan_noted(said: list[dict[str, Any]] | None, at: datetime) -> InLifespan | None:
+    """The lifespan that the process of a row is in, as of `at`."""
+    for each in said or []:
+        if "lifespan" in each:
+            return InLifespan(each["lifespan"], max(0.0, at.timestamp() - each["entered"]))
+    return None
 
 
 def leave(conn: Conn, schema: str, instance: UUID) -> None:

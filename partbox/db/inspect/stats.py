@@ -9,8 +9,8 @@ from uuid import UUID
 from psycopg.rows import tuple_row
 
 from partbox.db.delivery import limits, traffic
+from partbox.db.delivery.instances import InLifespan, lifespan_noted, running_noted
 from partbox.db.delivery.instances import Running as Running  # what an instance has is had from here
-from partbox.db.delivery.instances import running_noted
 from partbox.db.delivery.limits import HandlerLimit, KeptLimit
 from partbox.db.delivery.traffic import Traffic
 from partbox.db.operator.subscriptions import Subscription
@@ -33,7 +33,8 @@ class Instance:
 
     `supervisor`: the start of a node that it belongs to, None if it does not say. `running`: its handlers that have run
     for over ten seconds, the longest first, and how many more there are. `sinks`: what it has sent to brokers.
-    `limits`: those that it keeps, and what waits there, as it said `limits_age` seconds ago.
+    `limits`: those that it keeps, and what waits there, as it said `limits_age` seconds ago. `lifespan`: it is in
+    that, and does not work yet.
     """
 
     instance_id: UUID
@@ -52,6 +53,7 @@ class Instance:
     sinks: tuple[Traffic, ...] = ()
     limits: tuple[KeptLimit, ...] = ()
     limits_age: float | None = None
+    lifespan: InLifespan | None = None
 
     @property
     def expired(self) -> bool:
@@ -60,8 +62,10 @@ class Instance:
 
     @property
     def state(self) -> str:
-        """expired, draining or working."""
-        return "expired" if self.expired else "draining" if self.draining else "working"
+        """expired, starting, draining or working."""
+        if self.expired:
+            return "expired"
+        return "starting" if self.lifespan is not None else "draining" if self.draining else "working"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +306,8 @@ def _instance(row: dict[str, Any], at: datetime) -> Instance:
     running, more = running_noted(row["running"], at)
     known = _past(_uuids(row, "instance_id", "supervisor"))
     reports = {"sinks": traffic.noted(row["sinks"]), "limits": limits.noted(row["limits"])}
-    return Instance(**known | reports | {"running": running, "running_more": more})
+    lifespan = lifespan_noted(row["running"], at)
+    return Instance(**known | reports | {"running": running, "running_more": more, "lifespan": lifespan})
 
 
 def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:

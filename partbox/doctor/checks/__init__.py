@@ -27,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     storage.sequence,
     storage.life,
     workers.no_workers,
+    workers.lifespan,
     workers.paused,
     ownership.unowned,
     ownership.expired_process,

@@ -7,6 +7,7 @@ from partbox.doctor.case import (
     Case,
     Severity,
     Symptom,
+    entering,
     idle,
     living,
     quiet,
@@ -15,16 +16,16 @@ from partbox.doctor.case import (
     subscription_check,
     waiting,
 )
-from partbox.doctor.limits import PAUSED, STALLED
+from partbox.doctor.limits import ENTERING, PAUSED, STALLED
 from partbox.doctor.words import MORE, WORKER
-from partbox.text.wording import age, counted, several
+from partbox.text.wording import age, counted, in_short, several
 
 
 @subscription_check("no-workers", Severity.PROBLEM)
 def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Records wait in a subscription, and no process works on it: none was started, all are down, or those of a node
     that runs cannot begin."""
-    if cluster.paused or living(cluster) or not waiting(cluster):
+    if cluster.paused or living(cluster) or entering(cluster) or not waiting(cluster):
         return
     nodes, elsewhere = case.evidence.nodes, any(living(other) for other in case.clusters)
     if nodes and nodes.number and not elsewhere:
@@ -54,6 +55,36 @@ def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 
 def _start(case: Case, cluster: Cluster) -> str:
     return f"start workers: {case.command(WORKER, cluster.subscription)}"
+
+
+@subscription_check("lifespan", Severity.WARNING, Severity.PROBLEM)
+def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
+    """Processes have been in their lifespan for over ten seconds, and deliver nothing before it yields. A problem where
+    records wait and no other process works."""
+    found = [each for each in entering(cluster) if each.lifespan and each.lifespan.seconds > ENTERING]
+    if not found:
+        return
+    alone = not living(cluster) and waiting(cluster) > 0 and not cluster.paused
+    seconds = [each.lifespan.seconds for each in found if each.lifespan]
+    names = several(sorted({in_short(each.lifespan.lifespan) for each in found if each.lifespan}))
+    yield Symptom(
+        f"{counted(len(found), 'process')} in the lifespan {names}"
+        + (", no other works, and records wait" if alone else ", not at work yet"),
+        (
+            *((_backlog(cluster),) if alone else ()),
+            *(
+                f"process {each.pid} on {case.node(each)}, for {age(for_)}"
+                for for_, each in zip(seconds, found, strict=True)
+            ),
+        ),
+        (
+            f"see what it waits for: `py-spy dump --pid {found[0].pid}` on {case.node(found[0])}; the log of its node "
+            "names the line (`partbox.lifespan_waits`)",
+            "give what the lifespan calls a timeout of its own: a start that fails is logged, and tried again",
+        ),
+        severity=Severity.PROBLEM if alone else Severity.WARNING,
+        lasts=seconds[0],
+    )
 
 
 @subscription_check("paused", Severity.NOTE, Severity.PROBLEM)

@@ -56,7 +56,9 @@ def hindering(vitals: SupervisorVitals) -> Iterator[str]:
     elif vitals.hindrance is not None:
         yield vitals.hindrance
     elif not vitals.started or not any(process.ready for process in vitals.processes):
-        yield "no process is ready yet"
+        entering = max((process.entering for process in vitals.processes), default=0.0)
+        why = f": the lifespan has not yielded for {entering:.0f} s" if entering else ""
+        yield f"no process is ready yet{why}"
     elif not any(process.trusted for process in vitals.processes):
         ago = "there was none" if vitals.beaten is None else f"the last was {vitals.beaten:.1f} s ago"
         yield f"no process holds a lease, which a heartbeat renews for {vitals.lease:g} s: {ago}"

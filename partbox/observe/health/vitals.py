@@ -13,7 +13,7 @@ class ProcessVitals:
     """A worker process, as its supervisor sees it. `silent`: seconds since its last sign of life; `handler`: seconds
     that its longest handler has run, None if none runs; `vouched`: its lease is renewed; `trusted`: it holds a lease
     now; `unread`, `unsaved`: seconds since it could last read, and save; `partitions`: the number that it says it
-    owns."""
+    owns; `entering`: seconds for which it has been in its lifespan, 0.0 once it works."""
 
     pid: int
     ready: bool
@@ -25,6 +25,7 @@ class ProcessVitals:
     unread: float = 0.0
     unsaved: float = 0.0
     partitions: int = 0
+    entering: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ node_started INFO: subscription node processes concurrency version
 node_stopped INFO: subscription node
 worker_started INFO: subscription concurrency handlers
 lifespan_failed ERROR
+lifespan_waits WARNING: seconds
 lifespan_overdue WARNING
 worker_stopped INFO: subscription released
 worker_failed CRITICAL: subscription

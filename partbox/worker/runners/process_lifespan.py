@@ -7,6 +7,7 @@ that opened it (a task group, a connection of sqlite3) is closed there.
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import asynccontextmanager, contextmanager
@@ -21,6 +22,7 @@ from partbox.worker.runners.event_loop import EventLoop, undisturbed
 
 log = logging.getLogger("partbox.worker")
 
+SLOW = 10.0  # seconds between two lines about one that has not yielded yet
 LEAST = 1.0  # seconds to leave it, if handlers have used up the time of a stop
 ANSWER = 1.0  # seconds for a loop to begin with it, and for one that is cancelled to end
 
@@ -49,7 +51,7 @@ class ProcessLifespan:
         if self._given_up:
             life.give_up()
         try:
-            self._state.value = life.enter()
+            self._state.value = life.enter(self._tell_waiting)
         except BaseException:
             self._life = None
             self._loop.stop()
@@ -83,6 +85,13 @@ class ProcessLifespan:
         text = "the lifespan %s failed in line %d, %s: %s: %s"
         log_event(log, "lifespan_failed", text, who, line, consequence, type(error).__name__, error)
 
+    def _tell_waiting(self, seconds: float, line: int | None) -> None:
+        """Log that it has not yielded for so long, and the line of its function that it is in."""
+        assert self._lifespan is not None
+        where = "" if line is None else f", and is in line {line}"
+        text = "the lifespan %s has not yielded for %.0f s%s: nothing is delivered by this process until it does"
+        log_event(log, "lifespan_waits", text, self._lifespan.who, seconds, where, seconds=round(seconds, 1))
+
     def _line_of(self, error: BaseException) -> int:
         """The line in the function itself; its first one, if nothing was raised in it."""
         assert self._lifespan is not None
@@ -98,11 +107,13 @@ class _Life:
     def __init__(self, call: Callable[[], Any], loop: EventLoop) -> None:
         self._call = call
         self._loop = loop
+        self._generator: Any = None
         self._entered: Future[Any] = Future()
         self._left: Future[None] = Future()
 
-    def enter(self) -> Any:
-        """Return what it yields, or raise what it raises."""
+    def enter(self, tell: Callable[[float, int | None], None]) -> Any:
+        """Return what it yields, or raise what it raises. While it does neither `tell` from time to time for how long,
+        and the line that it is in."""
         raise NotImplementedError
 
     def give_up(self) -> None:
@@ -111,6 +122,21 @@ class _Life:
     def leave(self, timeout: float) -> bool:
         """Run the rest, and raise what it raises; False if it takes longer."""
         raise NotImplementedError
+
+    def _wait_for(self, entry: "Future[Any]", tell: Callable[[float, int | None], None]) -> Any:
+        began = time.monotonic()
+        while True:
+            try:
+                return entry.result(SLOW)
+            except TimeoutError:
+                if entry.done():
+                    raise
+                tell(time.monotonic() - began, self._line())
+
+    def _line(self) -> int | None:
+        """Return the line that its generator is in; None if it has not begun, or has ended."""
+        frame = getattr(self._generator, "gi_frame", None) or getattr(self._generator, "ag_frame", None)
+        return None if frame is None else int(frame.f_lineno)
 
     def _raised(self, error: BaseException) -> None:
         (self._left if self._entered.done() else self._entered).set_exception(error)
@@ -124,11 +150,11 @@ class _Life:
 class _ThreadLife(_Life):
     """A sync lifespan, in a thread."""
 
-    def enter(self) -> Any:
+    def enter(self, tell: Callable[[float, int | None], None]) -> Any:
         self._leaving = threading.Event()
         try:
             threading.Thread(target=self._live, name="partbox-lifespan", daemon=True).start()
-            return self._entered.result()
+            return self._wait_for(self._entered, tell)
         except BaseException:  # Ctrl-C too: what it makes by and by is closed at once
             self._leaving.set()
             raise
@@ -140,7 +166,9 @@ class _ThreadLife(_Life):
 
     def _live(self) -> None:
         try:
-            with contextmanager(self._call)() as state:
+            manager = contextmanager(self._call)()
+            self._generator = manager.gen
+            with manager as state:
                 self._entered.set_result(state)
                 self._leaving.wait()
         except BaseException as error:
@@ -155,12 +183,12 @@ class _TaskLife(_Life):
     _entry: Future[None] | None = None
     _given_up = False
 
-    def enter(self) -> Any:
+    def enter(self, tell: Callable[[float, int | None], None]) -> Any:
         self._entry = self._loop.submit(self._enter)
         if self._given_up:
             self._entry.cancel()
         try:
-            self._entry.result()
+            self._wait_for(self._entry, tell)
         except CancelledError:
             wait([self._entered], ANSWER)  # until it has closed what it has opened
             if self._entered.done() and self._entered.exception() is None:
@@ -204,7 +232,9 @@ class _TaskLife(_Life):
 
     async def _live(self) -> None:
         try:
-            async with asynccontextmanager(self._call)() as state:
+            manager = asynccontextmanager(self._call)()
+            self._generator = manager.gen
+            async with manager as state:
                 self._entered.set_result(state)
                 self._told.set()
                 await self._wait()
