@@ -25,7 +25,7 @@ def context(
     loaded = load(**{"dsn": dsn} | settings)
     routes = (handlers or Handlers()).routes("default", loaded)
     endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
-    bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes)
+    bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes, loaded.max_waiting)
     transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in endpoints.all())
     engine = Engine(concurrency, bounds, queue, lines=lines, transactional=transactional)
     return Context(loaded, lambda: dsn, endpoints, engine, concurrency=concurrency)

@@ -14,6 +14,7 @@ class Limits:
     transaction: float = TRANSACTION
     lease: float = 6.0
     max_parked: int = 1_000
+    max_waiting: int = 10_000_000
     retain_done: float = 7 * 86_400.0
     purge_interval: float = 3_600.0
     pooler: bool = False
@@ -60,6 +61,6 @@ GONE_LEASES = 3  # leases after which somebody should have buried it
 
 
 def limits_of(settings: Settings, transaction: float) -> Limits:
-    same = ("lease", "max_parked", "retain_done", "purge_interval", "pooler", "bell")
+    same = ("lease", "max_parked", "max_waiting", "retain_done", "purge_interval", "pooler", "bell")
     given = {name: getattr(settings, name) for name in same}
     return Limits(transaction, listens=settings.listen_dsn is not None, **given)

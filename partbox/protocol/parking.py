@@ -110,6 +110,7 @@ class ParkedRow:
     due: float | None = None
     stage: RowStage = RowStage.WAITING
     suspicion: Suspicion = Suspicion.NONE
+    waits: bool = False  # for a permit or a time, which is no trouble
 
     @property
     def unsaved(self) -> bool:
@@ -149,11 +150,11 @@ class ParkedRow:
 
     # Its transitions, as drawn above.
 
-    def park(self, state: RowState, attempts: int, *, blocks: bool) -> None:
+    def park(self, state: RowState, attempts: int, *, blocks: bool, waits: bool = False) -> None:
         """Park its event anew."""
         assert state in _NEXT[self.state], (self, state)
         assert self.stage in _IN_MEMORY, self
-        self.state, self.attempts, self.blocks = state, attempts, blocks
+        self.state, self.attempts, self.blocks, self.waits = state, attempts, blocks, waits
         self.stage, self.suspicion = RowStage.UNSAVED, Suspicion.NONE
 
     def change(self) -> None:
@@ -196,12 +197,25 @@ class ParkedRow:
         self.suspicion = _TURN_ENDED.get(self.suspicion, self.suspicion)
 
 
+def waits(head: ParkedRow, *, before: bool) -> bool:
+    """Return whether a chain with this head waits; else it is trouble.
+
+    Rows behind a head are held for its reason. So a head that was held itself, behind one that is gone, changes
+    nothing: `before` says whether the chain waited until now.
+    """
+    return before if head.state is RowState.HELD else head.waits
+
+
 @dataclass(slots=True)
 class Chain:
-    """The blocking rows of one key, in id order."""
+    """The blocking rows of one key, in id order.
+
+    A chain `waits` if its head waits for a permit or a time. Else it is trouble, and its rows count against the brake.
+    """
 
     rows: list[ParkedRow] = field(default_factory=list)
     stuck: bool = False  # the head is running, and held up its partition for too long
+    waits: bool = True
 
     def __iter__(self) -> Iterator[ParkedRow]:
         return iter(self.rows)
@@ -211,6 +225,10 @@ class Chain:
             self.rows.append(row)
         else:
             insort(self.rows, row, key=lambda each: each.id)
+
+    def count_open(self) -> int:
+        """Count the rows that are not dead."""
+        return sum(row.state in OPEN for row in self.rows)
 
     def runnable(self, now: float) -> list[ParkedRow]:
         """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while the head is loaded.

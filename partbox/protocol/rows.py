@@ -1,5 +1,6 @@
 """Rows of `partition` and `parked` as plain data: what statements return, and what a save sends."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ class Saving(NamedTuple):
 class Stored(NamedTuple):
     """A parked row as stored; `due` is seconds from now.
 
-    `started`: it was charged, and its process may have died of it. `error` is told of dead ones only.
+    `started`: it was charged, and its process may have died of it. `error` is told of dead ones only. `waits`: for a
+    permit or a time. One that waits for a permit and blocks its key is due at once: its owner knows whose turn it is.
     """
 
     partition: int
@@ -62,6 +64,18 @@ class Stored(NamedTuple):
     due: float | None
     started: bool
     error: str | None
+    waits: bool = False
+
+
+class LooseRows(NamedTuple):
+    """The rows of a partition that block nothing, as stored: how many count against the brake, and how many wait.
+
+    `turns`: the ids of those that wait for a permit, the soonest due first.
+    """
+
+    open: int = 0
+    waiting: int = 0
+    turns: Sequence[int] = ()
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ class ProcessBounds(NamedTuple):
 class Bucket(Generic[T]):
     """A place: the starts that it has saved up at a time, the number of calls that run, and the line that waits."""
 
-    __slots__ = ("at", "in_line", "running", "saved", "waiting")
+    __slots__ = ("at", "first", "in_line", "running", "saved", "waiting")
 
     def __init__(self, saved: float, at: float) -> None:
         self.saved = saved
@@ -56,6 +56,7 @@ class Bucket(Generic[T]):
         self.running = 0
         self.in_line = False  # it has a turn, or a time at which it may have one
         self.waiting: deque[T] = deque()
+        self.first = 0  # how many of these, the first ones, were added as such
 
     def settle(self, bounds: ProcessBounds, now: float) -> None:
         """Add what has been saved until now."""
@@ -145,10 +146,11 @@ class Turns(Generic[T]):
             limited.change(limited.limit, share, now)
         self._line_up(now)
 
-    def add(self, place: Place, item: T, now: float) -> None:
-        """Have the item wait at this place, of a handler with a limit."""
+    def add(self, place: Place, item: T, now: float, *, first: bool = False) -> None:
+        """Have the item wait at this place, of a handler with a limit; `first`: before all that are not."""
         bucket = self._limited[place[0]].bucket(place[1], now)
-        bucket.waiting.append(item)
+        bucket.waiting.insert(bucket.first if first else len(bucket.waiting), item)
+        bucket.first += first
         if not bucket.in_line:
             self._line(place, bucket, now)
 
@@ -173,6 +175,7 @@ class Turns(Generic[T]):
         assert self._ring.popleft() == place, place
         bucket = self._limited[place[0]].places[place[1]]
         item = bucket.waiting.popleft()
+        bucket.first -= bucket.first > 0
         bucket.saved -= self._limited[place[0]].bounds.pace is not None
         bucket.running += 1
         self._line(place, bucket, now)
@@ -191,21 +194,29 @@ class Turns(Generic[T]):
         bucket = self._bucket(place)
         if bucket is None:
             return []
-        found, kept = list[T](), list[T]()
-        for _ in range(min(looked_at, len(bucket.waiting))):
+        found, kept, first = list[T](), list[T](), bucket.first
+        for at in range(min(looked_at, len(bucket.waiting))):
             item = bucket.waiting.popleft()
-            (found if joins(item) else kept).append(item)
+            joined = joins(item)
+            (found if joined else kept).append(item)
+            bucket.first -= joined and at < first
         bucket.waiting.extendleft(reversed(kept))
         return found
+
+    def count(self, place: Place) -> tuple[int, int]:
+        """Return how many items wait at a place, and how many of them were added as the first ones."""
+        bucket = self._bucket(place)
+        return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first)
 
     def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[Place, T]]:
         """Take out what goes, of all that waits; it is asked with the number of those before it, and the bounds."""
         gone: list[tuple[Place, T]] = []
         for place, bucket in [*self.waiting()]:
-            bounds, kept = self.bounds(place[0]), deque[T]()
-            for item in bucket.waiting:
+            bounds, kept, first = self.bounds(place[0]), deque[T](), bucket.first
+            for at, item in enumerate(bucket.waiting):
                 if goes(item, len(kept), bounds):
                     gone.append((place, item))
+                    bucket.first -= at < first
                 else:
                     kept.append(item)
             bucket.waiting = kept

@@ -25,7 +25,8 @@ class Verdict:
 
     `fault`: the error of the application's retry policy, in whose place `LAST_RESORT` decided. `trace`: the traceback
     of the handler's error, see `traceback`; None if the application raised nothing. `is_wait`: the event did not run,
-    so `error` takes the place of none that it had before. `seconds`: how long the handler ran that failed.
+    so `error` takes the place of none that it had before. `waits`: for a permit or a time, while nothing is wrong.
+    `seconds`: how long the handler ran that failed.
     """
 
     state: RowState
@@ -36,6 +37,7 @@ class Verdict:
     fault: BaseException | None = None
     trace: str | None = None
     is_wait: bool = False
+    waits: bool = field(default=False, compare=False)
     seconds: float | None = field(default=None, compare=False)
 
     @property
@@ -85,7 +87,7 @@ def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Adv
                 seconds = min(delay_of(delay), LONGEST)
             except BaseException as wrong:  # one that was changed after it was made
                 return _failed(policy, attempts, wrong, limit)
-            return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None)
+            return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None, waits=True)
         case Deferral(delay=delay, reason=reason, is_wait=is_wait):
             blocks, text = policy.on_failure == "block", storable(reason, limit)
             return Verdict(RowState.DEFERRED, attempts, delay, blocks, text, is_wait=is_wait)

@@ -75,7 +75,14 @@ class Settings(BaseModel):
     window_bytes: ByteSize = Field(
         default=ByteSize(64 << 20), gt=0, description="the same in bytes per process; one larger event still passes"
     )
-    max_parked: Count = Field(default=1_000, description="open parked records of a partition; beyond it reading pauses")
+    max_parked: Count = Field(
+        default=1_000,
+        description="parked records of a partition that failed or stand behind such; beyond it reading pauses",
+    )
+    max_waiting: Count = Field(
+        default=10_000_000,
+        description="parked records of a subscription that only wait for a turn or a time; beyond it reading pauses",
+    )
     heartbeat: Interval = Field(
         default=1.0, description="time between two heartbeats of a node (more if there are over 100)"
     )

@@ -255,7 +255,9 @@ def _drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) -> Drive
 
 def _engine(settings: Settings, routes: Routes[Endpoint], drive: Drive) -> Callable[..., Engine]:
     """Return what makes the engine for these handlers, from the rest of its arguments."""
-    bounds = ReadBounds(settings.page, settings.window, settings.max_parked, settings.window_bytes)
+    bounds = ReadBounds(
+        settings.page, settings.window, settings.max_parked, settings.window_bytes, settings.max_waiting
+    )
     serial, notes = Kind.TRANSACTIONAL in _kinds(routes), settings.retain_history > 0
     return partial(Engine, bounds=bounds, queue=drive.queue, lines=drive.lines, transactional=serial, notes=notes)
 

@@ -250,9 +250,9 @@ MUTATIONS = (
     Mutation(
         "delayed-events-brake",
         "Events that wait for their time would count as an outage: a million of them stop their partition.",
-        "partbox/protocol/parking.py",
-        "OPEN: Final = (",
-        "OPEN: Final = (RowState.SCHEDULED, ",
+        "partbox/worker/engine/parked_rows.py",
+        "Verdict(RowState.SCHEDULED, 0, None, False, None, waits=True)",
+        "Verdict(RowState.SCHEDULED, 0, None, False, None)",
         (scenario("max_parked"),),
     ),
     Mutation(

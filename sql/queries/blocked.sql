@@ -3,6 +3,11 @@
 -- needs to act on that.
 last_error is not distinct from 'it waits for its turn: its handler has a limit'
 
+-- name: waits
+-- Part of others: whether an unfinished parked row, by itself, waits for its turn or its time. Else it is trouble, and counts
+-- against the brake with what is held behind it. One that has failed before and waits now is taken for trouble.
+(state = 'scheduled' or state = 'deferred' and (last_error is null or {waits_for_turn}))
+
 -- name: blocked_list
 -- Keys with blocking rows, the longest blocked first: their head, how many wait behind it, and who is to run it.
 with blocked as (

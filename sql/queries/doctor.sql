@@ -164,10 +164,27 @@ select f.value::json ->> 'problem',
 select {used}
 
 -- name: doctor_open
--- Partitions with open parked rows, which count against the brake, and how many of those wait behind others.
-select subscription, partition, count(*), count(*) filter (where state = 'held')
-  from {schema}.parked
- where state not in ('scheduled', 'dead', 'discarded')
+-- Partitions with unfinished parked rows: those that count against the brake, those that are held behind others, and those
+-- that only wait. A key whose head is held is about to go on.
+with keys as (
+    select subscription, partition, min(record_id) as head, count(*) filter (where state <> 'dead') as count,
+           count(*) filter (where state = 'held') as held
+      from {schema}.parked
+     where blocks
+     group by subscription, partition, aggregate_type, aggregate_id
+), groups as (
+    select y.subscription, y.partition, y.count, y.held, k.state = 'held' or {waits} as waits
+      from keys y
+      join {schema}.parked k on k.subscription = y.subscription and k.record_id = y.head
+     union all
+    select subscription, partition, count(*), 0, {waits} as waits
+      from {schema}.parked
+     where not blocks and state not in ('dead', 'discarded')
+     group by subscription, partition, waits
+)
+select subscription, partition, coalesce(sum(count) filter (where not waits), 0)::bigint, sum(held)::bigint,
+       coalesce(sum(count) filter (where waits), 0)::bigint
+  from groups
  group by subscription, partition
  order by subscription, partition
 

@@ -1,8 +1,9 @@
 -- name: blocking
--- The rows that block their key, for the index in memory.
+-- The rows that block their key, for the index in memory. Those that wait for their turn are due: it is reckoned anew.
 select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
-       case when k.due_at is not null then extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8 end,
-       k.started_at is not null, null::text
+       case when k.state = 'deferred' and {waits_for_turn} then 0.0
+            when k.due_at is not null then extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8 end,
+       k.started_at is not null, null::text, {waits}
   from {schema}.parked k
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[]) and k.blocks
  order by k.record_id
@@ -15,28 +16,32 @@ select k.partition, k.record_id
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
        and k.record_id > least(p.floor_id, p.last_id)
 
--- name: open_rows
--- How many rows of each partition count against its brake.
-select k.partition, count(*)
+-- name: loose_rows
+-- Of the rows of each partition that block nothing: how many count against its brake, how many wait, and which of these
+-- wait for their turn, the soonest due first.
+select k.partition, count(*) filter (where not {waits}), count(*) filter (where {waits}),
+       coalesce(array_agg(k.record_id order by k.due_at) filter (where k.state = 'deferred' and {waits_for_turn}), '{{}}')
   from {schema}.parked k
  where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
-       and k.state not in ('scheduled', 'dead', 'discarded')
+       and not k.blocks and k.state not in ('dead', 'discarded')
  group by k.partition
 
 -- name: due
--- Rows that block nothing and are due, in id order, but for those already in memory. Behind them so many dead ones that are
--- owed to the dead-letter hook, which is what their due time says, whether they block or not: those that have waited longest.
-(select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8,
-        k.started_at is not null, null::text
+-- Rows that block nothing and are due, in id order, but for those already in memory. The `early` ones come first: they wait
+-- for a permit, which has come before they are due. Behind all of them so many dead ones that are owed to the dead-letter
+-- hook, which is what their due time says, whether they block or not: those that have waited longest.
+(select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts,
+        extract(epoch from least(k.due_at, '9999-12-30 00:00Z') - clock_timestamp())::float8,
+        k.started_at is not null, null::text, {waits}
    from {schema}.parked k
   where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
-        and k.due_at <= clock_timestamp() and not k.blocks and k.state <> 'dead'
-        and k.record_id <> all (%(taken)s::bigint[])
-  order by k.record_id
+        and (k.due_at <= clock_timestamp() or k.record_id = any (%(early)s::bigint[]) and k.state = 'deferred')
+        and not k.blocks and k.state <> 'dead' and k.record_id <> all (%(taken)s::bigint[])
+  order by k.record_id <> all (%(early)s::bigint[]), k.record_id
   limit %(room)s)
 union all
 (select k.partition, k.record_id, k.aggregate_type, k.aggregate_id, k.state, k.attempts, null::float8,
-        k.started_at is not null, k.last_error
+        k.started_at is not null, k.last_error, false
    from {schema}.parked k
   where k.subscription = %(subscription)s and k.partition = any (%(partitions)s::smallint[])
         and k.due_at <= clock_timestamp() and k.state = 'dead'

@@ -86,7 +86,8 @@ def test_dead_records_that_are_no_flood_wait_for_a_decision(clinic):
 
 def test_a_braked_partition(clinic, monkeypatch):
     monkeypatch.setenv("PARTBOX_MAX_PARKED", "10")
-    for _ in range(8):
+    clinic.plant.park("7", "retrying", blocks=True, attempts=1, due=3_600, age=1)
+    for _ in range(7):
         clinic.plant.park("7", "held", blocks=True, age=1)
     clinic.plant.park("7", "dead")
     assert "braked" not in clinic.causes()
@@ -94,6 +95,23 @@ def test_a_braked_partition(clinic, monkeypatch):
     found = clinic.one("braked")
     assert found["summary"] == "1 partition braked: nothing new is read there"
     assert found["evidence"] == ["up to 9 open parked records in one; max_parked = 10"]
+
+
+def test_events_that_only_wait_brake_nothing_and_half_of_what_may_wait_is_announced(clinic, monkeypatch):
+    monkeypatch.setenv("PARTBOX_MAX_PARKED", "10")
+    monkeypatch.setenv("PARTBOX_MAX_WAITING", "40")
+    clinic.plant.park("7", "deferred", blocks=True, due=3_600, age=1, error=None)
+    for _ in range(17):
+        clinic.plant.park("7", "held", blocks=True, age=1)
+    clinic.plant.park(None, "scheduled", due=3_600)
+    assert not {"braked", "waiting"} & set(clinic.causes())
+    clinic.plant.park(None, "scheduled", due=3_600)
+    found = clinic.one("waiting")
+    assert found["severity"] == "warning"
+    assert found["summary"] == "20 events parked that only wait for a turn or a time: reading stops at 40"
+    for _ in range(16):
+        clinic.plant.park(None, "scheduled", due=3_600)
+    assert clinic.one("waiting")["severity"] == "problem"
 
 
 def test_many_deferred_events(clinic):

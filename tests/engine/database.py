@@ -22,9 +22,9 @@ from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
 from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page, Snapshot, fence
-from partbox.protocol.parking import OPEN
-from partbox.protocol.rows import Entry, Owned, Park, Saving, SeenPartition, Stored
+from partbox.protocol.rows import Entry, LooseRows, Owned, Park, Saving, SeenPartition, Stored
 from partbox.protocol.sweep import Sweep
+from partbox.worker.engine.outcomes import ITS_TURN
 
 Pair = tuple[int, int]
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -62,6 +62,14 @@ class ParkedLine:
     due_at: float | None
     started_at: float | None = None
     last_error: str | None = None
+
+    @property
+    def waits_for_turn(self) -> bool:
+        return self.state == "deferred" and self.last_error == ITS_TURN
+
+    @property
+    def waits(self) -> bool:
+        return self.state == "scheduled" or self.waits_for_turn or (self.state == "deferred" and not self.last_error)
 
 
 class Database:
@@ -268,7 +276,7 @@ class Database:
         if not park.letter:
             row.blocks, row.attempts = park.blocks, park.attempts
         row.state, row.due_at, row.started_at = park.state, due, self.clock.now if park.charge else None
-        row.last_error = park.error or row.last_error
+        row.last_error = (park.is_wait and row.last_error) or park.error or row.last_error
 
     # Parked rows.
 
@@ -277,36 +285,42 @@ class Database:
         return sorted((row for row in self.parked.values() if row.partition in numbers), key=lambda row: row.record_id)
 
     def blocking(self, numbers: Collection[int]) -> list[Stored]:
-        return [self._stored(row, due=True) for row in self.of(numbers) if row.blocks]
+        return [self._stored(row, blocks=True) for row in self.of(numbers) if row.blocks]
 
     def ahead(self, numbers: Collection[int]) -> list[tuple[int, int]]:
         at = {number: min(self.partitions[number].floor_id, self.partitions[number].last_id) for number in numbers}
         return [(row.partition, row.record_id) for row in self.of(numbers) if row.record_id > at[row.partition]]
 
-    def open_rows(self, numbers: Collection[int]) -> dict[int, int]:
-        count: dict[int, int] = defaultdict(int)
+    def loose_rows(self, numbers: Collection[int]) -> dict[int, LooseRows]:
+        rows: dict[int, list[ParkedLine]] = defaultdict(list)
         for row in self.of(numbers):
-            if row.state in OPEN:
-                count[row.partition] += 1
-        return dict(count)
+            if not row.blocks and row.state != "dead":
+                rows[row.partition].append(row)
+        return {number: _loose(some) for number, some in rows.items()}
 
-    def due(self, numbers: Collection[int], taken: Collection[int], room: int, letters: int) -> list[Stored]:
-        found = [
+    def due(
+        self, numbers: Collection[int], taken: Collection[int], early: Collection[int], room: int, letters: int
+    ) -> list[Stored]:
+        found = [row for row in self.of(numbers) if row.due_at is not None and row.record_id not in taken]
+        due = [row for row in found if (row.due_at or 0.0) <= self.clock.now]
+        others = [
             row
-            for row in self.of(numbers)
-            if row.due_at is not None and row.due_at <= self.clock.now and row.record_id not in taken
-        ]
-        others = [row for row in found if not row.blocks and row.state != "dead"]
-        dead = sorted((row for row in found if row.state == "dead"), key=lambda row: row.due_at or 0.0)
-        return [self._stored(row, due=False) for row in (*others[:room], *dead[:letters])]
+            for row in found
+            if not row.blocks and row.state != "dead"
+            and (row in due or (row.record_id in early and row.state == "deferred"))
+        ]  # fmt: skip
+        others.sort(key=lambda row: row.record_id not in early)
+        dead = sorted((row for row in due if row.state == "dead"), key=lambda row: row.due_at or 0.0)
+        return [self._stored(row, blocks=False) for row in (*others[:room], *dead[:letters])]
 
-    def _stored(self, row: ParkedLine, *, due: bool) -> Stored:
-        left = row.due_at - self.clock.now if due and row.due_at is not None else None
-        error = row.last_error if not due and row.state == "dead" else None
+    def _stored(self, row: ParkedLine, *, blocks: bool) -> Stored:
+        left = row.due_at - self.clock.now if row.due_at is not None else None
+        left = 0.0 if blocks and row.waits_for_turn else left
+        error = row.last_error if not blocks and row.state == "dead" else None
         started = row.started_at is not None
         return Stored(
             row.partition, row.record_id, row.aggregate_type, row.aggregate_id, row.state, row.attempts, left, started,
-            error,
+            error, row.waits,
         )  # fmt: skip
 
     # The log.
@@ -379,6 +393,12 @@ class Database:
 
     def _micros(self) -> int:
         return round(self.clock.now * 1e6)
+
+
+def _loose(rows: Sequence[ParkedLine]) -> LooseRows:
+    waiting = [row for row in rows if row.waits]
+    turns = sorted((row for row in waiting if row.waits_for_turn), key=lambda row: row.due_at or 0.0)
+    return LooseRows(len(rows) - len(waiting), len(waiting), [row.record_id for row in turns])
 
 
 def _floor(base: Page, snapshot: Snapshot) -> int:

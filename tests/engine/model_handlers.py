@@ -56,6 +56,7 @@ class Shape(NamedTuple):
     rate: int = 0  # starts in a second, of each handler that is not transactional; 0: any number
     at_once: int = 0  # the same of calls that run at once
     limit_by: str = "event_type"  # what both hold for each value of
+    max_waiting: int = 1 << 20
 
 
 class HandlingProcess:

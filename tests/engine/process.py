@@ -332,8 +332,8 @@ class Process(HandlingProcess):
 def _worker(handlers: Handlers, slot: Slot, shape: Shape) -> Worker:
     settings = load(
         dsn="postgresql://nowhere", page=shape.page, window=shape.window, window_bytes=shape.window_bytes,
-        max_parked=shape.max_parked, max_attempts=shape.max_attempts, on_dead=shape.on_dead, handler_timeout=None,
-        retry=Fixed(AGAIN), circuit="off", bell="off",
+        max_parked=shape.max_parked, max_waiting=shape.max_waiting, max_attempts=shape.max_attempts,
+        on_dead=shape.on_dead, handler_timeout=None, retry=Fixed(AGAIN), circuit="off", bell="off",
     )  # fmt: skip
     return Worker(
         settings, handlers, Codecs(), slot, subscription="default", concurrency=shape.concurrency, dsn=lambda: "",

@@ -50,6 +50,8 @@ def left(world: World, process: Process) -> list[str]:
             found.append(f"partition {row.partition} is not owned")
         elif row.last_id != log.drawn and not log.open:
             found.append(f"partition {row.partition} holds the log back at {row.last_id} of {log.drawn}")
+        elif _counts(world, process.engine.partitions[row.partition]):
+            found.append(f"of partition {row.partition} more is counted than is parked")
         elif _remembers_too_much(world, process.engine.partitions[row.partition]):
             found.append(f"of partition {row.partition} more is remembered than may come again")
     for row in world.database.parked.values():
@@ -75,6 +77,12 @@ def _replay_blockers(world: World) -> None:
     blockers = [row.record_id for row in rows if row.state == "dead" and row.blocks and row.due_at is None]
     if blockers:
         world.database.replay(blockers)
+
+
+def _counts(world: World, partition: Partition) -> int:
+    """Return how many rows count against a bound more than there are."""
+    rows = sum(row.state != "dead" for row in world.database.of([partition.number]))
+    return partition.parked.open + partition.parked.waiting - rows
 
 
 def _remembers_too_much(world: World, partition: Partition) -> bool:

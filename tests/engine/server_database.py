@@ -26,7 +26,7 @@ SHIPPED = {
     name: getattr(module, name)
     for module, names in {
         cursors: ("tick", "calm", "claim", "take_up", "save"),
-        parked: ("blocking", "open_rows", "ahead", "due"),
+        parked: ("blocking", "loose_rows", "ahead", "due"),
         records: ("poll", "quick", "bodies", "payloads"),
         idle_check: ("run",),
         instances: ("leave", "bury", "register"),
@@ -161,11 +161,13 @@ class ServerDatabase(Database):
     def ahead(self, numbers: Collection[int]) -> Any:
         return self._ask("ahead", SUBSCRIPTION, numbers)
 
-    def open_rows(self, numbers: Collection[int]) -> Any:
-        return self._ask("open_rows", SUBSCRIPTION, numbers)
+    def loose_rows(self, numbers: Collection[int]) -> Any:
+        return self._ask("loose_rows", SUBSCRIPTION, numbers)
 
-    def due(self, numbers: Collection[int], taken: Collection[int], room: int, letters: int) -> Any:
-        return self._ask("due", SUBSCRIPTION, numbers, taken, room, letters)
+    def due(
+        self, numbers: Collection[int], taken: Collection[int], early: Collection[int], room: int, letters: int
+    ) -> Any:
+        return self._ask("due", SUBSCRIPTION, numbers, taken, early, room, letters)
 
     def look(self, listed: Iterable[int]) -> Any:
         return self._ask("run", listed)

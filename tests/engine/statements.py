@@ -24,7 +24,7 @@ from partbox.db.delivery.cursors import SeenTick
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
 from partbox.db.operator import subscriptions
-from partbox.protocol.rows import Entry, Owned, Saving, Stored
+from partbox.protocol.rows import Entry, LooseRows, Owned, Saving, Stored
 from partbox.worker.poller import poller
 
 T = TypeVar("T")
@@ -166,16 +166,16 @@ class ModelConnection:
     def blocking(self, _: str, __: str, partitions: Sequence[int]) -> list[Stored]:
         return self.ask("blocking", lambda: self.database.blocking(partitions))
 
-    def open_rows(self, _: str, __: str, partitions: Sequence[int]) -> dict[int, int]:
-        return self.ask("open_rows", lambda: self.database.open_rows(partitions))
+    def loose_rows(self, _: str, __: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
+        return self.ask("loose_rows", lambda: self.database.loose_rows(partitions))
 
     def ahead(self, _: str, __: str, partitions: Sequence[int]) -> list[Pair]:
         return self.ask("ahead", lambda: self.database.ahead(partitions))
 
     def due(
-        self, _: str, __: str, partitions: Sequence[int], taken: Sequence[int], room: int, letters: int
+        self, _: str, __: str, mine: Sequence[int], taken: Sequence[int], early: Sequence[int], room: int, letters: int
     ) -> list[Stored]:
-        return self.ask("due", lambda: self.database.due(partitions, taken, room, letters))
+        return self.ask("due", lambda: self.database.due(mine, taken, early, room, letters))
 
     def run(self, _: str, listed: Iterable[int]) -> IdleCheck:
         return self.ask("look", lambda: self.database.look(list(listed)))
@@ -216,7 +216,7 @@ class ModelConnection:
 
 REPLACED: Mapping[Any, Sequence[str]] = {
     cursors: ("tick", "calm", "claim", "take_up", "save", "begin_effects", "end_effects"),
-    parked: ("blocking", "open_rows", "ahead", "due"),
+    parked: ("blocking", "loose_rows", "ahead", "due"),
     records: ("poll", "quick", "bodies", "payloads"),
     idle_check: ("run",),
     instances: ("leave", "note_running"),

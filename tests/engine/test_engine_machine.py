@@ -24,7 +24,7 @@ from world import POISON, World
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import progress as progress_rules
 from partbox.protocol import sweep as sweep_rules
-from partbox.worker.engine import read_budget
+from partbox.worker.engine import limited_queue, read_budget
 from partbox.worker.runners.dispatcher import IN_TIME
 from partbox.worker.saver import saver
 
@@ -77,6 +77,13 @@ THEMES = [
     Theme({"plan": 1, "lose": 1, "command": 5}, fails=0.25, lost=0.0, through=0.3, keys=1.0, burst=4),
     Theme({"command": 8, "save": 8, "lose": 1}, fails=0.4, lost=0.0, keys=0.95),
 ]
+FLOOD = {"publish": 60, "commit": 40, "time": 20}
+FLOODS = [  # of limited handlers: what waits for permits is put away, and comes back
+    Theme({**FLOOD, "lose": 0.5, "plan": 1}, fails=0.05, lost=0.0, keys=0.8, burst=6),
+    Theme(
+        {**FLOOD, "plan": 3, "join": 2, "leave": 4, "kill": 0.5, "command": 2}, fails=0.2, lost=0.003, keys=0.7, burst=3
+    ),
+]
 WANTED = [None, None, frozenset({"Event", "Type 1", POISON})]
 ANY = st.builds(
     Shape,
@@ -86,6 +93,7 @@ ANY = st.builds(
     window=st.sampled_from([3, 8]),
     window_bytes=st.sampled_from([9_000, 1 << 20]),
     max_parked=st.sampled_from([2, 6]),
+    max_waiting=st.sampled_from([1 << 20, 3 * 256]),
     max_attempts=st.just(MOST_ATTEMPTS),
     letters=st.booleans(),
     on_dead=st.sampled_from(["continue", "continue", "block"]),
@@ -101,11 +109,15 @@ IN_LINE = st.builds(
 LIMITED = st.builds(
     lambda shape, limits: shape._replace(**limits), ANY,
     st.sampled_from([
-        {"rate": 12_800}, {"rate": 1_280}, {"at_once": 1}, {"at_once": 1, "limit_by": "aggregate_type"},
+        {"rate": 12_800}, {"rate": 1_280}, {"rate": 256}, {"at_once": 1}, {"at_once": 1, "limit_by": "aggregate_type"},
         {"at_once": 2, "rate": 6_400},
     ]),
 )  # fmt: skip
 SHAPES = st.one_of(IN_LINE, ANY, LIMITED)
+FLOODED = st.builds(
+    lambda shape, kind: shape._replace(window=3, kind=kind, window_bytes=1 << 20),
+    LIMITED, st.sampled_from(["sync", "async", "lists", "several"]),
+)  # fmt: skip
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -317,6 +329,12 @@ class EngineMachine(RuleBasedStateMachine):
         raise AssertionError(f"{process} does not let go {process.engine.partitions}")
 
 
+class FloodMachine(EngineMachine):
+    @initialize(first_xid=st.just(5), shape=FLOODED, theme=st.sampled_from(FLOODS), wanted=st.none())
+    def start(self, first_xid: int, shape: Shape, theme: Theme, wanted: frozenset[str] | None) -> None:
+        super().start(first_xid, shape, theme, wanted)
+
+
 def _is_held(subject: object) -> bool:
     """True if a runner goes on by another deed than `run`."""
     return isinstance(subject, Handling) or subject is WATCHES
@@ -334,7 +352,7 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
     stretch: int,
     late_pages: int,
 ) -> None:
-    """With small bounds every other late page is cut, and late pages are merged."""
+    """With small bounds every other late page is cut, late pages are merged, and lines for permits are put away."""
     EngineMachine.loop, EngineMachine.clock = stage
     monkeypatch.setattr(cursor_rules, "CAP", cap)
     monkeypatch.setattr(cursor_rules, "STRETCH", stretch)
@@ -343,5 +361,18 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
     monkeypatch.setattr(progress_rules, "MOST_LATE_PAGES", late_pages)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
     monkeypatch.setattr(read_budget, "GUESS", 500)
+    monkeypatch.setattr(limited_queue, "FEW", 2)
+    monkeypatch.setattr(limited_queue, "AHEAD", 0.2)
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
     run_state_machine_as_test(EngineMachine, settings=PROFILE)
+
+
+def test_nothing_is_lost_doubled_or_reordered_that_waits_for_permits_in_a_flood(
+    monkeypatch: pytest.MonkeyPatch, stage: tuple[asyncio.AbstractEventLoop, ModelClock]
+) -> None:
+    EngineMachine.loop, EngineMachine.clock = stage
+    monkeypatch.setattr(limited_queue, "FEW", 1)
+    monkeypatch.setattr(limited_queue, "AHEAD", 0.2)
+    monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
+    monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
+    run_state_machine_as_test(FloodMachine, settings=settings(PROFILE, max_examples=examples(60)))

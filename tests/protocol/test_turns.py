@@ -237,3 +237,26 @@ def test_a_limit_that_is_raised_lets_what_waits_start_sooner():
     turns.limit({"charge": Limit(Rate(10.0))}, 1.0)
     assert turns.next_at() == pytest.approx(1.099)
     assert start_all(turns, 1.1) == [A]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "first", "start", "take", "remove"]), st.integers(0, 3))))
+def test_what_was_added_as_first_stands_before_the_others_whatever_leaves_the_line(steps):
+    turns, first, others = turns_of(Limit(at_once=1_000)), [], []
+    turns.add(A, -1, 0.0)
+    others.append(-1)
+    for item, (step, which) in enumerate(steps):
+        line = first + others
+        if step in ("add", "first"):
+            turns.add(A, item, 0.0, first=step == "first")
+            (first if step == "first" else others).append(item)
+            continue
+        if step == "start" and line:
+            gone = [turns.start(A, 0.0)]
+            assert gone == line[:1]
+        elif step == "take":
+            gone = turns.take(A, lambda item, which=which: item % 4 == which, 5)
+        else:
+            gone = [item for _, item in turns.remove(lambda item, _, __, which=which: item % 4 == which, 0.0)]
+        first, others = [x for x in first if x not in gone], [x for x in others if x not in gone]
+        waiting = [item for _, bucket in turns.waiting() for item in bucket.waiting]
+        assert (waiting, turns.count(A)) == (first + others, (len(waiting), len(first)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from partbox.db.delivery.proof import unfiltered
 from partbox.db.sql import Conn, query
-from partbox.protocol.rows import Stored
+from partbox.protocol.rows import LooseRows, Stored
 
 
 def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[Stored]:
@@ -18,18 +18,26 @@ def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int])
     return _rows(conn, "ahead", schema, subscription, partitions)
 
 
-def open_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, int]:
-    """The number of rows of each partition that count against its brake."""
-    return dict(_rows(conn, "open_rows", schema, subscription, partitions))
+def loose_rows(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
+    """Return the rows that block nothing, counted by partition."""
+    rows = _rows(conn, "loose_rows", schema, subscription, partitions)
+    return {number: LooseRows(*counts) for number, *counts in rows}
 
 
-def due(
-    conn: Conn, schema: str, subscription: str, partitions: Sequence[int], taken: Sequence[int], room: int, letters: int
+def due(  # noqa: PLR0917  as the statement has them
+    conn: Conn,
+    schema: str,
+    subscription: str,
+    partitions: Sequence[int],
+    taken: Sequence[int],
+    early: Sequence[int],
+    room: int,
+    letters: int,
 ) -> list[Stored]:
-    """At most `room` rows that block nothing and are due, in id order, but for the `taken` ones; behind them at most
-    `letters` dead ones that are owed to the hook."""
-    limits = {"taken": list(taken), "room": room, "letters": letters}
-    return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, **limits)]
+    """Return at most `room` rows that block nothing and are not `taken`: first the `early` ones that wait for a permit,
+    then those that are due, in id order. Behind them come at most `letters` dead ones that are owed to the hook."""
+    more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
+    return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]
 
 
 def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:

@@ -181,12 +181,16 @@ class ArchiveFacts(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A partition with so many parked rows that count against its brake; `held` of them wait behind others."""
+    """A partition with so many parked rows that count against its brake; `held` ones are behind others.
+
+    `waiting` ones wait for a turn or a time, or are behind such a one: the brake does not see them.
+    """
 
     subscription: str
     partition: int
     rows: int
     held: int
+    waiting: int = 0
 
 
 class DeferredRows(NamedTuple):

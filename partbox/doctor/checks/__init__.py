@@ -39,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     keys.blocked_key,
     keys.blocked_by_dead,
     keys.braked,
+    keys.waiting,
     keys.deferred,
     limits.limit,
     keys.dead_flood,

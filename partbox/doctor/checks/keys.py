@@ -32,11 +32,11 @@ def blocked_by_dead(case: Case) -> Iterator[Symptom]:
 
 @check("braked", Severity.PROBLEM)
 def braked(case: Case) -> Iterator[Symptom]:
-    """A partition reads nothing new: it has `max_parked` parked records. One aggregate that is blocked for long, or an
-    outage of what handlers call, does that. Where a limit holds events back, which does it as well, that is told."""
-    limited = {each.subscription for each in case.clusters if any(limit.waiting for limit in each.limits)}
+    """A partition reads nothing new: it has `max_parked` parked records that failed or stand behind such. One aggregate
+    that is blocked for long, or an outage of what handlers call, does that. What only waits for a turn or a time does
+    not."""
     for name in dict.fromkeys(each.subscription for each in case.evidence.open):
-        if name not in limited and (full := case.braked(name)):
+        if full := case.braked(name):
             most = max(each.rows for each in full)
             yield Symptom(
                 f"{counted(len(full), 'partition')} braked: nothing new is read there",
@@ -46,6 +46,26 @@ def braked(case: Case) -> Iterator[Symptom]:
                     "when the cause is gone they go on by themselves; a higher `max_parked` only moves the brake",
                 ),
                 name,
+            )
+
+
+@check("waiting", Severity.WARNING, Severity.PROBLEM)
+def waiting(case: Case) -> Iterator[Symptom]:
+    """Half of `max_waiting` records of a subscription are parked because they wait for a turn or a time, and each has a
+    row. A problem where it is nearly all of it: partitions with more than their share read nothing new then."""
+    most = case.limits.max_waiting
+    for name, rows in grouped(case.evidence.open, lambda each: each.subscription).items():
+        total = sum(each.waiting for each in rows)
+        if 2 * total >= most:
+            yield Symptom(
+                f"{counted(total, 'event')} parked that only wait for a turn or a time: reading stops at {most:,}",
+                (f"max_waiting = {most:,}; up to {max(each.waiting for each in rows):,} of them in one partition",),
+                (
+                    f"see what limits hold back: {case.command('limit list', name)}",
+                    "widen what holds them back, or publish less; a higher `max_waiting` costs disk: a row for each",
+                ),
+                name,
+                severity=Severity.PROBLEM if 10 * total >= 9 * most else Severity.WARNING,
             )
 
 

@@ -8,7 +8,7 @@ handlers run stays as the predecessor of its next tenure, which reads nothing un
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from partbox.protocol.rows import Owned, SeenPartition, Stored
+from partbox.protocol.rows import LooseRows, Owned, SeenPartition, Stored
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.partition import Partition, Tenure
 from partbox.worker.engine.phase import Phase
@@ -40,10 +40,10 @@ class Taken(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """Parked rows of some partitions as stored: those that block, how many are open, and those ahead of the cursor."""
+    """Parked rows of some partitions as stored: those that block, those that do not, and those ahead of the cursor."""
 
     blocking: Sequence[Stored]
-    open_rows: Mapping[int, int]
+    loose: Mapping[int, LooseRows]
     ahead: Sequence[tuple[int, int]]
 
 
@@ -169,9 +169,11 @@ class Claims:
                 sure[number].parked.ahead.add(record_id)
         for number, partition in sure.items():
             blocking = [row for row in rows.blocking if row.partition == number]
-            keys = partition.parked.load(blocking, rows.open_rows.get(number, 0), now)
+            keys = partition.parked.load(blocking, rows.loose.get(number, LooseRows()), now)
             for key in keys:
                 self._state.wake(partition, key)
+            if partition.parked.early:
+                self._state.early.add(number)
             if partition.parked.pending:
                 self._state.touch(partition)
             self._state.hold_behind(partition, keys)

@@ -56,7 +56,7 @@ class Engine(EngineState):
         self.transactions = Transactions(self, outcomes, runs)  # for the transactor
 
     def is_quiet(self) -> bool:
-        """True if no handler runs, nothing that was read is not saved, and nothing that is parked is open."""
+        """True if no handler runs, nothing that was read is not saved, and nothing that is parked is trouble."""
         with self.lock:  # all counts are of one moment
             held = self.partitions.values()
             return not any(each.busy or each.parked.open or each.progress.unsaved() for each in held)

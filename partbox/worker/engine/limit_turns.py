@@ -26,12 +26,13 @@ class LimitTurns:
         self._lock = state.lock
         self._runs = runs
         self.place_of: PlaceOf = lambda event: getattr(event, "place", None)
+        self._queue: LimitedQueue | None = None  # kept when no limit is left: some may be put away
 
     @verb  # lanes wait in one queue or in the other
     def put_in_force(self, limits: Mapping[str, Limit], now: float) -> None:
         """Have these limits hold from now on, by handler; events of others do not wait."""
-        limited = self._runs.limited
-        if not limits and limited is None:
+        limited = self._queue
+        if not limits and self._runs.limited is None:
             return
         if limited is None:
             limited = LimitedQueue(self._runs.unlimited, self.place_of)
@@ -39,6 +40,8 @@ class LimitTurns:
             self._state.owned = self._owned
         limited.limit(limits, now)
         self._runs.limit(limited if limits else None)
+        self._queue = limited
+        self._recall()
         self._wake(limited)
 
     def covers(self, lane: Lane, event_id: int | None = None) -> bool:
@@ -74,10 +77,11 @@ class LimitTurns:
             return limited.next_at(full=self._runs.is_full)
 
     def give(self, now: float) -> None:
-        """Call runners for those whose turn it is, and put away what is in the way."""
-        if self._runs.limited is not None:
+        """Call runners for those whose turn it is, put away what is in the way, and call back what is to start soon."""
+        if self._runs.limited is not None or (self._queue is not None and self._queue.has_away):
             with self._lock:  # who is called finds a lane
                 self._runs.unstick((), now)
+                self._recall()
                 if (limited := self._runs.limited) is not None:
                     limited.look(now)
                     limited.is_awake()
@@ -102,10 +106,26 @@ class LimitTurns:
 
     def _owned(self, now: float | None) -> None:
         """Partitions have come or begun to go. Lock held."""
-        limited, share = self._runs.limited, self._share()
+        limited, share = self._queue, self._share()
+        if limited is not None:
+            limited.forget_lost()
         if limited is not None and limited.turns.share != share:
             limited.share(share, now)
             self._wake(limited)
+
+    def _recall(self) -> None:
+        """Have the poller fetch the rows that were put away and have their turns soon. Lock held."""
+        called = False
+        for partition, _, key, row, _ in () if self._queue is None else self._queue.recall():
+            called = True
+            if row.blocks:
+                row.due = 0.0
+                self._state.wake(partition, key)
+            else:
+                partition.parked.early[row.id] = None
+                self._state.early.add(partition.number)
+        if called:
+            self._state.wakes.look()
 
     def _wake(self, limited: LimitedQueue) -> None:
         """Turns come at other times than before: for runners, or for the poller, which has the timer. Lock held."""

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import fresh
 from partbox.events.record import EVENT_TYPE, IDENTITY, ROUTE, Row
-from partbox.protocol.parking import RowState
+from partbox.protocol.parking import ParkedRow, RowState
 from partbox.protocol.turns import Place
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import key_of
@@ -247,12 +247,32 @@ class Outcomes:
         elif partition.parked.park(event, verdict).blocks:
             lane.behind(event).hold_rest()
 
-    def put_away(self, lane: Lane, delay: float) -> None:
-        """Park the event at the head of a lane that waits for its turn, and its key behind it. Lock held."""
-        event = lane.queue.popleft()
-        self.note(lane, event, Verdict(RowState.DEFERRED, event.attempt - 1, delay, True, ITS_TURN, is_wait=True))
+    def put_away(self, lane: Lane, delay: float, now: float) -> ParkedRow:
+        """Park the event at the head of a lane that waits for its turn, and its key behind it. Lock held.
+
+        Returns its row. That changes nothing in the database if it says there already that the event waits.
+        """
+        event, partition = lane.queue.popleft(), lane.partition
+        if partition.parked.put_off(event, now, delay):
+            self._state.wake(partition, lane.key)
+        else:
+            attempts = event.attempt - 1
+            verdict = Verdict(RowState.DEFERRED, attempts, delay, True, ITS_TURN, is_wait=True, waits=True)
+            self.note(lane, event, verdict)
+            self._state.touch(partition)
+        if lane.queue:
+            lane.hold_rest()
+            self._state.touch(partition)
         lane.active = False
-        lane.partition.close(lane)
+        partition.close(lane)
+        row: ParkedRow = event.parked
+        return row
+
+    def hold_behind_head(self, lane: Lane) -> None:
+        """Park what is behind the parked event at the head of a lane that waits for its turn. Lock held."""
+        head = lane.queue.popleft()
+        lane.hold_rest()
+        lane.queue.append(head)
         self._state.touch(lane.partition)
 
     def unstick(self, lane: Lane, verdict: Verdict | None = None) -> None:

@@ -2,6 +2,9 @@
 
 A row that blocks its key is in the key's chain; one that blocks nothing is `taken` while its event is in memory. What
 becomes of either goes with the next save. States, and which of them block, are those of DESIGN 7; B6 is of EVIDENCE.
+
+Rows that wait for a permit or a time, and rows that are held behind one, are counted apart (`waiting`): they are no
+trouble, so the brake does not see them (DESIGN 7a).
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from partbox.events import DeliveredEvent
 from partbox.events.checks import NEVER
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
-from partbox.protocol.parking import OPEN, Chain, ParkedRow, RowStage, RowState
+from partbox.protocol.parking import AT_ONCE, Chain, ParkedRow, RowStage, RowState, waits
 from partbox.protocol.progress import Progress, give_back
-from partbox.protocol.rows import Ignored, Park, Stored
+from partbox.protocol.rows import Ignored, LooseRows, Park, Stored
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.key import Key, key_of, keyed, short
 from partbox.worker.engine.suspects import Suspects
@@ -78,8 +81,11 @@ class ParkedRows:
         self.done_ids: list[int] = []
         self.ignored: list[Ignored] = []
         self.deleting: dict[int, bytes] = {}  # rows that are finished, until their deletion is committed
+        self.early: dict[int, None] = {}  # ids of rows that block nothing and may be fetched before they are due
         self.open = 0  # rows that count against the brake
-        self._open_unsaved = 0  # how many of them, more or fewer, the database does not know of
+        self.waiting = 0  # rows that wait for a permit or a time, and what is held behind them
+        # The part of both that blocks nothing and that the database does not know of: more rows, or fewer.
+        self._unsaved = {False: 0, True: 0}
 
     @property
     def known(self) -> bool:
@@ -101,23 +107,22 @@ class ParkedRows:
         row: ParkedRow | None = event.parked
         new = row is None
         blocks = verdict.blocks and key[0] is not None
-        delay = verdict.delay
+        state, delay = verdict.state, verdict.delay
         if row is None:
-            row = ParkedRow(event.id, verdict.state, verdict.attempts, blocks, stage=RowStage.UNSAVED)
+            row = ParkedRow(event.id, state, verdict.attempts, blocks, stage=RowStage.UNSAVED, waits=verdict.waits)
             self._progress.finish([row.id], [b""])
         else:
             self._unchain(row, key)
-            self._count_open(-(row.state in OPEN))
-            row.park(verdict.state, verdict.attempts, blocks=blocks)
-        self._count_open(verdict.state in OPEN)
+            row.park(state, verdict.attempts, blocks=blocks, waits=verdict.waits)
         self._payload_bytes.drop((row.id,))
-        if verdict.state is RowState.DEAD and self._letters:
+        if state is RowState.DEAD and self._letters:
             delay = 0.0
         if blocks:
-            self.chains.setdefault(key, Chain()).insert(row)
+            self._chain(row, key)
         else:
             self.taken[row.id] = row
-            if delay is None and verdict.state in OPEN:
+            self._count_loose(row, 1)
+            if delay is None and state not in (RowState.DEAD, RowState.SCHEDULED):
                 delay = 0.0
         event.parked = row
         self._send(event, row, key, delay, new, verdict)
@@ -150,7 +155,7 @@ class ParkedRows:
         if micros == NEVER and event.had_failed:
             self.park(event, Verdict(RowState.DEAD, 0, None, False, NEVER_SAID))
             return
-        self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None))
+        self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None, waits=True))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
         except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
@@ -192,7 +197,33 @@ class ParkedRows:
         self.deleting[row.id] = event_id
         row.end_turn()
         self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done (B6)
-        self._count_open(-(row.state in OPEN))
+
+    # What waits.
+
+    def wait_in_line(self, key: Key) -> None:
+        """Count the rows of a key as waiting: its head, which has not failed, is in line for a permit."""
+        chain = self.chains.get(key)
+        if chain is not None and chain.rows[0].state in AT_ONCE:
+            self._judge(chain, waits=True)
+
+    def put_off(self, event: DeliveredEvent, now: float, delay: float) -> bool:
+        """Take from memory an event whose row says already that it waits; False if its row does not say so.
+
+        So that costs no statement. A row that blocks nothing is found by its due time in the database, which must not
+        have come yet. One that blocks is due in memory, after the delay.
+        """
+        row: ParkedRow | None = event.parked
+        if row is None or row.state is not RowState.DEFERRED or not row.waits or row.stage is not RowStage.LOADED:
+            return False
+        if row.blocks:
+            row.due = now + delay
+        elif row.due is None or row.due <= now:
+            return False
+        else:
+            del self.taken[row.id]
+        row.put_back()
+        self._payload_bytes.drop((row.id,))
+        return True
 
     # Where the log has been read to.
 
@@ -220,7 +251,7 @@ class ParkedRows:
     def take_unsaved(self) -> tuple[list[Pending], list[int], list[Ignored]]:
         """The parks, deletions and ignored events for a save; from here on they are on their way."""
         unsaved = list(self.pending.values()), self.done_ids, self.ignored
-        self.pending, self.done_ids, self.ignored, self._open_unsaved = {}, [], [], 0
+        self.pending, self.done_ids, self.ignored, self._unsaved = {}, [], [], {False: 0, True: 0}
         return unsaved
 
     def committed(self, pending: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
@@ -244,8 +275,11 @@ class ParkedRows:
         give_back(self.chains, self.taken, self.deleting)
         return keys
 
-    def load(self, rows: list[Stored], open_rows: int, now: float) -> list[Key]:
-        """Take over the blocking rows as stored; those in memory that are changed or being deleted stay as they are."""
+    def load(self, rows: list[Stored], loose: LooseRows, now: float) -> list[Key]:
+        """Take over the blocking rows as stored; those in memory that are changed or being deleted stay as they are.
+
+        Of `loose` rows, which block nothing, those that wait for a permit may be fetched before they are due.
+        """
         known = {row.id: row for row in self.blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
         # A row that has changed is kept out too where it blocks nothing any more, or it would run once more as it was
@@ -258,18 +292,27 @@ class ParkedRows:
         for stored in rows:
             if stored.record_id not in kept and stored.aggregate_id is not None:
                 due = None if stored.due is None else now + stored.due
-                row = ParkedRow(stored.record_id, RowState(stored.state), stored.attempts, True, due)
+                row = ParkedRow(
+                    stored.record_id, RowState(stored.state), stored.attempts, True, due, waits=stored.waits
+                )
                 self._suspects.judge(stored, row)
                 key = keyed(stored.aggregate_type, stored.aggregate_id)
                 self.chains.setdefault(key, Chain()).insert(row)
                 if stored.started and not row.accused:
                     self._take_back(row, key)
-        self.open = open_rows + self._open_unsaved
+        self.early.update(dict.fromkeys(loose.turns))
+        self.open, self.waiting = loose.open + self._unsaved[False], loose.waiting + self._unsaved[True]
+        for chain in self.chains.values():
+            chain.waits = waits(chain.rows[0], before=chain.waits)
+            self._count(chain.count_open(), waits=chain.waits)
         return list(self.chains)
 
-    def due(self, stored: Stored) -> ParkedRow:
+    def due(self, stored: Stored, now: float) -> ParkedRow:
         """A stored row that blocks nothing, in memory."""
-        row = ParkedRow(stored.record_id, RowState(stored.state), stored.attempts, False, stage=RowStage.LOADED)
+        due = None if stored.due is None else now + stored.due
+        row = ParkedRow(
+            stored.record_id, RowState(stored.state), stored.attempts, False, due, RowStage.LOADED, waits=stored.waits
+        )
         self._suspects.judge(stored, row)
         return row
 
@@ -282,17 +325,43 @@ class ParkedRows:
         )  # fmt: skip
         self.pending[row.id] = Pending(row, key, None, park)
 
-    def _count_open(self, more: int) -> None:
-        self.open += more
-        self._open_unsaved += more
+    def _count(self, more: int, *, waits: bool) -> None:
+        if waits:
+            self.waiting += more
+        else:
+            self.open += more
+
+    def _count_loose(self, row: ParkedRow, more: int) -> None:
+        if row.state is not RowState.DEAD:
+            self._count(more, waits=row.waits)
+            self._unsaved[row.waits] += more
+
+    def _judge(self, chain: Chain, *, waits: bool) -> None:
+        """Count all rows of a chain anew if it waits from now on, or is trouble."""
+        if chain.waits is not waits:
+            chain.waits, rows = waits, chain.count_open()
+            self._count(rows, waits=waits)
+            self._count(-rows, waits=not waits)
+
+    def _chain(self, row: ParkedRow, key: Key) -> None:
+        """Put a row into the chain of its key; at the head it decides whether the chain waits."""
+        chain = self.chains.setdefault(key, Chain())
+        chain.insert(row)
+        self._count(row.state is not RowState.DEAD, waits=chain.waits)
+        if chain.rows[0] is row:
+            self._judge(chain, waits=waits(row, before=chain.waits))
 
     def _unchain(self, row: ParkedRow, key: Key) -> None:
-        if row.blocks:
-            chain = self.chains[key]
-            chain.rows.remove(row)
-            chain.stuck = False
-            if not chain.rows:
-                del self.chains[key]
+        """Take a row out of what is counted, and out of its chain if it blocks."""
+        if not row.blocks:
+            self._count_loose(row, -1)
+            return
+        chain = self.chains[key]
+        chain.rows.remove(row)
+        self._count(-(row.state is not RowState.DEAD), waits=chain.waits)
+        chain.stuck = False
+        if not chain.rows:
+            del self.chains[key]
 
     def _send(
         self, event: DeliveredEvent, row: ParkedRow, key: Key, delay: float | None, new: bool, verdict: Verdict | None

@@ -10,7 +10,7 @@ run is the head rule of DESIGN 7.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from partbox.events import Claim, DeliveredEvent
@@ -44,11 +44,16 @@ class Due(NamedTuple):
 
 
 class DueQuestion(NamedTuple):
-    """The partitions whose due rows may be fetched, the ids of those that are in memory, and the bytes for others."""
+    """The partitions whose due rows may be fetched, the ids of those that are in memory, and the bytes for others.
+
+    `early`: ids of some that may be fetched before they are due. `in_line`: those in memory that wait for a permit.
+    """
 
     partitions: dict[int, Partition]
     taken: list[int]
     bytes: int
+    early: list[int]
+    in_line: int
 
 
 class Suspected(NamedTuple):
@@ -100,8 +105,9 @@ class ParkedTurns:
 
     @verb  # a turn is taken once
     def take_keyless(self) -> Collection[int]:
-        """The partitions whose suspects that block nothing may have their turn now."""
-        return self._state.charges.take_keyless() if self._state.charges.keyless else ()
+        """The partitions with rows that block nothing and may have their turn now: suspects, or early ones."""
+        early, self._state.early = self._state.early, set()
+        return early | self._state.charges.take_keyless() if self._state.charges.keyless else early
 
     # Blocked keys.
 
@@ -182,23 +188,34 @@ class ParkedTurns:
     # Rows that block nothing.
 
     @verb  # what is taken, and what a save deletes, belong to one moment
-    def may_fetch_due(self, numbers: Iterable[int]) -> DueQuestion:
-        """The question to the database for due rows of these partitions, if they have begun and do not stop."""
+    def may_fetch_due(self, numbers: Iterable[int], most: int) -> DueQuestion:
+        """The question to the database for due rows of these partitions, if they have begun and do not stop; `most` of
+        them may be early."""
         held = ((number, self._state.partitions.get(number)) for number in numbers)
         mine = {number: each for number, each in held if each and not each.stopping and each.may_begin()}
         taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
         left = self._budget.left(self._state.partitions.values()) if mine else 0
-        return DueQuestion(mine, taken, left)
+        self._state.early.update(number for number, each in mine.items() if each.parked.early)  # until they are fetched
+        early = islice((id for partition in mine.values() for id in partition.parked.early), most)
+        in_line = 0 if self._runs.limited is None else self._runs.limited.count_loose()
+        return DueQuestion(mine, taken, left, [*early], in_line)
 
     @verb  # a turn is given once
-    def admit(self, asked: DueQuestion, stored: Sequence[Stored], left_out: Collection[int]) -> tuple[list[Due], bool]:
+    def admit(
+        self, asked: DueQuestion, stored: Sequence[Stored], left_out: Collection[int], now: float
+    ) -> tuple[list[Due], bool]:
         """The rows that may go on now of those that were found; and whether these are all of them.
 
         One that was parked and committed while they were asked for is in memory already.
         """
+        for number, partition in asked.partitions.items():
+            for id in asked.early:
+                partition.parked.early.pop(id, None)
+            if not partition.parked.early:
+                self._state.early.discard(number)
         found = [(asked.partitions[each.partition], each) for each in stored if each.record_id not in left_out]
         due = [
-            Due(partition, each, partition.parked.due(each))
+            Due(partition, each, partition.parked.due(each, now))
             for partition, each in found
             if each.record_id not in partition.parked.taken
         ]

@@ -21,12 +21,16 @@ SAMPLE = 16
 
 
 class ReadBounds(NamedTuple):
-    """The settings that bound reading: `page`, `window`, `max_parked` count records, `window_bytes` bytes."""
+    """The settings that bound reading: `window_bytes` counts bytes, the others count records.
+
+    `max_waiting` is of the whole subscription, `max_parked` and `window` of one partition.
+    """
 
     page: int
     window: int
     max_parked: int
     window_bytes: int
+    max_waiting: int = 1 << 40
 
 
 UNBOUNDED = ReadBounds(1 << 40, 1 << 40, 1 << 40, 1 << 60)
@@ -36,7 +40,9 @@ class ReadBudget:
     """The records and bytes that one process may still read, within its bounds. `starved`: the bytes are used up."""
 
     def __init__(self, bounds: ReadBounds) -> None:
-        self._page, self._window, self._max_parked, self._window_bytes = bounds
+        self._page, self._window, self._max_parked, self._window_bytes, max_waiting = bounds
+        self._waiting_share = max(1, max_waiting // 256)  # rows of one of 256 partitions that may wait in any case
+        self._waiting_left = 0  # rows that may wait in this process beside those that do
         self._mean = float(GUESS)
         self._shares = (LEAST_SHARE, LEAST_SHARE)  # of a page: a partition's that has no backlog, and one's that has
         self._windows = (self._window_for(LEAST_SHARE), self._window_for(LEAST_SHARE))
@@ -54,14 +60,16 @@ class ReadBudget:
             self._mean = max(mean, 0.75 * self._mean + 0.25 * mean) if self._mean < GUESS else mean
 
     def left(self, held: Iterable[Partition]) -> int:
-        """Count the bytes that may still be read, beside what all these hold. Lock held."""
-        records = held_bytes = 0
+        """Count the bytes that may still be read, beside what all these hold, and the rows that may wait. Lock held."""
+        records = held_bytes = waiting_left = 0
         for partition in held:
             if partition.phase is not Phase.LOST:
+                waiting_left += self._waiting_share - partition.parked.waiting
                 progress = partition.progress
                 unsaved = progress.unsaved()
                 records += max(unsaved, progress.waiting()) if progress.late else unsaved
                 held_bytes += partition.payload_bytes.total
+        self._waiting_left = waiting_left
         left = self._left = int(self._window_bytes - records * self._mean) - held_bytes
         self.starved = left <= 0
         return left
@@ -154,6 +162,8 @@ class ReadBudget:
         unfinished = progress.read_new - progress.passed
         parked = partition.parked
         brake = self._max_parked - parked.open - unfinished
+        # A partition may have more than its share of the rows that wait, while others of the process have less.
+        waiting = max(self._waiting_share - parked.waiting, self._waiting_left) - unfinished
         ahead_ids = parked.ahead
         if brake < len(ahead_ids):  # parked before, and open: they only run once they are met (EVIDENCE B6)
             brake = max(brake, sum(id > partition.cursor.last_id for id in ahead_ids))
@@ -163,7 +173,7 @@ class ReadBudget:
             ahead = 1  # polled for none it would have a backlog, that might not be there, and a wider window
         if partition.narrow is not None:
             share = 0 if self.awaits_bytes(partition) else min(share, partition.narrow)
-        return max(0, min(share, ahead, brake))
+        return max(0, min(share, ahead, brake, waiting))
 
     def _shared_out(self, rooms: list[int], most: int) -> list[int]:
         """Scale the rooms to sum to `most`. The remainder goes to other partitions each time: none starves."""

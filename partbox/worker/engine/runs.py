@@ -259,8 +259,12 @@ class Runs:
         late = now - STUCK
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._outcomes.unstick(lane)
-        for lane, delay in () if self.limited is None else self.limited.crowd(partitions, late, now):
-            self._outcomes.put_away(lane, delay)
+        if self.limited is not None:
+            crowd = self.limited.crowd(partitions, late, now)
+            for lane in crowd.long:
+                self._outcomes.hold_behind_head(lane)
+            for lane, place, delay in crowd.leaving:
+                self.limited.put_away(place, lane, self._outcomes.put_away(lane, delay, now))
 
     def begin(self, lane: Lane, now: float) -> None:
         """The lane runs, but not by a runner: its events are transactional. Lock held."""

@@ -48,6 +48,7 @@ class EngineState:
         self.partitions: dict[int, Partition] = {}
         self.version = 0  # the slot's, of the identity that holds them: what is trusted under another is not for them
         self.dirty: set[Partition] = set()
+        self.early: set[int] = set()  # partitions with rows that block nothing and may be fetched before they are due
         self.forked = False  # these are a copy, in a process that a handler or the application has forked
         self.backlog = False  # there is more to read than there is room for, as far as the poller knows
         self.owned: Callable[[float | None], object] = _nobody  # partitions have come or begun to go

@@ -207,8 +207,8 @@ class Ownership:
                 break
             loading = self._claims.loading(numbers)
             where = (conn, self._schema, self._subscription, numbers)
-            blocking, open_rows = parked.blocking(*where), parked.open_rows(*where)
+            blocking, loose = parked.blocking(*where), parked.loose_rows(*where)
             ahead = parked.ahead(*where) if loading.needs_ahead else []
-            index = ParkedIndex(blocking, open_rows, ahead)
+            index = ParkedIndex(blocking, loose, ahead)
             sure = self._claims.loaded(loading, index, versions, time.monotonic())
             numbers = [number for number in numbers if number not in sure]

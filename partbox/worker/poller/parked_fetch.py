@@ -64,16 +64,17 @@ class ParkedReader:
 
     def run_due(self, conn: Connection[Any], me: UUID | None, numbers: Collection[int]) -> bool:
         """Run rows of these partitions that block nothing and are due; True if there may be more."""
-        asked = self._turns.may_fetch_due(numbers)
-        room = min(self._rows, IN_MEMORY - len(asked.taken))
+        asked = self._turns.may_fetch_due(numbers, self._rows // 2)
+        room = min(self._rows, IN_MEMORY + asked.in_line - len(asked.taken))
         if asked.bytes <= 0 or me is None or room <= 0:
             return False
+        asked = asked._replace(early=asked.early[:room])
         subscription, letters = self._context.subscription, self._letters.room(time.monotonic())
         numbers = list(asked.partitions)
-        stored = parked.due(conn, self._schema, subscription, numbers, asked.taken, room, letters)
+        stored = parked.due(conn, self._schema, subscription, numbers, asked.taken, asked.early, room, letters)
         bodies, left_out = self._bodies_of_due(conn, stored, asked.bytes)
         kept_back = self._kept_back(conn, stored, bodies)
-        due, all_admitted = self._turns.admit(asked, stored, left_out | kept_back)
+        due, all_admitted = self._turns.admit(asked, stored, left_out | kept_back, time.monotonic())
         suspects = [Suspected(each.partition, each.row) for each in due if each.row.charged]
         try:
             dead = self._charge(conn, me, suspects, bodies)
@@ -84,7 +85,7 @@ class ParkedReader:
         is_whole = len(stored) - owed < room and owed < (letters or 1) and not left_out and not kept_back
         read = asked.partitions.values() if is_whole and all_admitted else ()
         self._tell(self._turns.queue_due(due, bodies, dead, read))
-        return not is_whole
+        return not is_whole or bool(asked.early)
 
     def _bodies_of_due(
         self, conn: Connection[Any], stored: Sequence[Stored], left: int

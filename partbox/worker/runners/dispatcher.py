@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from partbox.platform import boottime
-from partbox.worker.context import Context, Signals
+from partbox.worker.context import Context
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.runs import Glance, Rest

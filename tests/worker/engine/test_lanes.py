@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Routes
-from partbox.protocol.rows import Owned, Stored
+from partbox.protocol.rows import LooseRows, Owned, Stored
 from partbox.worker.engine import line_types
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.line_types import LineTypes
@@ -100,7 +100,7 @@ def test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back(
         queue = filled(line, 5)
         engine.runs.begin(line, 0.0)
         event = line.event(queue.popleft())
-        partition.parked.load([Stored(5, 4, *KEY, "ready", 0, None, False, None)], 1, 0.0)
+        partition.parked.load([Stored(5, 4, *KEY, "ready", 0, None, False, None)], LooseRows(), 0.0)
     engine.outcomes.put_back(line, event)
     with engine.lock:
         assert ([*line.queue], [each.id for each in partition.parked.chains[KEY].rows]) == ([], [4, 5])

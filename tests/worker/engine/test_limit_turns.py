@@ -1,7 +1,5 @@
 """Lanes that wait for their turn: the timer, what does not wait any more, and memory."""
 
-from itertools import pairwise
-
 import pytest
 from contexts import row
 
@@ -9,10 +7,10 @@ from partbox.codecs import Codecs
 from partbox.events import Claim, DeliveredEvent
 from partbox.protocol.limits import Limit, Rate
 from partbox.protocol.parking import RowState
-from partbox.protocol.rows import Owned
+from partbox.protocol.rows import LooseRows, Owned, Stored
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.limited_queue import FEW, LONGEST
+from partbox.worker.engine.limited_queue import FEW
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.runs import Rest
 
@@ -42,7 +40,7 @@ def add(engine, *ids):
     partition, lanes = engine.partitions[5], []
     for id in ids:
         lane = Lane(partition, ("Key", f"k{id}"))
-        lane.queue.append(DeliveredEvent(row(id), CLAIM))
+        lane.queue.append(DeliveredEvent(row(id, f"k{id}"), CLAIM))
         partition._lanes[lane.key] = lane
         lanes.append(lane)
     with engine.lock:
@@ -126,5 +124,159 @@ def test_what_is_parked_and_waits_beyond_the_next_turns_leaves_memory_and_comes_
     away = [each.park for each in partition.parked.pending.values() if each.row.stage.value == "unsaved"]
     delays = sorted(each.delay for each in away if each.delay != 1.5)
     assert len(delays) == 3
-    assert [round(after - before) for before, after in pairwise(delays)] == [1, 1]
-    assert delays[-1] < LONGEST
+    assert delays == pytest.approx([FEW, FEW + 1, FEW + 2])  # after those that stay in line
+
+
+def put_away(engine, *ids, now):
+    """Have events fill a window, so that they leave it, and save them."""
+    partition = engine.partitions[5]
+    partition.loaded(0)
+    add(engine, *ids)
+    with engine.lock:
+        engine.runs.unstick([partition], now)
+    save(engine, now)
+
+
+def save(engine, now):
+    """Save what is parked; the ids."""
+    parked = engine.partitions[5].parked
+    with engine.lock:
+        parks, done_ids, _ = parked.take_unsaved()
+        for key in parked.committed(parks, done_ids, now):
+            engine.wake(engine.partitions[5], key)
+    return [each.row.id for each in parks]
+
+
+def come_back(engine, now):
+    """Fetch and queue the rows that may run; the ids of the heads."""
+    woken, _ = engine.turns.wake(now, 50)
+    rows = [each for one in woken for each in one.rows]
+    engine.turns.queue(woken, {each.id: row(each.id, f"k{each.id}") for each in rows}, {})
+    return [one.rows[0].id for one in woken]
+
+
+def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order_and_without_a_save(engine):
+    put_away(engine, *range(1, 11), now=0.5)
+    parked, (waits,) = engine.partitions[5].parked, engine.limits.waits()
+    assert (waits.events, waits.since) == (10, 0.5)
+    assert (parked.open, parked.waiting) == (0, 10)
+    assert come_back(engine, 0.6) == []
+    engine.limits.give(0.7)
+    assert come_back(engine, 0.7) == [1, 2]  # as many as start within the next two seconds
+    for id in range(1, 9):
+        (lane,) = run(engine, id + 0.01)
+        event = lane.take_first()
+        assert event.id == id
+        assert engine.outcomes.settle(lane, event, None)
+        run(engine, id + 0.02, [lane])
+        assert save(engine, id + 0.03) == []
+        engine.limits.give(id + 0.04)
+        assert come_back(engine, id + 0.04) == [id + 2]
+    assert parked.waiting == 2
+
+
+def test_what_comes_back_goes_before_what_was_just_read(engine):
+    put_away(engine, 1, 2, now=0.5)
+    add(engine, 3)
+    engine.limits.give(0.7)
+    assert come_back(engine, 0.7) == [1, 2]
+    (lane,) = run(engine, 1.01)
+    assert lane.queue[0].id == 1
+
+
+def test_a_row_that_says_that_it_waits_is_put_away_again_without_a_save(engine):
+    put_away(engine, *range(1, FEW + 4), now=0.5)
+    parked = engine.partitions[5].parked
+    with engine.lock:  # as after a claim: nobody knows for whom they wait
+        for key, chain in parked.chains.items():
+            chain.rows[0].due = 0.0
+            engine.wake(engine.partitions[5], key)
+    assert come_back(engine, 0.6) == [*range(1, FEW + 4)]
+    engine.limits.give(2.0)
+    assert save(engine, 2.0) == []
+    assert [row.id for row in parked.blocking() if not row.loaded] == [FEW + 1, FEW + 2, FEW + 3]
+    assert (parked.open, parked.waiting) == (0, FEW + 3)
+
+
+def test_events_without_an_aggregate_come_back_before_they_are_due_by_their_ids(engine):
+    partition = engine.partitions[5]
+    partition.loaded(0)
+    lanes = [Lane(partition, (None, id)) for id in range(1, 6)]
+    for lane in lanes:
+        lane.queue.append(DeliveredEvent(row(lane.key[1], None), CLAIM))
+    with engine.lock:
+        engine.runs.ready(lanes)
+        engine.runs.unstick([partition], 0.5)
+    save(engine, 0.5)
+    engine.limits.give(0.7)
+    assert engine.turns.take_keyless() == {5}
+    asked = engine.turns.may_fetch_due([5], 100)
+    assert asked.early == [1, 2]
+    engine.turns.admit(asked, [], set(), 0.7)
+    assert engine.turns.take_keyless() == set()
+
+
+def test_what_waits_for_a_lifted_limit_all_comes_back(engine):
+    put_away(engine, *range(1, 11), now=0.5)
+    engine.limits.put_in_force({}, 0.6)
+    assert come_back(engine, 0.6) == [*range(1, 11)]
+    assert engine.limits.waits() == ()
+
+
+def test_what_was_put_away_before_its_park_is_saved_comes_back_after_that(engine):
+    partition = engine.partitions[5]
+    partition.loaded(0)
+    add(engine, 1, 2, 3)
+    with engine.lock:
+        engine.runs.unstick([partition], 0.5)
+    engine.limits.put_in_force({}, 0.6)
+    assert come_back(engine, 0.6) == []
+    save(engine, 0.7)
+    engine.limits.give(0.7)
+    assert come_back(engine, 0.7) == [1, 2, 3]
+
+
+def test_what_was_put_away_in_a_partition_that_is_given_up_is_forgotten(engine):
+    put_away(engine, 1, 2, 3, now=0.5)
+    with engine.lock:
+        engine.partitions[5].drain()
+        engine.owned(0.6)
+    assert engine.limits.waits() == []
+    engine.limits.give(0.7)
+    assert come_back(engine, 0.7) == []
+
+
+def test_a_long_lane_leaves_a_full_window_and_all_of_it_waits(engine):
+    partition = engine.partitions[5]
+    (lane,) = add(engine, 1)
+    lane.queue.extend(DeliveredEvent(row(id, "k1"), CLAIM) for id in range(2, 9))
+    with engine.lock:
+        engine.runs.unstick([partition], 0.5)
+        states = {each.row.id: each.row.state for each in partition.parked.pending.values()}
+    assert states == {1: "deferred", **dict.fromkeys(range(2, 9), "held")}
+    assert (partition.parked.open, partition.parked.waiting) == (0, 8)
+
+
+def test_what_is_read_behind_a_parked_event_in_line_leaves_a_full_window(engine):
+    put_away(engine, 1, now=0.5)
+    partition = engine.partitions[5]
+    engine.limits.give(0.6)
+    assert come_back(engine, 0.6) == [1]
+    partition.lanes["Key", "k1"].queue.append(DeliveredEvent(row(2, "k1"), CLAIM))
+    with engine.lock:
+        engine.runs.unstick([partition], 0.8)
+    assert save(engine, 0.8) == [2]
+    (lane,) = run(engine, 1.01)
+    assert [each.id for each in lane.queue] == [1]
+
+
+def test_what_was_handed_over_and_is_in_line_brakes_nothing(engine):
+    parked = engine.partitions[5].parked
+    engine.partitions[5].loaded(0)
+    rows = [Stored(5, id, "Key", "k1", "ready", 0, None, False, None) for id in (1, 2, 3)]
+    with engine.lock:
+        for key in parked.load(rows, LooseRows(), 0.5):
+            engine.wake(engine.partitions[5], key)
+    assert (parked.open, parked.waiting) == (3, 0)
+    come_back(engine, 0.5)
+    assert (parked.open, parked.waiting) == (0, 3)

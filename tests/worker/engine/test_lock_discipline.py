@@ -153,7 +153,7 @@ def test_a_partition_that_is_released_during_a_tick_does_not_end_the_poller(monk
     monkeypatch.setattr(cursors, "tick", lambda *arguments: SeenTick(look, 1, seen, {}, {}))
     monkeypatch.setattr(cursors, "take_up", lambda *arguments: [])  # what was dropped is not mine any more
     monkeypatch.setattr("partbox.db.delivery.parked.blocking", lambda *arguments: [])
-    monkeypatch.setattr("partbox.db.delivery.parked.open_rows", lambda *arguments: {})
+    monkeypatch.setattr("partbox.db.delivery.parked.loose_rows", lambda *arguments: {})
     monkeypatch.setattr("partbox.db.delivery.parked.ahead", lambda *arguments: [])
     ownership.me = worker.slot.instance = uuid4()
     for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 
 from partbox.protocol.horizon import Page
 from partbox.protocol.parking import ParkedRow, RowState
-from partbox.protocol.rows import Owned, Stored
+from partbox.protocol.rows import LooseRows, Owned, Stored
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.reconnect import Pair
 
@@ -46,7 +46,7 @@ def test_a_parked_record_that_was_done_is_remembered_while_its_row_is_there(
     if key is None:
         partition.parked.taken[3] = ParkedRow(3, RowState.READY, 0, False)
     else:
-        partition.parked.load([Stored(5, 3, "A", key, "ready", 0, None, False, None)], 1, 0.0)
+        partition.parked.load([Stored(5, 3, "A", key, "ready", 0, None, False, None)], LooseRows(), 0.0)
     assert kept(partition, 9) == {3}
 
 

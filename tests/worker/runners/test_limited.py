@@ -166,13 +166,105 @@ def test_what_waits_in_a_full_window_is_put_away_uncharged_so_that_the_log_is_re
         desk.eventually(lambda: desk.seen)
         assert {(state, attempts) for _, state, attempts, _ in desk.parked()} == {("deferred", 0), ("held", 0)}
         assert calls.starts == []
-        change(desk, worker, rate="1000/s")
-        desk.make_due()
+        change(desk, worker, rate="1000/s")  # those due in hours come back by that
         desk.eventually(desk.all_done)
     assert sorted(calls.numbers()) == [*range(30), *range(100, 130)]
     for number in range(30):
         assert [each for each in calls.numbers() if each % 100 == number] == [number, number + 100]
     assert desk.parked() == []
+
+
+FLOODS = {"one key": "'big'", "many keys": "'big' || g", "no key": "null"}
+
+
+def flood(desk, many, key):
+    """Publish numbered events of one tenant, all in partition 7."""
+    desk.conn.execute(
+        "insert into partbox.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload)"
+        f" select 7, gen_random_uuid(), 'Counted', 'Key', {key}, 'big',"
+        " json_build_object('number', g) from generate_series(1, %s) g",
+        [many],
+    )
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_flood_of_one_tenant_over_its_rate_holds_neither_other_tenants_nor_other_handlers_of_its_partition(
+    desk_with, kind
+):
+    """Fault: a backlog of limited events, many times the window and the brake."""
+    desk, calls = desk_with(window=20, max_parked=20), Calls()
+    desk.outbox.on("Counted", rate="1/h", limit_by="tenant_id", name="limited")(calls.one)
+    desk.outbox.on("Other")(desk.note)
+    (key,) = keys_of_one_partition(1)
+    with desk.outbox.worker(concurrency=1) as worker:
+        flood(desk, 200, FLOODS[kind])
+        desk.publish(key, 300, event_type="Other")
+        desk.eventually(lambda: desk.seen)
+        desk.outbox.limits.set("limited", rate="100000/s")  # so that the other tenant gets its turn
+        desk.publish(key, 301, tenant_id="small")
+        desk.eventually(desk.all_done)
+        held = worker._worker.engine.partitions[7].parked
+        assert (held.open, held.waiting) == (0, 0)
+    assert sorted(calls.numbers()) == [*range(1, 201), 301]
+    if kind == "one key":
+        assert [number for number in calls.numbers() if number < 300] == [*range(1, 201)]
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_backlog_that_was_put_away_comes_back_at_once_under_the_wider_limit_of_a_worker_that_starts_later(
+    desk_with, kind
+):
+    """Fault: a limit that was too tight, mended by a deployment. No row says so: each is due in days."""
+    desk, calls = desk_with(window=20, max_parked=20), Calls()
+    desk.outbox.on("Counted", rate="1/h", limit_by="tenant_id", name="limited")(calls.one)
+    flood(desk, 100, FLOODS[kind])
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(lambda: len(desk.parked()) >= 60)
+    assert calls.numbers() == []
+    desk.outbox.handlers._registered.clear()
+    desk.outbox.on("Counted", rate="100000/s", limit_by="tenant_id", name="limited")(calls.one)
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(desk.all_done)
+    assert sorted(calls.numbers()) == [*range(1, 101)]
+    if kind == "one key":
+        assert calls.numbers() == [*range(1, 101)]
+
+
+@pytest.mark.parametrize("kind", ["many keys", "no key"])
+def test_a_backlog_that_waits_is_not_written_again_by_who_owns_it_next(desk_with, kind):
+    """Fault: a long backlog, whose rows are all updated again and again while they wait."""
+    desk, calls = desk_with(window=20, max_parked=20), Calls()
+    desk.outbox.on("Counted", rate="1/h", limit_by="tenant_id", name="limited")(calls.one)
+    flood(desk, 100, FLOODS[kind])
+
+    def written():
+        """The rows that wait, with the transactions that wrote them; not those that a release has handed over."""
+        found = desk.conn.execute("select record_id, xmin::text from partbox.parked where state = 'deferred'")
+        return set(found.fetchall())
+
+    with desk.outbox.worker(concurrency=1):
+        desk.eventually(lambda: len(written()) >= 60)
+    before = written()
+    with desk.outbox.worker(concurrency=1) as worker:
+        # Each is fetched once, to see for whom it waits. Then no more are in memory than may start soon.
+        desk.eventually(lambda: waits_of(worker).get("big", 0) == 100)
+        desk.eventually(lambda: worker._worker.engine.runs.limited.turns.count(("limited", "big"))[0] <= 16)
+        assert before <= written()
+    assert calls.numbers() == []
+
+
+def test_reading_stops_at_as_many_waiting_rows_as_the_disk_may_hold_and_goes_on_when_some_are_done(desk_with):
+    desk, calls = desk_with(window=20, max_parked=20, max_waiting=256), Calls()
+    desk.outbox.on("Counted", rate="1/h", name="limited")(calls.one)
+    flood(desk, 600, FLOODS["many keys"])
+    with desk.outbox.worker(concurrency=1) as worker:
+        desk.eventually(lambda: len(desk.parked()) >= 200)
+        parked = worker._worker.engine.partitions[7].parked
+        desk.eventually(lambda: parked.waiting + 20 > 256)
+        assert len(desk.parked()) <= 256
+        desk.outbox.limits.set("limited", rate="100000/s")
+        desk.eventually(desk.all_done)
+    assert sorted(calls.numbers()) == [*range(1, 601)]
 
 
 def test_limits_change_while_a_worker_runs(desk):
