@@ -190,7 +190,7 @@ def supervise() -> None:
         os._exit(0)
     wait_for(child)
     until = time.monotonic() + PATIENCE
-    while not supervisor.empty() and time.monotonic() < until:
+    while not ((work := supervisor.outstanding()) and work.is_done) and time.monotonic() < until:
         time.sleep(0.05)
     write(f"restarts {supervisor.vitals().deaths}")
     supervisor.stop()
