@@ -14,6 +14,7 @@ from partbox.db.inspect.evidence import Evidence, UnreadPart
 from partbox.db.inspect.facts import (
     DeadRows,
     DeferredRows,
+    Hidden,
     OpenSession,
     PreparedTransaction,
     ReplicationSlot,
@@ -170,7 +171,8 @@ evidences = st.builds(
     prepared=st.lists(st.builds(PreparedTransaction, age=ages), max_size=2).map(tuple),
     slots=st.lists(st.builds(ReplicationSlot), max_size=2).map(tuple),
     tables=st.lists(st.builds(TableFacts, name=st.just("parked")), max_size=2).map(tuple),
-    reach=st.dictionaries(named, counts),
+    used=st.none() | counts,
+    hidden=st.none() | st.builds(Hidden, counts, counts, counts),
     overview=maybe(overviews),
     keys=st.lists(st.tuples(named, keys), max_size=3).map(tuple),
     deferred=st.lists(st.builds(DeferredRows, subscription=named, age=ages), max_size=2).map(tuple),

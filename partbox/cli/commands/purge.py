@@ -68,13 +68,15 @@ def purge(
     interval = None if every is None else _interval(every, dry_run)
     if settings.archive is not None:
         place_of(settings.archive)  # one that makes no sense, or lacks its library, ends it before anything goes
+    ended = False
     if no_archive:
         with session(lambda: database(settings), settings, "partbox purge") as conn:
-            if end(conn, settings.schema_name):
+            ended = end(conn, settings.schema_name)
+            if ended:
                 typer.echo("partbox: no archive is kept any more", err=True)
     with stoppable() as stopped:
         if interval is None:
-            raise typer.Exit(_once(settings, dry_run, outbox.json, stopped))
+            raise typer.Exit(_once(settings, dry_run, outbox.json, stopped, ended))
         _again(settings, interval, outbox.json, stopped)
 
 
@@ -87,8 +89,8 @@ def _interval(every: str, dry_run: bool) -> float:
     return interval
 
 
-def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) -> int:
-    """Purge once and print the result; return the exit code."""
+def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag, ended: bool) -> int:
+    """Purge once and print the result; return the exit code. `ended`: the archive was, so something is done already."""
     verb = "would purge" if dry_run else "purged"
     with Console(stderr=True).status(f"{verb} …") as status:
 
@@ -115,7 +117,7 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag) ->
         return 1
     if purged.complete:
         is_due = purged.waiting is not None or any(each.needed for each in past_due)
-        return int(is_due and not (purged.total or purged.archived or dry_run))
+        return int(is_due and not (purged.total or purged.archived or dry_run or ended))
     if stopped.is_set():
         return interrupted("the same command continues with the rest")
     typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
