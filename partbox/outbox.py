@@ -20,6 +20,7 @@ from partbox.events import Event, upcasts
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.handlers import Handlers, Options
 from partbox.handlers.registry import Registrar
+from partbox.hosts import refuse_green_threads
 from partbox.observe import Observer, Observers
 from partbox.observe.metrics.registry import ApplicationRegistry, Display
 from partbox.operations import Operations, arguments
@@ -296,6 +297,7 @@ class Outbox(Registrar, Operations):
     def _nodes(self, database: OutboxDatabase | None = None, **wanted: Any) -> "Nodes":
         """Its nodes, as `wanted`; `database` is the one of a command line."""
         require_workers()
+        refuse_green_threads()
         from partbox.supervisor.nodes import Nodes
 
         return Nodes(database or self._database, self.handlers, self.codecs, self._shown, **wanted)

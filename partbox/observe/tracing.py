@@ -94,8 +94,8 @@ class Tracing(Observer):
 
     A provider cannot be sent to worker processes that get their handlers from here: give a function that makes one
     there, or set the global one in the module that they import. `statements`: if the process instruments psycopg, trace
-    the statements of workers too, ten a second for an idle one, and those of transactional handlers. `join`: the call for a
-    single event belongs to the trace of its publish, instead of beginning one of its own.
+    the statements of workers too, ten a second for an idle one, and those of transactional handlers. `join`: the call
+    for a single event belongs to the trace of its publish, instead of beginning one of its own.
     """
 
     def __init__(

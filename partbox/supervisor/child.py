@@ -14,8 +14,9 @@ from typing import Any
 
 from partbox import standard_streams
 from partbox.codecs import Codecs
-from partbox.errors import SchemaError, SettingsError
+from partbox.errors import PartboxError, SchemaError, SettingsError
 from partbox.handlers import Handlers
+from partbox.hosts import refuse_green_threads
 from partbox.observe import Observers
 from partbox.observe.logs import database as databases
 from partbox.observe.logs.log_event import log_event
@@ -99,6 +100,11 @@ def _forget_signals() -> None:
 def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     handlers, codecs = job.load()
     standard_streams.keep_open()  # which that code may have closed: a connection must not get the number of one
+    try:
+        refuse_green_threads()  # the module of the application may have patched this process alone
+    except PartboxError as error:
+        log_event(log, "worker_failed", "the worker ends: %s", error, subscription=job.subscription)
+        return FATAL
     if (lack := handlers.lack(job.subscription, job.settings)) is not None:
         log_event(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
         return FATAL

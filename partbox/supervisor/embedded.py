@@ -23,6 +23,7 @@ from psycopg import Error
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError, RegistrationError
 from partbox.handlers import Handlers
+from partbox.hosts import refuse_green_threads, warn_of_uwsgi
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
@@ -114,6 +115,8 @@ class EmbeddedWorker:
             return
         if self._lack is not None:
             raise RegistrationError(self._lack)
+        refuse_green_threads()
+        warn_of_uwsgi(self._membership.subscription)
         self._worker.lifespan.enter()
         try:
             self._membership.open()

@@ -16,6 +16,7 @@ from typing import Any
 from partbox.db.delivery.outstanding import LeftOver
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
+from partbox.hosts import refuse_green_threads
 from partbox.observe import Observers
 from partbox.observe.health.vitals import SupervisorVitals
 from partbox.observe.logs.database import about
@@ -136,6 +137,7 @@ class Supervisor:
 
         With one of several databases that is left to the thread, and nothing is raised.
         """
+        refuse_green_threads()
         if self._handlers.lack(self.subscription, self.settings) is not None:  # there are none here: as the workers do
             handlers, _ = self._job.load()
             handlers.require(self.subscription, self.settings)

@@ -91,6 +91,7 @@ database_away WARNING: subscription
 database_unfit ERROR: subscription
 database_joined INFO: subscription seconds
 disabled WARNING
+before_fork WARNING: subscription
 unknown_variables WARNING
 
 # Of the log.

@@ -1,0 +1,62 @@
+"""Programs that run an application otherwise than Python does: with green threads, or forked by uWSGI.
+
+A worker reads, saves and renews its lease in threads. They stand still, or run in no process that serves, if gevent
+replaces locks and threads that partbox has taken already, if psycopg blocks the only thread of eventlet, or if uWSGI
+forks behind the start of a worker.
+"""
+
+import logging
+import sys
+
+from partbox.errors import PartboxError
+from partbox.observe.logs.log_event import log_event
+
+log = logging.getLogger("partbox.supervisor")
+
+
+def _is_patched_by_gevent() -> bool:
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def _is_patched_by_eventlet() -> bool:
+    patcher = sys.modules.get("eventlet.patcher")
+    return patcher is not None and bool(patcher.is_monkey_patched("thread"))
+
+
+_was_patched_by_gevent = _is_patched_by_gevent()
+"""True if gevent had patched threads before partbox took any: then all of them are green, and workers run."""
+
+
+def refuse_green_threads() -> None:
+    """Raise PartboxError if a worker would stand still in this process."""
+    if _is_patched_by_gevent() and not _was_patched_by_gevent:
+        raise PartboxError(
+            "gevent has patched threads since partbox was imported, and a worker would stand still: call "
+            "monkey.patch_all() before the first import of partbox, and not in a module that `partbox worker` loads: "
+            "it needs no patch, so leave that to the module that starts the server"
+        )
+    if _is_patched_by_eventlet():
+        raise PartboxError(
+            "eventlet has patched threads, and psycopg would block all of them: publish here, and deliver by "
+            "`partbox worker` with a module that does not patch"
+        )
+
+
+def warn_of_uwsgi(subscription: str) -> None:
+    """Log a warning if uWSGI will fork this process and has no threads in it."""
+    uwsgi = sys.modules.get("uwsgi")  # which the program brings, and nobody can install
+    if uwsgi is None or uwsgi.worker_id() != 0 or not (uwsgi.masterpid() or uwsgi.numproc > 1):
+        return
+    if _asked(uwsgi.opt.get("enable-threads")) or _asked(uwsgi.opt.get("threads")):
+        return
+    text = (
+        "uWSGI loads the application before it forks, without --enable-threads: this worker delivers in no process "
+        "that serves, if at all: give uWSGI --enable-threads and --lazy-apps, or run `partbox worker` beside it"
+    )
+    log_event(log, "before_fork", text, subscription=subscription)
+
+
+def _asked(option: object) -> bool:
+    """True if an option of uWSGI is set: True by its command line, bytes by a file."""
+    return option is not None and option not in (False, b"false", b"0", b"")
