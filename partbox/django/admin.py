@@ -11,6 +11,7 @@ from partbox.django import database, outbox
 from partbox.django.conf import config
 from partbox.django.models import Dead, Record
 from partbox.errors import PartboxError
+from partbox.text.secrets import masked_headers, masked_or_none
 from partbox.text.wording import counted
 
 RECENT = 10_000
@@ -43,6 +44,12 @@ class RecordAdmin(ReadOnly):
     search_fields = ("event_type__exact", "aggregate_id__exact", "event_id__exact")
     search_help_text = f"Type, aggregate id or event id, among the newest {RECENT:,} records."
     ordering = ("-id",)
+    readonly_fields = ("shown_headers",)
+
+    @admin.display(description="headers")
+    def shown_headers(self, record: Record) -> Any:
+        """Return the headers with their secrets replaced."""
+        return record.headers and masked_headers(record.headers)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         found = super().get_queryset(request).filter(partition__in=PARTITIONS).defer("payload")
@@ -51,11 +58,11 @@ class RecordAdmin(ReadOnly):
         return found.filter(id__gt=database.newest() - RECENT)
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return () if _sees_payloads(request) else ("payload",)
+        return ("headers",) if _sees_payloads(request) else ("headers", "payload")
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
-        """Refuse filters on the payload, which come from the address: they would reveal it guess by guess."""
-        if lookup.partition("__")[0] == "payload" and not _sees_payloads(request):
+        """Refuse filters on payload and headers, which come from the address: they reveal a value guess by guess."""
+        if lookup.partition("__")[0] in ("payload", "headers") and not _sees_payloads(request):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
 
@@ -84,12 +91,24 @@ class DeadAdmin(ReadOnly):
     """Dead records, with replay and discard for those who may."""
 
     list_display = (
-        "record_id", "event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "error", "blocks",
+        "record_id", "event_type", "aggregate_type", "aggregate_id", "attempts", "died_at", "shown_error", "blocks",
     )  # fmt: skip
     list_filter = (SubscriptionFilter, "event_type", "blocks")
     search_fields = ("event_type__exact", "aggregate_id__exact", "error")
     ordering = ("record_id",)
     actions = ("replay", "discard")
+    exclude = ("error", "traceback")
+    readonly_fields = ("shown_error", "shown_traceback")
+
+    @admin.display(description="error", ordering="error")
+    def shown_error(self, record: Dead) -> str | None:
+        """Return the error with its secrets replaced: an import, or an older version, may have stored some."""
+        return masked_or_none(record.error)
+
+    @admin.display(description="traceback")
+    def shown_traceback(self, record: Dead) -> str | None:
+        """Return the traceback with its secrets replaced."""
+        return masked_or_none(record.traceback)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).filter(subscription=_subscription(request))
