@@ -6,6 +6,7 @@ RULE = "tests/protocol/test_turns.py"
 TURNS = "partbox/protocol/turns.py"
 LIMITED = "tests/worker/runners/test_limited.py"
 QUEUE = "partbox/worker/engine/limited_queue.py"
+CREDITS = "tests/engine/test_credits.py"
 ENGINE = "tests/worker/engine/test_limit_turns.py"
 
 MUTATIONS = (
@@ -167,7 +168,7 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "min(share, ahead, brake, waiting)",
         "min(share, ahead, brake)",
-        (f"{LIMITED}::test_reading_stops_at_as_many_waiting_rows_as_the_disk_may_hold_and_goes_on_when_some_are_done",),
+        (f"{CREDITS}::test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_of_the_process_leave",),
     ),
     Mutation(
         "a-list-of-two-values",

@@ -100,3 +100,23 @@ def test_where_no_bytes_are_left_whatever_runs_stands_in_the_way(world: World, p
         partition.payload_bytes.drop([1])
     assert credits.recount() == set()
     assert not credits.starved
+
+
+def test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_of_the_process_leave(
+    world: World,
+) -> None:
+    process = world.join(Shape(1, window=100, max_parked=100))
+    world.assign([0, 1], process)
+    for _ in range(2):
+        world.go_on(process, "poller")
+    one, other = (process.engine.partitions[number] for number in (0, 1))
+    budget = ReadBudget(ReadBounds(page=100, window=100, max_parked=100, window_bytes=1 << 26, max_waiting=256 * 10))
+
+    def room(mine: int, others: int) -> int:
+        one.parked.waiting, other.parked.waiting = mine, others
+        budget.left([one, other])
+        return budget.widest(one)
+
+    assert [room(0, 0), room(4, 10), room(12, 0), room(18, 0)] == [20, 6, 8, 2]
+    assert [room(20, 0), room(12, 10), room(9, 40)] == [0, 0, 1]
+    one.parked.waiting = other.parked.waiting = 0
