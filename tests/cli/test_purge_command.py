@@ -197,13 +197,16 @@ def test_an_outbox_with_subscriptions_does_not_become_writer_only(partbox, dsn, 
     assert conn.execute("select name from partbox.subscription").fetchall() == [("default",)]
 
 
-def test_a_worker_of_a_writer_only_outbox_is_refused_in_one_line(partbox, empty_dsn, here):
+def test_a_worker_of_a_writer_only_outbox_is_refused_in_one_line_and_begins_after_the_remedy(partbox, empty_dsn, here):
     migrate(empty_dsn, writer_only=True)
     quiet = 'from partbox import Outbox\n\noutbox = Outbox()\noutbox.register(print, "Placed")\n'
     (here / "quiet.py").write_text(quiet)
     ran = partbox("worker", "quiet:outbox", "--processes", "1", "--dsn", empty_dsn)
     assert ran.code == 1
     assert "`partbox subscription create default`" in ran.err
+    assert partbox("subscription", "create", "default", "--dsn", empty_dsn).code == 0
+    ended = partbox("worker", "quiet:outbox", "--processes", "1", "--until-empty", "--dsn", empty_dsn)
+    assert ended.code == 0, ended.err
 
 
 def test_an_inbox_alone_is_made_purged_and_completed(partbox, empty_dsn):

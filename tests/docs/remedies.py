@@ -16,6 +16,8 @@ VERBS = (
 PROPOSED = re.compile(rf"`(?:{VERBS})[^`]*`|pip install [^\s:;,)]+|set `[a-z_]+(?: = [^`]*)?`|PARTBOX_[A-Z_]+=\w+")
 MADE = re.compile(r"`\{[^`]*\}[^`]*`")
 """Where a text fills in the beginning of a statement: so do doctor and the proof of a session."""
+ON_THE_PAGE = re.compile(r'"(partbox [^"]*)"[,)\]]')
+"""Texts of the page that are a command and nothing else."""
 HINT = re.compile(r"hint = (?:format\()?('(?:[^']|'')*')", re.DOTALL)
 
 
@@ -27,6 +29,9 @@ def found() -> dict[str, set[str]]:
         if where.parts[1] not in ELSEWHERE:
             for text in proposals(path.read_text("utf-8"), made=where.parts[1] in ("doctor", "db")):
                 remedies.setdefault(text, set()).add(str(where))
+    for path in sorted((ROOT / "partbox" / "dashboard" / "static").glob("*.js")):
+        for text in ON_THE_PAGE.findall(path.read_text("utf-8")):
+            remedies.setdefault(f"`{text}`", set()).add(str(path.relative_to(ROOT)))
     for path in sorted((ROOT / "sql" / "functions").glob("*.sql")):
         for hint in HINT.findall(path.read_text("utf-8")):
             remedies.setdefault("hint: " + hint.strip("'").replace("''", "'"), set()).add(str(path.relative_to(ROOT)))
