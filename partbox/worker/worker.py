@@ -33,7 +33,7 @@ from partbox.worker.reports.load import LoadReport
 from partbox.worker.reports.outcomes import Reports
 from partbox.worker.reports.process_notes import LongRuns, SinkNotes, TrafficObserver
 from partbox.worker.reports.unroutable import NewerVersions, Unroutable
-from partbox.worker.runners.dead_letters import DeadLetters, targets_of
+from partbox.worker.runners.dead_letters import DeadLetters, recipients_of
 from partbox.worker.runners.dispatcher import Dispatcher, Drive
 from partbox.worker.runners.endpoint import Endpoint, Kind
 from partbox.worker.runners.event_loop import EventLoop
@@ -76,11 +76,9 @@ class Worker:
         observers = (observers or Observers(handlers.observers)).and_also(traffic)
         routes = _endpoints(handlers, subscription, settings, observers)
         drive = drive or _drive(routes, concurrency, loop or EventLoop(loops_of(settings.event_loop)))
-        targets, state = targets_of(handlers, dead_to), ProcessState()
-        engine, self._loop = _engine(settings, routes, drive), drive.loop
-        self.engine = engine(
-            concurrency, subscription=subscription, codecs=codecs, letters=bool(targets), process=state
-        )
+        recipients, state = recipients_of(handlers, dead_to), ProcessState()
+        engine, self._loop = _engine(settings, routes, drive, letters=bool(recipients)), drive.loop
+        self.engine = engine(concurrency, subscription=subscription, codecs=codecs, process=state)
         self.lifespan = ProcessLifespan(handlers.process_lifespan, drive.loop, state)
         self._context = Context(settings, dsn, routes, self.engine, subscription, concurrency, slot, observers)
         names = tuple(dict.fromkeys(each.handler.name for each in routes.registered()))
@@ -88,10 +86,8 @@ class Worker:
         self._settlement = Settlement(self.engine, Reports(observers, routes))
         self._runner = LaneRunner(self.engine, routes, slot, self._settlement)
         self.dispatcher = Dispatcher(self._context, self._runner, self._settlement, drive)
-        self.letters = DeadLetters(self._context, targets, drive.loop, traffic)
-        self.timeouts = Timeouts(
-            self.engine, routes, self._settlement, self.dispatcher, self.letters, isolates=isolates
-        )
+        self.letters = DeadLetters(self._context, recipients, drive.loop, traffic)
+        self.timeouts = Timeouts(self.engine, routes, self._settlement, self.dispatcher, isolates=isolates)
         self._sessions = SessionFactory(self._context)
         self.poller = self._poller(traffic)
         self._listen()
@@ -110,6 +106,7 @@ class Worker:
             reader=reader,
             parked=ParkedReader(context, payloads, self._settlement.reports),
             timeouts=self.timeouts,
+            letters=self.letters,
             load=LoadReport(context),
             notes=(HandledTypes(context), LongRuns(context), SinkNotes(context, traffic), LimitNotes(context)),
             pace=Pacer(context),
@@ -253,13 +250,15 @@ def _drive(routes: Routes[Endpoint], concurrency: int, loop: EventLoop) -> Drive
     return Drive(queue, loop, lines=lines)
 
 
-def _engine(settings: Settings, routes: Routes[Endpoint], drive: Drive) -> Callable[..., Engine]:
+def _engine(settings: Settings, routes: Routes[Endpoint], drive: Drive, *, letters: bool) -> Callable[..., Engine]:
     """Return what makes the engine for these handlers, from the rest of its arguments."""
     bounds = ReadBounds(
         settings.page, settings.window, settings.max_parked, settings.window_bytes, settings.max_waiting
     )
     serial, notes = Kind.TRANSACTIONAL in _kinds(routes), settings.retain_history > 0
-    return partial(Engine, bounds=bounds, queue=drive.queue, lines=drive.lines, transactional=serial, notes=notes)
+    return partial(
+        Engine, bounds=bounds, queue=drive.queue, lines=drive.lines, transactional=serial, letters=letters, notes=notes
+    )
 
 
 def _longest(routes: Routes[Endpoint], settings: Settings) -> float:

@@ -23,15 +23,17 @@ HOLD = 3.0  # seconds for which a call may hold up the release of its partition
 
 
 class Letter:
-    """A dead event for the hook, and the text of its error. `incarnation`: that of its partition when it was taken."""
+    """A dead event for the hook, and the text of its error. `incarnation`: that of its partition when it was fetched;
+    `holds`: its call runs, and its partition is not released."""
 
-    __slots__ = ("error", "event", "incarnation", "partition")
+    __slots__ = ("error", "event", "holds", "incarnation", "partition")
 
     def __init__(self, partition: Partition, event: DeliveredEvent, error: str) -> None:
         self.partition = partition
         self.event = event
         self.error = error
         self.incarnation = partition.incarnation
+        self.holds = False
 
 
 class Delays(NamedTuple):
@@ -82,7 +84,8 @@ class Letters:
             partition = letter.partition
             if not partition.stopping and partition.incarnation == letter.incarnation:
                 self._current, self._began = letter, now
-                partition.is_telling = True
+                letter.holds = True
+                partition.running += 1
                 return letter
         return None
 
@@ -112,7 +115,7 @@ class Letters:
     def let_go(self, now: float) -> None:
         """Hold up no release by a call that takes long: its event stays due, for the next owner."""
         if self._current is not None and now >= self._began + self._hold:
-            self._let_go(self._current.partition)
+            self._let_go(self._current)
 
     @verb  # as `let_go`
     def hurry(self, hold: float) -> None:
@@ -130,7 +133,7 @@ class Letters:
             return False
         self._current = None
         self._note(letter, delay)
-        self._let_go(letter.partition)
+        self._let_go(letter)
         return True
 
     def _note(self, letter: Letter, delay: float | None) -> None:
@@ -139,8 +142,9 @@ class Letters:
             partition.parked.letter(letter.event, delay)
             self._state.touch(partition)
 
-    def _let_go(self, partition: Partition) -> None:
-        if partition.is_telling:
-            partition.is_telling = False
-            if partition.stopping:
-                self._state.touch(partition)
+    def _let_go(self, letter: Letter) -> None:
+        if letter.holds:
+            letter.holds = False
+            letter.partition.running -= 1
+            if letter.partition.stopping:
+                self._state.touch(letter.partition)

@@ -75,11 +75,6 @@ class Lane:
         """True if its current event, which this is, is settled already. Lock held."""
         return getattr(self, "settled", None) is event
 
-    @property
-    def is_handling(self) -> bool:
-        """True if its current event is not settled: its handler runs. Lock held."""
-        return self.current is not None and not self.has_settled(self.current)
-
     def begin(self, event: DeliveredEvent, now: float) -> None:
         """The event runs from now on (monotonic seconds). By its runner, without the lock."""
         self.started, self.current = now, event
@@ -190,8 +185,7 @@ class Partition:
         self._letters = letters
         self._lanes: dict[Key, Lane] = {}
         self.line = SharedLane(self)
-        self.running = 0  # lanes whose handler runs now
-        self.is_telling = False  # the dead-letter hook has an event of it, and a release waits for that
+        self.running = 0  # lanes whose handler runs now, and a call of the dead-letter hook
         self.predecessor: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
         self.suspects = Suspects()
         self.resumption = Resumption()

@@ -220,14 +220,14 @@ class Runs:
     @verb  # lanes begin and end meanwhile
     def running(self) -> list[Lane]:
         """The lanes whose handlers run now."""
-        return [lane for lane in self._running if lane.is_handling]
+        return [lane for lane in self._running if _handles(lane)]
 
     @verb  # as in `running`
     def stuck_since(self) -> float | None:
         """Return since when (monotonic seconds) lanes are ready and no runner takes one, though no handler runs: all of
         them hang in something else. None if that is not so."""
         taken = self._hired >= self._concurrency and not self._idle
-        if self._stopped or not taken or not self._ready or any(lane.is_handling for lane in self._running):
+        if self._stopped or not taken or not self._ready or any(map(_handles, self._running)):
             return None
         return self._moved_at
 
@@ -387,6 +387,11 @@ def _is_slow(before: Headway, pace: Headway, then: float, now: float) -> bool:
     if pace.started == before.started:
         return now - pace.started >= SLOW
     return 0 < before.waiting - pace.waiting <= (now - then) / SLOW
+
+
+def _handles(lane: Lane) -> bool:
+    """True if its current event is not settled: its handler runs."""
+    return lane.current is not None and not lane.has_settled(lane.current)
 
 
 def _joining(to: Destination, deep: int, lane: Lane) -> int:

@@ -126,8 +126,7 @@ def gather(partition: Partition, now: float) -> PartitionSave:
     """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
     draining = partition.draining
     # No cursor inside a cut page is saved: the rest of it is read on, and parked (DESIGN 5).
-    is_free = partition.running == 0 and not partition.is_telling
-    release = draining and is_free and partition.cursor.cut is None
+    release = draining and partition.running == 0 and partition.cursor.cut is None
     if draining:
         for event in partition.charged():  # charged and not started: the attempt is taken back (DESIGN 7)
             partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))

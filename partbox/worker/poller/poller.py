@@ -31,6 +31,7 @@ from partbox.worker.poller.pacing import Pacer
 from partbox.worker.poller.parked_fetch import ParkedReader
 from partbox.worker.reports.load import LoadReport
 from partbox.worker.reports.process_notes import Note
+from partbox.worker.runners.dead_letters import DeadLetters
 from partbox.worker.runners.timeouts import Timeouts
 from partbox.worker.runners.transactor import Transactor
 from partbox.worker.saver.saver import Saver
@@ -52,6 +53,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     reader: LogReader
     parked: ParkedReader
     timeouts: Timeouts
+    letters: DeadLetters
     load: LoadReport
     notes: Sequence[Note]
     pace: Pacer
@@ -210,6 +212,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
             leave(None)
         self._slot[POLL_TICK] = boottime()
         self.timeouts.look()
+        self.letters.look()
         self._wakeup.called = False
         self._wakeup.clear()
         self._engine.limits.give(time.monotonic())

@@ -45,7 +45,7 @@ RESISTS = 5.0  # seconds that an async hook may take to end once it is cancelled
 MOST_LEFT = 8  # calls that were left behind and have not returned
 
 
-class Target(NamedTuple):
+class Recipient(NamedTuple):
     """One that is told of dead events: the hook, or that of `--dead-to`; `who` names it."""
 
     who: str
@@ -54,10 +54,10 @@ class Target(NamedTuple):
 
 @dataclass(eq=False)
 class _Call:
-    """A call of one target by a thread; `ended`: it has returned, or was given up."""
+    """A call of one recipient by a thread; `ended`: it has returned, or was given up."""
 
     letter: Letter
-    target: Target
+    recipient: Recipient
     timeout: float
     thread: threading.Thread
     began: float
@@ -67,27 +67,29 @@ class _Call:
 
     @property
     def sink(self) -> str:
-        """The name of the target among the sinks of the process."""
-        return DEAD_LETTERS + self.target.who
+        """The name of the recipient among the sinks of the process."""
+        return DEAD_LETTERS + self.recipient.who
 
 
-def targets_of(handlers: Handlers, dead_to: str | None) -> list[Target]:
+def recipients_of(handlers: Handlers, dead_to: str | None) -> list[Recipient]:
     """Return those that are told of each dead event: first the target of `--dead-to`, for the application's hook may
     fail for ever."""
-    targets = [] if dead_to is None else [Target(f"--dead-to {masked_url(dead_to)}", letterbox_of(dead_to))]
+    recipients = [] if dead_to is None else [Recipient(f"--dead-to {masked_url(dead_to)}", letterbox_of(dead_to))]
     if (hook := handlers.dead_letter) is not None:
-        targets.append(Target(f"{name_of(hook)} ({place_of(hook)})", hook))
-    return targets
+        recipients.append(Recipient(f"{name_of(hook)} ({place_of(hook)})", hook))
+    return recipients
 
 
 class DeadLetters:
     """The calls of one process. The thread of its own makes them, the poller's looks after them."""
 
-    def __init__(self, context: Context, targets: Sequence[Target], loop: EventLoop, traffic: TrafficObserver) -> None:
+    def __init__(
+        self, context: Context, recipients: Sequence[Recipient], loop: EventLoop, traffic: TrafficObserver
+    ) -> None:
         self._engine = context.engine
         self._letters = context.engine.letters
         self._routes = context.routes
-        self._targets = targets
+        self._recipients = recipients
         self._loop = loop
         self._traffic = traffic
         self._calls = SimpleQueue[None]()
@@ -120,23 +122,24 @@ class DeadLetters:
             self._fail(call, failed, pauses=pauses)
         return True
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """Log a call that is slow, and give up one that is over its time. By the poller's thread."""
         call = self._call
         if call is None or call.ended:
             return
+        now = time.monotonic()
         self._letters.let_go(now)
         event, ran = call.letter.event, now - call.began
         if ran > SLOW and not call.said:
             call.said = True
             self._traffic.hangs(call.sink, f"it has not returned for {SLOW:g} s", call.began)
             text = "%s has been called for the dead %s for %.0f s: other dead events wait behind it, and nothing else"
-            log_event(log, "slow_dead_letter", text, call.target.who, event, ran, about=event, seconds=round(ran, 1))
-        if ran > call.timeout + RESISTS * is_async(call.target.call) and self._give_up(call):
+            log_event(log, "slow_dead_letter", text, call.recipient.who, event, ran, about=event, seconds=round(ran, 1))
+        if ran > call.timeout + RESISTS * is_async(call.recipient.call) and self._give_up(call):
             self._fail(call, _late(call.timeout))
             if self.is_stuck:
                 text = "%d calls of %s have not returned: no dead event is told of here until one of them does"
-                log_event(log, "dead_letters_stuck", text, len(self._left), call.target.who, calls=len(self._left))
+                log_event(log, "dead_letters_stuck", text, len(self._left), call.recipient.who, calls=len(self._left))
 
     def stop(self, until: float) -> None:
         """Wait for the call that runs until then (monotonic seconds), and give it up: its event stays due."""
@@ -149,7 +152,7 @@ class DeadLetters:
         call = self._call
         if thread.is_alive() and call is not None and self._give_up(call):
             text = "stopped while %s was called for the dead %s, for which it is called again"
-            log_event(log, "abandoned", text, call.target.who, call.letter.event, about=call.letter.event)
+            log_event(log, "abandoned", text, call.recipient.who, call.letter.event, about=call.letter.event)
             thread.join(1.0 if call.future is not None else 0.0)
 
     def _wake(self) -> None:
@@ -169,10 +172,10 @@ class DeadLetters:
             self._wake()
 
     def _tell(self, letter: Letter) -> tuple[_Call, BaseException | None]:
-        """Call the targets one after the other; the last call, and the reason if it has failed."""
+        """Call the recipients one after the other; the last call, and the reason if it has failed."""
         timeout, me = self._routes[letter.event.route].handler.timeout or TIMEOUT, threading.current_thread()
-        for target in self._targets:
-            self._call = call = _Call(letter, target, timeout, me, time.monotonic())
+        for recipient in self._recipients:
+            self._call = call = _Call(letter, recipient, timeout, me, time.monotonic())
             self._traffic.sending(call.sink, 1)
             try:
                 failed = self._variables.copy().run(self._made, call)
@@ -186,7 +189,7 @@ class DeadLetters:
 
     def _made(self, call: _Call) -> BaseException | None:
         """Make a call; of an async hook the error that it raises."""
-        hook, event, error = call.target.call, call.letter.event, call.letter.error
+        hook, event, error = call.recipient.call, call.letter.event, call.letter.error
         make = partial(hook, event, error) if takes(hook, 2) else partial(hook, event)
         if is_async(hook):
             call.future = self._loop.submit(partial(_awaited, make, call.timeout))
@@ -215,7 +218,7 @@ class DeadLetters:
         return given_up
 
     def _fail(self, call: _Call, error: BaseException, *, pauses: bool = True) -> None:
-        letter, who = call.letter, call.target.who
+        letter, who = call.letter, call.recipient.who
         away = says_away(error, USUAL.found())
         delays = self._letters.failed(letter, time.monotonic(), away=away, pauses=pauses)
         if delays is not None:

@@ -15,7 +15,6 @@ from partbox.handlers import Routes
 from partbox.observe.logs.log_event import log_event
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.runners.dead_letters import DeadLetters
 from partbox.worker.runners.dispatcher import Dispatcher
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.settlement import Settlement
@@ -36,7 +35,6 @@ class Timeouts:
     _routes: Routes[Endpoint]
     _settlement: Settlement
     _dispatcher: Dispatcher
-    _letters: DeadLetters
     _: KW_ONLY
     isolates: bool
     stuck: set[Partition] = field(default_factory=set)  # with handlers that were given up
@@ -51,7 +49,6 @@ class Timeouts:
         if now - self._looked_at < APART:
             return
         self._looked_at = now
-        self._letters.look(now)
         running = self._dispatcher.note_running()
         self._slow, self._said = _running(self._slow), _running(self._said)
         for lane in running:
