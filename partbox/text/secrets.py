@@ -40,6 +40,7 @@ _FAULTY: Final = re.compile(
     r"(?:unexpected|invalid|illegal|unknown|bad|expected|missing|unrecognized|next)\s+$", re.IGNORECASE
 )
 _WORD: Final = re.compile(r"""[\\bu]*["']?([A-Za-z][a-z]{0,20})(?=[\s.,;:!?)'"]|$)""")
+_SENTENCE: Final = re.compile(r"[A-Za-z][a-z]{1,20} [a-z]{2,20}\b")
 _PROSE: Final = re.compile(
     r"a|an|and|any|are|as|at|auth|authentication|authorization|be|bearer|but|by|can|cannot|"
     r"contains|could|credentials|denied|did|does|end|error|exceeded|expected|expired|failed|"
@@ -164,9 +165,11 @@ def _is_prose(found: re.Match[str]) -> bool:
     name, between, value = found.group("name", "between", "value")
     if value.strip("\\\"'").rstrip(",;)}]").lower() in _NOTHING:
         return True
-    if ":" not in between or between[0] in "\\\"'":  # a key of JSON, of Python or of a query
+    if ":" not in between:
         return False
     word = _WORD.match(value)
+    if between[0] in "\\\"'":  # a key of JSON or Python, whose texts have quotes; else a name that is quoted
+        return _SENTENCE.match(found.string, found.start("value")) is not None
     if _WHOLE_LINE.search(name) and word is not None and word[1].lower() in ("bearer", "token"):
         return False
     if word is not None and _PROSE.fullmatch(word[1]):

@@ -37,6 +37,7 @@ def json_of(size):
     return "x" * (size - 2)
 
 
+LONG_AGO = datetime(2, 1, 1, tzinfo=UTC)
 WITHIN = {
     "the largest payload": (lambda: limit(payload=json_of(MOST)), lambda got: len(got.payload) == MOST - 2),
     "the largest bytes": (lambda: limit(payload=b"\0" * MOST), lambda got: got.payload == b"\0" * MOST),
@@ -80,7 +81,7 @@ WITHIN = {
     ),
     "long ago": (lambda: limit(occurred_at=datetime.min.replace(tzinfo=UTC)), lambda got: got.occurred_at.year == 1),
     "far off": (lambda: limit(occurred_at=datetime.max.replace(tzinfo=UTC)), lambda got: got.occurred_at.year == 9999),
-    "due long ago": (lambda: limit(available_at=datetime(2, 1, 1, tzinfo=UTC)), lambda got: got.payload == 1),
+    "due long ago": (lambda: limit(occurred_at=LONG_AGO, available_at=LONG_AGO), lambda got: got.payload == 1),
 }
 
 

@@ -63,6 +63,7 @@ PROSE = (
     "tokenize.TokenError: ('EOF in multi-line statement', (2, 0))",
     "jwt.exceptions.InvalidTokenError: Signature verification failed",
     "KeyError: 'token'",
+    "target 1 has an unknown key 'token': there are types, to",
     "password: must have 8 characters",
     "the password is too short",
     "Authorization: required",
