@@ -223,7 +223,7 @@ def called(endpoint: Endpoint, event: DeliveredEvent, savepoint: Savepoint) -> A
     result: Any = None
     try:
         with savepoint as given:
-            result = endpoint.call(event, *given)
+            result = endpoint.context().run(endpoint.uncontained, event, *given)
             if result is not None and not isinstance(result, Done):
                 raise Undone
     except Undone:

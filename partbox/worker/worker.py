@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from math import inf
 
@@ -134,7 +135,9 @@ class Worker:
 
     def start(self) -> None:
         """Deliver; the lifespan has been entered."""
-        context = self._context
+        context, entered = self._context, copy_context()
+        for endpoint in context.routes.all():
+            endpoint.enter(entered)
         context.slot[IDLE_LIMIT] = idle_limit(context.settings.lease)
         self.announce()
         self.dispatcher.start()

@@ -228,7 +228,7 @@ MUTATIONS = (
         "orm-beside-the-transaction",
         "What Django's ORM writes in a transactional handler is committed by itself, and again with the event.",
         "partbox/worker/runners/endpoint.py",
-        "self.call = within_its_transaction(self.call)",
+        "self.uncontained = within_its_transaction(self.uncontained)",
         "pass",
         ("tests/django/test_orm_in_handlers.py::test_a_worker_without_the_app_refuses_it_too",),
     ),

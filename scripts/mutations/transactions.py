@@ -7,6 +7,7 @@ SESSIONS = "tests/worker/runners/test_sqlalchemy_sessions.py"
 EFFECTS = "tests/worker/runners/test_sqlalchemy_effects.py"
 AWAITED = "tests/worker/runners/test_async_effects.py"
 LAST = "tests/worker/runners/test_last_statements.py::test_the_save_is_the_last_statement_before_the_commit"
+CONTEXTS = "tests/worker/runners/test_contexts.py"
 HANGING = "tests/worker/saver/test_hanging_connections.py"
 DJANGO = "tests/django/test_transactional_models.py"
 REFUSED = "test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alone"
@@ -33,9 +34,17 @@ MUTATIONS = (
         "hooks-of-what-is-rolled-back",
         "Hooks of a transaction whose COMMIT has failed are called all the same.",
         f"{ROOM}/sqlalchemy.py",
-        "                each.rolled_back()",
-        "                each.committed()",
+        "context.run(each.rolled_back)",
+        "context.run(each.committed)",
         (f"{SESSIONS}::test_hooks_of_a_transaction_that_is_rolled_back_are_not_called",),
+    ),
+    Mutation(
+        "variables-of-the-last-event",
+        "A handler sees the context variables that the one before it has set.",
+        "partbox/worker/runners/endpoint.py",
+        "        return copy().run(call, given)",
+        "        return call(given)",
+        (f"{CONTEXTS}::test_no_event_sees_what_another_has_set_and_all_see_where_the_worker_was_entered",),
     ),
     Mutation(
         "one-session-for-all",

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -57,6 +58,7 @@ class Endpoint:
 
     __slots__ = (
         "_circuit",
+        "_context",
         "_limit",
         "_lock",
         "_may_be_plain",
@@ -69,6 +71,7 @@ class Endpoint:
         "kind",
         "plain",
         "transaction",
+        "uncontained",
         "walked_as",
     )
 
@@ -86,20 +89,31 @@ class Endpoint:
         self.transaction = handler.transaction
         self._observers = observers
         self._settles = observers.hears("settled")
-        self.call: Call = wrap(
+        self.uncontained: Call = wrap(
             handler.call, interceptors, is_async=handler.is_async, is_batch=handler.max_size is not None
         )
         if self.transaction in ON_ITS_OWN:
-            self.call = within_its_transaction(self.call)
+            self.uncontained = within_its_transaction(self.uncontained)
         if observers.hears("handling"):
-            self.call = _watched(self.call, handler, observers)
-        if handler.is_async and self.kind is not Kind.TRANSACTIONAL:
-            self.call = partial(begin, self.call)
+            self.uncontained = _watched(self.uncontained, handler, observers)
+        self.enter(copy_context())
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
         self._trouble = ""  # the last error that said that the downstream is away
         self._lock = threading.Lock()
         self.walk_as(self.kind)
+
+    def enter(self, context: Context) -> None:
+        """Have `call` run the handler in copies of this context: of the variables that an event sets, others see none.
+
+        The transactor runs what is `uncontained`, in a context that has the event's savepoint, too.
+        """
+        self._context = context
+        self.call: Call = _contained(context, self.uncontained, is_async=self.handler.is_async)
+
+    def context(self) -> Context:
+        """Return the context for an event."""
+        return self._context.copy()
 
     def walk_as(self, kind: Kind) -> None:
         """Have it run in walks of this kind from now on: LIMITED, or its own."""
@@ -308,6 +322,19 @@ def within_its_transaction(call: Call) -> Call:
             return call(event, conn)
 
     return guarded
+
+
+def _contained(context: Context, call: Call, *, is_async: bool) -> Call:
+    """The call in a context of its own, which for an async one begins it."""
+    copy = context.copy
+
+    def contained(given: Any) -> Any:
+        return copy().run(call, given)
+
+    def begun(given: Any) -> Any:
+        return begin(copy(), call, given)
+
+    return begun if is_async else contained
 
 
 def _watched(call: Call, handler: Handler, observers: Observers) -> Call:

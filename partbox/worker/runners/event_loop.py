@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from types import CoroutineType, TracebackType, coroutine
@@ -34,22 +35,24 @@ CLOSING = 2.0  # seconds for what a handler has open to be closed
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """A coroutine that has run up to its first wait, and what it waits for."""
+    """A coroutine that has run up to its first wait, what it waits for, and the context that it runs in."""
 
     coroutine: Any
     waiting: Any
+    context: Context
 
 
-def begin(handler: Callable[[Any], Any], given: Any) -> object:
-    """Run an async handler up to its first wait, in the task that walks its lane; `Suspended` if there is one.
+def begin(context: Context, handler: Callable[..., Any], *given: Any) -> object:
+    """Run an async handler up to its first wait, in the task that walks its lane, and in this context; `Suspended` if
+    there is one.
 
     Else what it returned or raised: most that never wait end here, without a turn of the loop.
     """
     try:
-        coroutine = handler(given)
+        coroutine = context.run(handler, *given)
         if not isinstance(coroutine, CoroutineType):
             coroutine = _awaited(coroutine)
-        waiting = coroutine.send(None)
+        waiting = context.run(coroutine.send, None)
     except StopIteration as stop:
         task = walking.task
         if not task.cancelling():
@@ -58,7 +61,7 @@ def begin(handler: Callable[[Any], Any], given: Any) -> object:
         waiting = coroutine.send(None)
     except BaseException as error:  # also SystemExit: a handler does not end the loop
         return two_loops.explained(error) if type(error) is RuntimeError else error
-    return Suspended(coroutine, waiting)
+    return Suspended(coroutine, waiting, context)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
@@ -73,17 +76,19 @@ async def _uncancelled(task: asyncio.Task[Any], result: object) -> object:
 @coroutine
 def _rest(suspended: Suspended) -> Generator[Any, Any, Any]:
     """Wait for what the coroutine waits for, and run the rest of it."""
-    coroutine, waiting = suspended.coroutine, suspended.waiting
+    coroutine, waiting, run = suspended.coroutine, suspended.waiting, suspended.context.run
+    proceed = partial(coroutine.send, None)
     while True:
         try:
             yield waiting
         except BaseException as error:
-            try:
-                waiting = coroutine.throw(error.with_traceback(None))  # our own frames say nothing
-            except StopIteration as stop:
-                return stop.value
+            step = partial(coroutine.throw, error.with_traceback(None))  # our own frames say nothing
         else:
-            return (yield from coroutine)
+            step = proceed
+        try:
+            waiting = run(step)  # in the event's own context: the task is that of many events
+        except StopIteration as stop:
+            return stop.value
 
 
 async def _within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler

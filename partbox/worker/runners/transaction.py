@@ -153,7 +153,7 @@ class Transaction:
 
     @staticmethod
     def _call(effects: Effects, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        result = effects.call(endpoint, event)
+        result = endpoint.context().run(effects.call, endpoint, event)
         if not effects.is_intact:
             raise GoneError(event, result)
         return result

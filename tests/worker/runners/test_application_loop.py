@@ -58,7 +58,7 @@ def test_async_handlers_run_in_the_loop_that_entered_and_sync_ones_in_threads(de
 
     here = run(main())
     assert ran["single"] == ran["many"] == {(here, False, "the application")}
-    assert ran["sync"] == {(None, True, "nobody")}
+    assert ran["sync"] == {(None, True, "the application")}
     assert (instances(desk), owned(desk)) == (0, 0)
 
 

@@ -5,6 +5,7 @@ import inspect
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -116,7 +117,7 @@ def walked(wrong: Callable[[], Any], loop: EventLoop) -> list[object]:
 
     async def walk() -> None:
         for number in range(4):
-            results.put(await EventLoop.call(partial(begin, handler), number, None))
+            results.put(await EventLoop.call(partial(begin, copy_context(), handler), number, None))
 
     loop.start(walk)
     found = [results.get(timeout=60) for _ in range(4)]
@@ -199,7 +200,7 @@ def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(loop: EventL
     async def blocks() -> None:
         held.set()
         go.wait(60)
-        await EventLoop.call(partial(begin, lambda _: cancels_all_tasks()), None, None)
+        await EventLoop.call(partial(begin, copy_context(), lambda _: cancels_all_tasks()), None, None)
 
     async def walk(number: int) -> None:
         ran.put(number)
@@ -221,7 +222,7 @@ def test_what_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
         await asyncio.sleep(60)
 
     async def walk() -> None:
-        results.append(await EventLoop.call(partial(begin, handler), None, None))
+        results.append(await EventLoop.call(partial(begin, copy_context(), handler), None, None))
 
     loop.start(walk)
     assert begun.wait(60)

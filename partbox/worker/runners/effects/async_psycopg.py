@@ -5,6 +5,7 @@ handler with its savepoint is one.
 """
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -56,12 +57,14 @@ class LoopCalls:
             except PartboxError as error:  # the loop is closed; what handlers raise comes back as a value
                 raise OperationalError(str(error)) from error
 
-    async def handle(self, endpoint: Endpoint, event: DeliveredEvent, given: tuple[Any, ...]) -> object:
+    async def handle(
+        self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent, *given: Any
+    ) -> object:
         """Call the handler; return what it returned or raised. CancelledError if it was interrupted."""
         self._task = asyncio.current_task()
         try:
-            begun = partial(begin, lambda event: endpoint.call(event, *given))
-            return await EventLoop.call(begun, event, endpoint.handler.timeout)
+            begun = partial(begin, context, endpoint.uncontained, event)
+            return await EventLoop.call(lambda given: begun(*given), given, endpoint.handler.timeout)
         finally:
             self._task = None
 
@@ -102,7 +105,8 @@ class AsyncPsycopgEffects(Effects):
         self._calls.wait(lambda: async_effects.begin_effects(self.conn, self._schema))
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
-        return self._calls.wait(lambda: self._call(endpoint, event))
+        context = contextvars.copy_context()
+        return self._calls.wait(lambda: self._call(context, endpoint, event))
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         return self._calls.wait(lambda: saved(self, self.conn, me, saves))
@@ -115,13 +119,13 @@ class AsyncPsycopgEffects(Effects):
             self._calls.wait(self.conn.close)
         self.conn.pgconn.finish()  # if the loop has ended
 
-    async def _call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
+    async def _call(self, context: contextvars.Context, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""
         result: object = None
         try:
             async with self.conn.transaction():
                 with allowing(self.conn):
-                    result = await self._calls.handle(endpoint, event, self.given)
+                    result = await self._calls.handle(context, endpoint, event, *self.given)
                 if self.context.engine.forked:
                     leave(result)
                 if result is not None and not isinstance(result, Done):

@@ -6,6 +6,7 @@ The transactor's thread waits for the whole of it: to submit each step took a te
 """
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
@@ -56,7 +57,8 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         try:
-            return await_only(self._calls.handle(endpoint, event, self.given))
+            self._ran_in = contextvars.copy_context()
+            return await_only(self._calls.handle(self._ran_in, endpoint, event, *self.given))
         except asyncio.CancelledError as error:  # to end: what a handler has cancelled comes back as a value
             self._interrupted = True
             raise OperationalError(ENDED) from error
@@ -84,6 +86,9 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
         with joined(self._on, session.sync_session) as here:
             always: Any = lambda: session  # noqa: E731  a factory
             yield here, async_scoped_session(always, scopefunc=lambda: None) if is_scoped else session
+
+    def _event_context(self) -> contextvars.Context:
+        return self._ran_in
 
     def _connection(self) -> Any:
         return self._outer.sync_connection

@@ -5,6 +5,8 @@ Handlers get nothing: models use that connection by themselves. What they would 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -73,11 +75,16 @@ class DjangoEffects(Effects):
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
+        django, hooks = self._django, len(self._django.run_on_commit)
         try:
-            with within(self._django, self._deadline):
+            with within(django, self._deadline):
                 yield
         except DjangoError as error:
             raise self.hung() or error from error.__cause__
+        context = copy_context()
+        django.run_on_commit[hooks:] = [
+            (ids, partial(context.run, call), *more) for ids, call, *more in django.run_on_commit[hooks:]
+        ]
 
     @property
     def is_intact(self) -> bool:

@@ -91,7 +91,7 @@ class Effects:
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler, inside of its savepoint; return what it returns, or raises."""
-        return endpoint.call(event, *self.given)
+        return endpoint.uncontained(event, *self.given)
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         """Save, as the last statement before the commit; see `cursors.save`."""

@@ -1,5 +1,6 @@
 """Transactions of SQLAlchemy on the lent connection, which an engine of its own hands out and nobody else uses."""
 
+import contextvars
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
@@ -35,8 +36,8 @@ class SqlalchemyEffects(Effects):
         with psycopg_errors():
             self._on = self._connection()
         refuse_ends(self._on, lambda: self._ends)
-        self._joined: list[Joined] = []
-        self._committed: list[Joined] = []
+        self._joined: list[tuple[Joined, contextvars.Context]] = []
+        self._committed: list[tuple[Joined, contextvars.Context]] = []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -65,7 +66,7 @@ class SqlalchemyEffects(Effects):
             yield
             with allowing(self.conn):
                 here.prepare()
-        self._joined.append(here)
+        self._joined.append((here, self._event_context()))
 
     @property
     def is_intact(self) -> bool:
@@ -78,7 +79,7 @@ class SqlalchemyEffects(Effects):
 
     def hooks(self) -> Iterable[Callable[[], object]]:
         committed, self._committed = self._committed, []
-        return [each.committed for each in committed]
+        return [partial(context.run, each.committed) for each, context in committed]
 
     def close(self) -> None:
         self._ends = True
@@ -89,11 +90,15 @@ class SqlalchemyEffects(Effects):
         """Roll back, whatever a handler has made of it; the session begins anew, so what fails here is left."""
         with suppress(Exception):
             self._on.rollback()
-        for each in self._joined:
+        for each, context in self._joined:
             with suppress(Exception):
-                each.rolled_back()
+                context.run(each.rolled_back)
         with suppress(Error):
             self._roll_back_driver()
+
+    def _event_context(self) -> contextvars.Context:
+        """Return a copy of the context that the handler has run in, for its hooks."""
+        return contextvars.copy_context()
 
     def _connection(self) -> Connection:
         self.conn = self.session
