@@ -79,6 +79,18 @@ def fetch(
     return rows
 
 
+def run_script(conn: Conn, script: bytes) -> tuple[str | None, ...]:
+    """Execute statements in one message; return the first row of the last of them as text, () if it has none."""
+    with (limit := deadline.of(conn)):
+        result = conn.pgconn.exec_(script)
+    if conn.pgconn.status != ConnStatus.OK:
+        raise limit.lost()
+    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        raise error_from_result(result)
+    values = [result.get_value(0, column) for column in range(result.nfields)] if result.ntuples else []
+    return tuple(None if value is None else bytes(value).decode() for value in values)
+
+
 def array(values: Iterable[object]) -> str:
     """An array literal of numbers, booleans and snapshots, none of which holds a quote or a backslash."""
     return "{" + ",".join("null" if value is None else f'"{value}"' for value in values) + "}"

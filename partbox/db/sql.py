@@ -88,6 +88,11 @@ def bare(name: str, schema: str) -> bytes:
     return composed(_texts()[name], schema).as_bytes(DEFAULTS)
 
 
+def script(name: str, **parts: compose.Composable) -> bytes:
+    """The named query, or several statements, for one message without parameters."""
+    return composed(_texts()[name], "partbox", **parts).as_bytes(DEFAULTS)
+
+
 @cache
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Protocol
 
-from partbox.db.sql import bare, query
+from psycopg.sql import Literal
+
+from partbox.db.sql import bare, query, script
 
 
 def _named(name: str, find: Callable[[str, str], bytes] = query) -> Callable[[str], bytes]:
@@ -51,6 +53,13 @@ publish_mark = _named("publish_mark")
 """Note in the transaction that a batch was published."""
 published_marks = partial(query, "published_marks", "partbox")
 """The batches that no savepoint has taken back."""
+
+
+def published_anew(marks: str) -> bytes:
+    """Return the statement that notes all these batches at once."""
+    return script("published_anew", marks=Literal(marks))
+
+
 publish_xid = partial(query, "publish_xid", "partbox")
 """The id of the transaction, to be asked for later."""
 published_status = partial(query, "published_status", "partbox")

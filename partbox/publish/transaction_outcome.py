@@ -72,6 +72,11 @@ class TransactionEnd:
         return self._marks > 0
 
     @property
+    def batches(self) -> int:
+        """The number of batches that have a mark so far, also those that savepoints have undone."""
+        return self._marks
+
+    @property
     def is_read(self) -> bool:
         """True if the marks have been read."""
         return self._kept is not None

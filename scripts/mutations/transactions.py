@@ -8,6 +8,7 @@ EFFECTS = "tests/worker/runners/test_sqlalchemy_effects.py"
 AWAITED = "tests/worker/runners/test_async_effects.py"
 LAST = "tests/worker/runners/test_last_statements.py::test_the_save_is_the_last_statement_before_the_commit"
 CONTEXTS = "tests/worker/runners/test_contexts.py"
+SHARED = "tests/worker/runners/test_shared_transactions.py"
 HANGING = "tests/worker/saver/test_hanging_connections.py"
 DJANGO = "tests/django/test_transactional_models.py"
 REFUSED = "test_what_would_end_the_transaction_is_refused_and_charged_to_its_event_alone"
@@ -45,6 +46,30 @@ MUTATIONS = (
         "        return copy().run(call, given)",
         "        return call(given)",
         (f"{CONTEXTS}::test_no_event_sees_what_another_has_set_and_all_see_where_the_worker_was_entered",),
+    ),
+    Mutation(
+        "settings-of-the-last-event",
+        "What an event sets for its tenant holds for the events of others in its transaction.",
+        "sql/queries/effects.sql",
+        "\n{set_back}; ",
+        "\n",
+        (f"{SHARED}::test_nothing_that_an_event_sets_holds_for_the_next_one_of_its_transaction",),
+    ),
+    Mutation(
+        "locks-awaited-behind-locks",
+        "Processes that update the same rows wait for each other with the locks of many events, until a deadlock.",
+        "sql/queries/effects.sql",
+        "set local lock_timeout = {patience}",
+        "set local lock_timeout = 0",
+        (f"{SHARED}::test_a_lock_that_is_not_free_is_waited_for_without_the_locks_of_others",),
+    ),
+    Mutation(
+        "a-commit-that-repeats-innocents",
+        "Events whose effects another has committed by SQL run again.",
+        "partbox/worker/runners/transaction.py",
+        "if effects.conn.closed or not effects.begin_anew():",
+        "if effects is not None:",
+        (f"{SHARED}::test_what_has_run_before_an_event_that_commits_is_done_and_only_that_event_is_charged",),
     ),
     Mutation(
         "one-session-for-all",

@@ -109,12 +109,3 @@ select array_agg(saved.partition) filter (where saved.partition is not null),
        %(snapshot_no)s::integer[], %(last_ids)s::bigint[], %(floors)s::bigint[], %(release)s::boolean[],
        %(snapshots)s::text[]::pg_snapshot[], %(parks)s::json, %(done_ids)s::bigint[], %(durable)s::boolean)
        as saved (partition) on true
-
--- name: begin_effects
--- The handlers of a transaction may take their time.
-select set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)
-
--- name: end_effects
--- The save that ends it may not: it locks partition rows, which a bury would wait for.
-select set_config('statement_timeout', %(limit)s, true),
-       set_config('idle_in_transaction_session_timeout', %(limit)s, true)

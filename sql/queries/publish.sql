@@ -118,6 +118,10 @@ select set_config('partbox.published', concat(current_setting('partbox.published
 -- the batches that no savepoint has taken back
 select current_setting('partbox.published', true)
 
+-- name: published_anew
+-- sets the marks again, behind a reset of all settings
+select set_config('partbox.published', {marks}, true)
+
 -- name: publish_copy
 -- many events that leave every time to the database
 copy {schema}.record (partition, event_id, event_type, aggregate_type, aggregate_id, tenant_id,

@@ -33,10 +33,10 @@ class Statements:
         self.sent = -1
 
     def is_one(self, steps: Any) -> bool:
-        """Count it if it is one: the first lifts the limits of time, and BEGIN goes with it or before it."""
+        """Count it if it is one: the first asks for the transaction's id, and BEGIN goes with it or before it."""
         if self.sent < 0:
             frame = getattr(steps, "gi_frame", None)
-            self.sent = 0 if "may take their time" in str(frame and frame.f_locals.get("query")) else -1
+            self.sent = 0 if "pg_current_xact_id()" in str(frame.f_locals.get("query") if frame else steps) else -1
         counts = self.sent >= 0 and getattr(steps, "__name__", "") != "_set_autocommit_gen"
         self.sent += counts
         return counts
@@ -83,6 +83,7 @@ def killed_at_async(send: Any) -> Any:
 psycopg.Connection.wait = killed_at(psycopg.Connection.wait)  # type: ignore[method-assign]
 psycopg.AsyncConnection.wait = killed_at_async(psycopg.AsyncConnection.wait)  # type: ignore[method-assign]
 blocking._sent = killed_at(blocking._sent)
+blocking.run_script = killed_at(blocking.run_script)
 
 
 def fails(event: Any) -> None:

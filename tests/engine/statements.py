@@ -14,13 +14,15 @@ from uuid import UUID
 import pytest
 from database import Database
 from fibers import pause
-from psycopg import OperationalError, Rollback
+from psycopg import OperationalError
 from psycopg.errors import QueryCanceled
 from psycopg.pq import TransactionStatus
 
+from partbox.db import blocking
 from partbox.db.blocking import Row
-from partbox.db.delivery import cursors, idle_check, instances, limits, parked, proof, records, traffic
+from partbox.db.delivery import cursors, effects, idle_check, instances, limits, parked, proof, records, traffic
 from partbox.db.delivery.cursors import SeenTick
+from partbox.db.delivery.effects import BEGUN_WITH_SAVEPOINT, RELEASE, SAVEPOINT, SESSION
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.delivery.records import Polled, QuickPolled
 from partbox.db.operator import subscriptions
@@ -54,7 +56,7 @@ class ModelConnection:
 
     def __init__(self, database: Database, committed: Callable[[list[Any]], None]) -> None:
         self.database = database
-        self.closed = self.broken = False
+        self.closed = self.broken = self.pooled = False
         self.adapters = SimpleNamespace(register_loader=lambda *_: None)
         self._incarnation = database.incarnation
         self._committed = committed
@@ -93,25 +95,18 @@ class ModelConnection:
         return SimpleNamespace(transaction_status=TransactionStatus.INTRANS if inside else TransactionStatus.IDLE)
 
     @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """A transaction, or a savepoint within one."""
+    def transaction(self) -> Iterator[None]:
+        """A transaction of handlers."""
         self._check()
-        savepoint: Any = SimpleNamespace()
         self._effects.append([])
         try:
-            yield savepoint
-        except BaseException as error:
-            self._effects.pop()
-            self._last = self._last if self._effects else []
-            if not (isinstance(error, Rollback) and error.transaction is savepoint):
-                raise
-        else:
-            self._end_transaction(self._effects.pop())
-
-    def _end_transaction(self, effects: list[Any]) -> None:
-        if self._effects:
-            self._effects[-1] += effects
-            return
+            yield
+        except BaseException:
+            self._effects.clear()
+            self._last = []
+            raise
+        (effects,) = self._effects
+        self._effects.clear()
         last, self._last = self._last, []
         self._check()
         self._committed(effects)
@@ -157,11 +152,19 @@ class ModelConnection:
             self._last.append(run)
         return mine, 0.001
 
-    def begin_effects(self, _: str) -> None:
+    def run_script(self, script: bytes) -> tuple[str | None, ...]:
+        """Do what a script around the handlers of a transaction does with its savepoint."""
         self._check()
+        if script.startswith(RELEASE):
+            done = self._effects.pop()
+            self._effects[-1] += done
+        if script == BEGUN_WITH_SAVEPOINT or script.endswith(SAVEPOINT):
+            self._effects.append([])
+        return ("", "0") if script == SESSION else ("1",)
 
-    def end_effects(self, _: str, __: float) -> None:
+    def undo(self) -> None:
         self._check()
+        self._effects[-1].clear()
 
     def blocking(self, _: str, __: str, partitions: Sequence[int]) -> list[Stored]:
         return self.ask("blocking", lambda: self.database.blocking(partitions))
@@ -215,7 +218,9 @@ class ModelConnection:
 
 
 REPLACED: Mapping[Any, Sequence[str]] = {
-    cursors: ("tick", "calm", "claim", "take_up", "save", "begin_effects", "end_effects"),
+    cursors: ("tick", "calm", "claim", "take_up", "save"),
+    blocking: ("run_script",),
+    effects: ("undo",),
     parked: ("blocking", "loose_rows", "ahead", "due"),
     records: ("poll", "quick", "bodies", "payloads"),
     idle_check: ("run",),

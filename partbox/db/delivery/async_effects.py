@@ -6,21 +6,25 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from partbox.db.delivery.cursors import limits, save_values
+from partbox.db.delivery.cursors import save_values
+from partbox.db.delivery.effects import UNDO
 from partbox.db.delivery.server_incarnation import REPLACED, NewIncarnationError
 from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import AsyncOwnCursor
 from partbox.protocol.rows import Entry, Saving
 
 
-async def begin_effects(conn: AsyncConnection[Any], schema: str) -> None:
-    """See `cursors.begin_effects`."""
-    await AsyncOwnCursor(conn).execute(query("begin_effects", schema), {})
+async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | None, ...]:
+    """See `blocking.run_script`."""
+    cursor = await AsyncOwnCursor(conn).execute(script, prepare=False)
+    while cursor.nextset():
+        pass
+    return await cursor.fetchone() or () if cursor.description else ()
 
 
-async def end_effects(conn: AsyncConnection[Any], schema: str, limit: float) -> None:
-    """See `cursors.end_effects`."""
-    await AsyncOwnCursor(conn).execute(query("end_effects", schema), limits(limit))
+async def undo(conn: AsyncConnection[Any]) -> None:
+    """See `effects.undo`."""
+    await AsyncOwnCursor(conn).execute(UNDO)
 
 
 async def save(

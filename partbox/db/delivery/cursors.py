@@ -9,8 +9,7 @@ import orjson
 from partbox.db.blocking import array, fetch
 from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.db.sql import Conn, query, records
-from partbox.db.type_conversion import OwnCursor
+from partbox.db.sql import Conn, records
 from partbox.protocol.bell import up_for
 from partbox.protocol.rows import Entry, Owned, Saving, SeenPartition
 
@@ -139,18 +138,3 @@ def _saved(savings: Sequence[Saving]) -> dict[str, str]:
         "release": release,
         "snapshots": array(snapshots),
     }
-
-
-def begin_effects(conn: Conn, schema: str) -> None:
-    """Lift the time limits of a transaction of handlers, while it locks none of our rows."""
-    OwnCursor(conn).execute(query("begin_effects", schema), {})
-
-
-def end_effects(conn: Conn, schema: str, limit: float) -> None:
-    """Limit it again before its save: a client that freezes loses the transaction after `limit` seconds."""
-    OwnCursor(conn).execute(query("end_effects", schema), limits(limit))
-
-
-def limits(limit: float) -> dict[str, str]:
-    """The value of `end_effects` for so many seconds."""
-    return {"limit": f"{int(limit * 1000)}ms"}

@@ -46,6 +46,24 @@ def read_marks(conn: Connection) -> None:
         ending.commits(marks)
 
 
+class KeptMarks:
+    """Keeps the marks of a transaction whose settings are set back in between. They are read once a batch."""
+
+    def __init__(self) -> None:
+        self._read: tuple[TransactionEnd | None, int, bytes] = None, 0, b""
+
+    def script(self, conn: Connection) -> bytes:
+        """Return the statement that sets the marks again, as they are now; empty if there are none."""
+        driver = conn.connection.dbapi_connection
+        ending = _open.get(driver)
+        if ending is None or not ending.marked:
+            return b""
+        if self._read[:2] != (ending, ending.batches):
+            kept = " ".join(text for (text,) in _marks(driver) or () if text)
+            self._read = ending, ending.batches, statements.published_anew(kept)
+        return self._read[2]
+
+
 def check_not_over(conn: Connection) -> None:
     """Raise PublishError in a hook that is called at the end of this very transaction."""
     if conn.connection.dbapi_connection in _over:

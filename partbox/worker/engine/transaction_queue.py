@@ -81,8 +81,13 @@ class TransactionQueue:
         if not found:
             return None
         id, partition = min(found, key=lambda each: each[0])
-        self._queues = {partition: self._queues[partition]} | self._queues
+        self.put_ahead(partition)
         return id
+
+    def put_ahead(self, partition: Partition) -> None:
+        """The partition has the next turn, if anything waits in it."""
+        if partition in self._queues:
+            self._queues = {partition: self._queues[partition]} | self._queues
 
     def put_last(self, partitions: Iterable[Partition]) -> None:
         """The others have their turn first."""

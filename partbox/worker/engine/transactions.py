@@ -59,7 +59,7 @@ class Judged(NamedTuple):
 class OpenTransaction:
     """A transaction as the engine knows it. `conn`, `me` and `kind` are its driver's, and opaque here."""
 
-    __slots__ = ("conn", "judged", "kind", "lanes", "last", "me", "stage", "taken")
+    __slots__ = ("back", "conn", "judged", "kind", "lanes", "last", "me", "stage", "taken")
 
     def __init__(self, conn: Any, me: UUID) -> None:
         self.conn = conn
@@ -67,6 +67,7 @@ class OpenTransaction:
         self.kind: Any = None  # of its events, once one is picked, if there are several kinds
         self.stage = Stage.RUNNING
         self.judged: list[Judged] = []
+        self.back: Partition | None = None  # with an event that was undone, and is the first of the next transaction
         self.lanes: set[Lane] = set()  # that it has begun
         self.taken: dict[Partition, set[int]] = {}  # new records that it has run, or is to hold behind them
         self.last: dict[Partition, int] = {}  # the last new record that was run
@@ -158,7 +159,6 @@ class Transactions:
         partition.serial = True
         if event.parked is None:
             transaction.taken.setdefault(partition, set()).add(event.id)
-            transaction.last[partition] = event.id
         lane.current, lane.started = event, now
         return lane, event
 
@@ -166,13 +166,27 @@ class Transactions:
     def ran(self, transaction: OpenTransaction, judged: Judged) -> None:
         """Its handler has ended; what became of it is noted only when the transaction ends."""
         transaction.judged.append(judged)
-        lane, _, verdict = judged
+        lane, event, verdict = judged
         lane.current = None  # it does not run any more, whatever the others do
+        if event.parked is None:
+            transaction.last[lane.partition] = event.id
         if verdict is not None and verdict.blocks and lane.key[0] is not None:
             waiting = {each.id for each in list(lane.queue) if each.parked is None}
             transaction.taken.setdefault(lane.partition, set()).update(waiting)  # to be held, with this save
         elif lane.queue and self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
+
+    @verb  # it is parked while it runs, or put back, and not both
+    def undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
+        """Note that nothing is left of the run of this event; False if it was parked meanwhile.
+
+        The caller puts it back, and picks no other. Its partition has the next turn.
+        """
+        if lane.unstuck is event:
+            return False
+        lane.current = None
+        transaction.back = lane.partition
+        return True
 
     @verb  # no loss and no save of the saver comes between what is noted and what is gathered
     def note(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
@@ -202,13 +216,15 @@ class Transactions:
     def committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
         """Note that the transaction is committed, with these saves."""
         committed(self._state, saves, now)
-        partitions = _partitions(transaction)
-        for partition in partitions:
+        partitions, back = _partitions(transaction), transaction.back
+        for partition in partitions if back is None else {*partitions, back}:
             partition.serial = False
             self._state.touch(partition)  # what others did in it meanwhile
         self._queue.put_last(partitions)
         for lane in transaction.lanes:
             self._runs.end_serial(lane)
+        if back is not None:
+            self._queue.put_ahead(back)
         self._state.wakes.call()
 
     @verb  # against `connected` and `hold_still`: one side ends the lanes

@@ -197,7 +197,7 @@ class Endpoint:
             self._note(result, started)
             return judge(self.handler, attempts, result, self._limit)
         if issubclass(type(result), NewerVersionError):  # no failure of the handler, which is not asked about it
-            self._note_undecided(started)
+            self.note_undecided(started)
             verdict = judge(self.handler, attempts, self.handler.newer(event, str(result)), self._limit)
             self._newer.tell(event, result, self.handler.name, verdict)
             return verdict
@@ -208,7 +208,7 @@ class Endpoint:
             self._note_other(event, started)  # the circuit never spares it: a last attempt is the last
             return verdict
         if advice is not None or verdict is None or self._is_own(result, verdict):
-            self._note_undecided(started)
+            self.note_undecided(started)
             return verdict
         if counts:
             self._note_failure(event, result, verdict.error or "", started)
@@ -278,7 +278,7 @@ class Endpoint:
     def _note(self, outcome: object, started: float | None) -> None:
         """A handler that asks for later may be hiding an error: that is neither success nor failure."""
         if isinstance(outcome, RetryAfter):
-            self._note_undecided(started)
+            self.note_undecided(started)
         elif self._circuit.troubled and not isinstance(outcome, Deferral):
             with self._lock:  # guards the circuit
                 closed = self._circuit.succeeded()
@@ -304,7 +304,8 @@ class Endpoint:
         handler = self.handler
         log_event(log, name, text, handler.name, *arguments, subscription=handler.subscription, handler=handler.name)
 
-    def _note_undecided(self, started: float | None) -> None:
+    def note_undecided(self, started: float | None) -> None:
+        """Note that a handler has ended which tells nothing of its downstream."""
         if self._circuit.is_open and started is not None:
             with self._lock:  # guards the circuit
                 self._circuit.undecided(started)

@@ -1,5 +1,6 @@
 """The thread of the transactional handlers of one process."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -26,6 +27,8 @@ MOST = 100
 LOOK = 0.01  # seconds between two looks for what may run, or stands in the way
 BUSY_LOOK = 0.25  # ... or stands in the way of some, while others run
 RETRY = 0.1
+FEW = 5  # events of a transaction that gave way for a lock, below which others have so many that all are in the way
+BACK_OFF = 0.02  # seconds at most until the next one then
 INTERRUPTED = 1.0  # seconds for a handler that was cancelled to end
 
 _PLACES = {
@@ -178,7 +181,9 @@ class Transactor:
             closing = self._transactions.end(opened)
             if closing is not None:
                 closing.close()
-            return picked
+        if opened.back is not None and len(transaction.runs) < FEW:
+            self._stopped.wait(random.uniform(0.0, BACK_OFF))
+        return picked
 
     def _run(self) -> None:
         try:
@@ -199,7 +204,7 @@ class Transactor:
         except (Error, CalledOffError) as error:
             self._failed(transaction, effects, error)
             return
-        self._around.blame.committed(len(transaction.runs))
+        self._around.blame.committed(transaction.pairs)
         self._call_hooks(effects)
         self._report(transaction)
         tell_saved(self._context.observers, transaction.saves, transaction.save_took)

@@ -160,3 +160,33 @@ def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_othe
         effects.transactions.committed(transaction, saves, 2.0)
         effects.transactions.end(transaction)
     assert ran == [1, 2, 3]
+
+
+def test_an_event_that_was_undone_is_the_first_of_the_next_transaction(effects: Effects) -> None:
+    """What has run before it is saved without it, and what follows it in its partition is not picked."""
+    opened = effects.run(1)
+    picked = effects.transactions.pick(opened, 0.0)
+    assert picked is not None
+    lane, event = picked
+    assert effects.transactions.undone(opened, lane, event)
+    effects.engine.outcomes.put_back(lane, event)
+    assert effects.transactions.pick(opened, 0.0) is None
+    saves = effects.transactions.note(opened, 0.0)
+    assert [save.saving().last_id for save in saves] == [1]
+    effects.transactions.saved(opened)
+    effects.transactions.committed(opened, saves, 1.0)
+    effects.transactions.end(opened)
+    assert not effects.partition.serial
+    following = effects.run(EVENTS - 1)
+    assert [judged.event.id for judged in following.judged] == [2, 3]
+
+
+def test_one_that_was_parked_while_it_ran_is_not_put_back(effects: Effects) -> None:
+    opened = effects.run(0)
+    picked = effects.transactions.pick(opened, 0.0)
+    assert picked is not None
+    lane, event = picked
+    with effects.engine.lock:
+        effects.engine.runs.unstick([effects.partition], 10.0)
+    assert lane.unstuck is event
+    assert not effects.transactions.undone(opened, lane, event)

@@ -67,7 +67,6 @@ RUINS = {
     "terminate": (says("select pg_terminate_backend(pg_backend_pid())"), "left no transaction behind"),
     "close": (closes, "left no transaction behind"),
     "with conn": (leaves_the_context, "left no transaction behind: broken"),
-    "set role": (says("set local role pg_monitor"), "permission denied"),
     "commit()": (lambda conn: conn.commit(), "Explicit commit() forbidden"),
     "rollback()": (lambda conn: conn.rollback(), "Explicit rollback() forbidden"),
 }

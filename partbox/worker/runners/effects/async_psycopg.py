@@ -6,9 +6,9 @@ handler with its savepoint is one.
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
@@ -24,7 +24,7 @@ from partbox.outcomes import Done
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave, sent
 from partbox.worker.fork_safety import leave
-from partbox.worker.runners.effects.effects import Effects, Undone
+from partbox.worker.runners.effects.effects import Effects, PsycopgEffects, Undone
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop, begin
 from partbox.worker.runners.loop_hosts import must_end, told_to_end
@@ -78,14 +78,14 @@ class LoopCalls:
             self._task.cancel()
 
 
-class AsyncPsycopgEffects(Effects):
+class AsyncPsycopgEffects(PsycopgEffects):
     """`transactional=True` on an `async def`."""
 
     lends: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
-        super().__init__(context, session, loop)
+        Effects.__init__(self, context, session, loop)
         self._calls = LoopCalls(loop)
         self.conn = self._calls.wait(lambda: connected(context, session))
         self.given = (self.conn,)
@@ -101,8 +101,8 @@ class AsyncPsycopgEffects(Effects):
             raise
         self._calls.wait(partial(block.__aexit__, None, None, None))
 
-    def begin(self) -> None:
-        self._calls.wait(lambda: async_effects.begin_effects(self.conn, self._schema))
+    def run(self, script: bytes) -> tuple[str | None, ...]:
+        return self._calls.wait(lambda: async_effects.run_script(self.conn, script))
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         context = contextvars.copy_context()
@@ -123,7 +123,7 @@ class AsyncPsycopgEffects(Effects):
         """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""
         result: object = None
         try:
-            async with self.conn.transaction():
+            async with self._savepoint():
                 with allowing(self.conn):
                     result = await self._calls.handle(context, endpoint, event, *self.given)
                 if self.context.engine.forked:
@@ -138,6 +138,16 @@ class AsyncPsycopgEffects(Effects):
             return result if isinstance(result, BaseException) else error
         return result
 
+    @asynccontextmanager
+    async def _savepoint(self) -> AsyncIterator[None]:
+        try:
+            yield
+            await async_effects.run_script(self.conn, self.kept())
+        except BaseException:
+            if not self.conn.closed:
+                await async_effects.undo(self.conn)
+            raise
+
 
 async def connected(context: Context, session: WatchedConnection) -> WatchedAsyncConnection:
     """A connection for a worker's handlers, in the loop that runs."""
@@ -150,5 +160,5 @@ async def saved(
 ) -> tuple[set[int], float]:
     """`Effects.save` on this connection."""
     context = effects.context
-    await async_effects.end_effects(conn, context.schema, context.settings.lease / 2)
+    await async_effects.run_script(conn, effects.end())
     return await async_effects.save(conn, effects.session, context.schema, context.subscription, me, sent(saves))

@@ -52,8 +52,8 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
     def drive(self, run: Callable[[], object]) -> None:
         self._calls.wait(lambda: greenlet_spawn(run))
 
-    def begin(self) -> None:
-        await_only(async_effects.begin_effects(self.conn, self._schema))
+    def run(self, script: bytes) -> tuple[str | None, ...]:
+        return await_only(async_effects.run_script(self.conn, script))
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         try:

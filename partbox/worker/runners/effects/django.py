@@ -69,18 +69,25 @@ class DjangoEffects(Effects):
                 # Django would let one that raises keep the others from being called.
                 self._hooks, django.run_on_commit = django.run_on_commit, []
 
-    def begin(self) -> None:
+    def run(self, script: bytes) -> tuple[str | None, ...]:
         with self._deadline:
-            super().begin()
+            return super().run(script)
+
+    def begin_anew(self) -> bool:
+        self._django.needs_rollback = False
+        return super().begin_anew()
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
         django, hooks = self._django, len(self._django.run_on_commit)
         try:
-            with within(django, self._deadline):
+            with within(django, self._deadline, lambda: f"; {self.habits.kept.decode()}"):
                 yield
-        except DjangoError as error:
-            raise self.hung() or error from error.__cause__
+        except BaseException as error:
+            del django.run_on_commit[hooks:]  # which Django does only if it could roll back
+            if isinstance(error, DjangoError):
+                raise self.hung() or error from error.__cause__
+            raise
         context = copy_context()
         django.run_on_commit[hooks:] = [
             (ids, partial(context.run, call), *more) for ids, call, *more in django.run_on_commit[hooks:]
@@ -131,19 +138,28 @@ def alias() -> str:
 
 
 @contextmanager
-def within(django: Any, limit: Deadline) -> Iterator[None]:
-    """A savepoint in the transaction of this connection of Django, inside of which no other one is written on."""
+def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Iterator[None]:
+    """A savepoint in the transaction of this connection of Django, inside of which no other one is written on.
+
+    Statements `behind` it follow its release, in the same message.
+    """
     block = transaction.atomic(using=django.alias)
     with limit:
         block.__enter__()
-    with left_within(limit, block):
-        with refused(django.connection):
-            yield
-        if django.needs_rollback:  # Django would roll back, and raise nothing
-            raise transaction.TransactionManagementError(
-                "the handler has caught an error of the database, and its changes are to be rolled back: catch it "
-                "around a `with transaction.atomic():` of its own, or raise"
-            )
+    release = django.ops.savepoint_commit_sql
+    try:
+        with left_within(limit, block):
+            with refused(django.connection):
+                yield
+            if django.needs_rollback:  # Django would roll back, and raise nothing
+                raise transaction.TransactionManagementError(
+                    "the handler has caught an error of the database, and its changes are to be rolled back: catch it "
+                    "around a `with transaction.atomic():` of its own, or raise"
+                )
+            script = behind()
+            django.ops.savepoint_commit_sql = lambda sid: release(sid) + script
+    finally:
+        django.ops.savepoint_commit_sql = release
 
 
 @contextmanager

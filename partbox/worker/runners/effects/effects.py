@@ -1,15 +1,18 @@
 """The contract of a kind of transaction, and the call of one handler in its savepoint."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 from uuid import UUID
 
-from psycopg import Connection
+from psycopg import Connection, Error
 from psycopg.pq import TransactionStatus
 
+from partbox.db import blocking
 from partbox.db.deadline import WatchedConnection, allowing
 from partbox.db.delivery import cursors
+from partbox.db.delivery import effects as scripts
+from partbox.db.delivery.effects import BEGUN, BEGUN_WITH_SAVEPOINT, RELEASE, SAVEPOINT, SESSION, Habits
 from partbox.db.sql import Conn
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
@@ -37,6 +40,11 @@ class Effects:
     conn: Connection[Any]
     given: tuple[Any, ...] = ()
     """The arguments of a handler behind its event, inside of its savepoint."""
+    begun: ClassVar[bytes] = BEGUN
+    before_end: ClassVar[bytes] = b""
+    habits: Habits
+    _known: Any = None  # the connection whose habits are known
+    _xid = ""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         self.context = context
@@ -65,9 +73,32 @@ class Effects:
         """Run a whole transaction, or the hooks behind it, where they are to run."""
         run()
 
+    def run(self, script: bytes) -> tuple[str | None, ...]:
+        """Execute a script on the connection, past the library; return the first row of its last statement."""
+        return blocking.run_script(self.conn, script)
+
     def begin(self) -> None:
         """Lift the limits of time: a handler may take its own; what must be quick is what comes after the save."""
-        cursors.begin_effects(self.conn, self._schema)
+        if self.conn.info.transaction_status == TransactionStatus.IDLE:  # psycopg would begin with its first statement
+            self.run(b"begin")
+        if self._known is not self.conn or self.context.settings.pooler or self.session.pooled:
+            self.habits, self._known = Habits.of(self.run(SESSION)), self.conn
+        self._xid = self.run(self.begun)[0] or ""
+
+    def begin_anew(self) -> bool:
+        """Begin another transaction where a handler has committed this one; False if it did not, and all is undone.
+
+        The library below is not told: to it the transaction goes on.
+        """
+        try:
+            self.run(b"rollback")
+            if self.run(scripts.fate(self._xid)) != ("committed",):
+                return False
+            self.begin()
+            self.run(self.habits.kept)  # the handler's settings are committed, too
+        except Error:
+            return False
+        return True
 
     def call(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler in a savepoint, rolled back unless the event is done; return what it returned or raised."""
@@ -96,9 +127,13 @@ class Effects:
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         """Save, as the last statement before the commit; see `cursors.save`."""
         context = self.context
-        cursors.end_effects(self.conn, self._schema, context.settings.lease / 2)
+        self.run(self.end())
         told = self._schema, context.subscription, me, *sent(saves)
         return cursors.save(self.conn, *told, durable=True, session=self.session)
+
+    def end(self) -> bytes:
+        """The script before the save."""
+        return self.before_end + self.habits.end(self.context.settings.lease / 2)
 
     def hooks(self) -> Iterable[Any]:
         """The calls that the library owes now that the transaction is committed; each may raise."""
@@ -115,7 +150,10 @@ class Effects:
 
 
 class PsycopgEffects(Effects):
-    """`transactional=True` on a plain function."""
+    """`transactional=True` on a plain function. A savepoint is set with the release of the one before."""
+
+    begun: ClassVar[bytes] = BEGUN_WITH_SAVEPOINT
+    before_end: ClassVar[bytes] = RELEASE + b"; "
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
@@ -125,5 +163,16 @@ class PsycopgEffects(Effects):
     def transaction(self) -> AbstractContextManager[object]:
         return self.conn.transaction()
 
-    def savepoint(self, handler: Handler) -> AbstractContextManager[object]:
-        return self.conn.transaction()
+    @contextmanager
+    def savepoint(self, handler: Handler) -> Iterator[None]:
+        try:
+            yield
+            self.run(self.kept())
+        except BaseException:
+            if not self.conn.closed:
+                scripts.undo(self.conn)
+            raise
+
+    def kept(self) -> bytes:
+        """The script behind an event that is done."""
+        return b"%b; %b; %b" % (RELEASE, self.habits.kept, SAVEPOINT)

@@ -15,6 +15,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from partbox.errors import PartboxError
 
+BEHIND = "partbox_behind"
+"""The key, in the `info` of a connection, of what follows the name of a savepoint in the statement that is sent."""
+
 
 class HandlerSession:
     """Put before a class of sessions: its transaction is partbox's to end, and all it does is in there."""
@@ -62,7 +65,12 @@ def handler_class(kind: Any) -> Any:
 
 
 class Joined:
-    """A session in a savepoint, and its transaction, which is open until that of the connection ends."""
+    """A session in a savepoint, and its transaction, which is open until that of the connection ends.
+
+    `behind`: statements that follow the release of the savepoint, in the same message.
+    """
+
+    behind = b""
 
     def __init__(self, on: Connection, session: Session) -> None:
         self._on = on
@@ -84,7 +92,11 @@ class Joined:
         """Release its savepoint. RuntimeError if the handler has left another one open."""
         if self._on.get_nested_transaction() is not self._savepoint:
             raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
-        self._savepoint.commit()
+        self._on.info[BEHIND] = self.behind.decode()
+        try:
+            self._savepoint.commit()
+        finally:
+            del self._on.info[BEHIND]
 
     def undo(self) -> None:
         """Roll back to its savepoint, call its hooks, and forget what it knows."""

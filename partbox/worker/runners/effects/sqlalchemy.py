@@ -16,11 +16,11 @@ from sqlalchemy.pool import StaticPool
 from partbox.db.deadline import WatchedConnection, allowing
 from partbox.errors import PartboxError
 from partbox.handlers import Handler
-from partbox.publish.integrations.sqlalchemy_end import read_marks
+from partbox.publish.integrations.sqlalchemy_end import KeptMarks, read_marks
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.runners.effects.effects import Effects
-from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
+from partbox.worker.runners.effects.sessions import BEHIND, Joined, handler_class, joined
 from partbox.worker.runners.event_loop import EventLoop
 
 OF_ONE: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_reset_on_return": None}
@@ -38,6 +38,7 @@ class SqlalchemyEffects(Effects):
         refuse_ends(self._on, lambda: self._ends)
         self._joined: list[tuple[Joined, contextvars.Context]] = []
         self._committed: list[tuple[Joined, contextvars.Context]] = []
+        self._marks = KeptMarks()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -66,6 +67,7 @@ class SqlalchemyEffects(Effects):
             yield
             with allowing(self.conn):
                 here.prepare()
+                here.behind = b"; %b; %b" % (self.habits.kept, self._marks.script(self._on))
         self._joined.append((here, self._event_context()))
 
     @property
@@ -145,7 +147,7 @@ def quicken(engine: Engine) -> None:
 
 def _send(command: str, on: Connection, savepoint: str) -> None:
     with closing(on.connection.cursor()) as cursor:
-        cursor.execute(f"{command} {savepoint}")
+        cursor.execute(f"{command} {savepoint}{on.info.get(BEHIND, '')}")
 
 
 def refuse_ends(on: Connection, allowed: Callable[[], bool]) -> None:
