@@ -14,7 +14,7 @@ from partbox.db.delivery.instances import Running
 from partbox.db.delivery.traffic import Traffic
 from partbox.events import DeliveredEvent
 from partbox.observe.observer import Answer, Observer
-from partbox.text.printing import printable_line
+from partbox.text.printing import error_name, printable_line, text_of
 from partbox.text.secrets import masked
 from partbox.worker.context import Context
 from partbox.worker.engine.partition import Lane
@@ -142,7 +142,7 @@ class TrafficObserver(Observer):
             found.error = None
         elif answer.error is not None and answer.retried:
             found.since = found.since if found.error is not None else self._clock()
-            found.error = printable_line(masked(f"{type(answer.error).__name__}: {answer.error}"), MOST_SAID)
+            found.error = printable_line(masked(f"{error_name(answer.error)}: {text_of(answer.error)}"), MOST_SAID)
 
     def hangs(self, sink: str, why: str, since: float) -> None:
         """Note that a sink does not answer, `since` then (by the clock), unless it was in trouble before."""

@@ -30,6 +30,7 @@ from partbox.observe import Answer
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.outage import USUAL, says_away
 from partbox.sinks.dead import letterbox_of
+from partbox.text.printing import text_of
 from partbox.text.secrets import masked_url
 from partbox.worker.context import Context
 from partbox.worker.engine.letters import Letter
@@ -89,6 +90,7 @@ class DeadLetters:
         self._engine = context.engine
         self._letters = context.engine.letters
         self._routes = context.routes
+        self._signals = context.signals
         self._recipients = recipients
         self._loop = loop
         self._traffic = traffic
@@ -164,9 +166,12 @@ class DeadLetters:
 
     def _run(self) -> None:
         me = threading.current_thread()
-        while not self._stopped and me not in self._left:
-            if not self.once():
-                self._calls.get()
+        try:
+            while not self._stopped and me not in self._left:
+                if not self.once():
+                    self._calls.get()
+        except BaseException as error:  # not of a hook, whose errors are noted
+            self._signals.failed(error)
         if me in self._left:  # another has its place, or may have it now
             self._left.discard(me)
             self._wake()
@@ -223,7 +228,7 @@ class DeadLetters:
         delays = self._letters.failed(letter, time.monotonic(), away=away, pauses=pauses)
         if delays is not None:
             text = "%s failed for the dead %s, for which it is called again in %.3g s, and for another in %.3g s: %s"
-            said = who, letter.event, delays.event, delays.next, error
+            said = who, letter.event, delays.event, delays.next, text_of(error)
             log_event(log, "dead_letter_failed", text, *said, about=letter.event, trace=error, delay=delays.event)
 
 
