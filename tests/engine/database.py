@@ -7,11 +7,12 @@ The log is in `server_log`, and the statements as a worker sends them, with what
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
 from model_clock import ModelClock
+from model_rows import floor_at, read_partition, summarise_loose
+from model_tables import ParkedLine, PartitionRow
 from server_log import Logged, Publishing, ServerLog, ended, sees
 
 from partbox.db.delivery.cursors import SeenTick
@@ -24,52 +25,9 @@ from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page, Snapshot, fence
 from partbox.protocol.rows import Entry, LooseRows, Owned, Park, Saving, SeenPartition, Stored
 from partbox.protocol.sweep import Sweep
-from partbox.worker.engine.outcomes import ITS_TURN
 
 Pair = tuple[int, int]
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-@dataclass
-class PartitionRow:
-    partition: int
-    assignee: UUID | None = None
-    owner: UUID | None = None
-    epoch: int = 0
-    claimed_at: float = 0.0
-    suspect_until_id: int | None = None
-    parked_version: int = 0
-    snapshot: str = "1:1:"
-    last_id: int = 0
-    floor_id: int = 0
-
-    def covers(self, record: Logged, snapshot: Snapshot) -> bool:
-        """True if the saved cursor, whose snapshot this is, counts the record as consumed."""
-        return record.id <= self.last_id and (record.id <= self.floor_id or sees(snapshot, record.xid))
-
-
-@dataclass
-class ParkedLine:
-    """A row of `parked`; times by the server's clock."""
-
-    record_id: int
-    partition: int
-    aggregate_type: str
-    aggregate_id: str | None
-    state: str
-    blocks: bool
-    attempts: int
-    due_at: float | None
-    started_at: float | None = None
-    last_error: str | None = None
-
-    @property
-    def waits_for_turn(self) -> bool:
-        return self.state == "deferred" and self.last_error == ITS_TURN
-
-    @property
-    def waits(self) -> bool:
-        return self.state == "scheduled" or self.waits_for_turn or (self.state == "deferred" and not self.last_error)
 
 
 class Database:
@@ -296,7 +254,7 @@ class Database:
         for row in self.of(numbers):
             if not row.blocks and row.state != "dead":
                 rows[row.partition].append(row)
-        return {number: _loose(some) for number, some in rows.items()}
+        return {number: summarise_loose(some) for number, some in rows.items()}
 
     def due(
         self, numbers: Collection[int], taken: Collection[int], early: Collection[int], room: int, letters: int
@@ -342,12 +300,12 @@ class Database:
         self, asks: Sequence[Ask], shared: Page | None, *, lo: int, hi: int, cap: int, sweep: Sweep | None
     ) -> Polled:
         snapshot, rows = self.log.snapshot(), self.log.in_order(lo, hi)
-        floors = {ask.base: _floor(ask.base, snapshot) for ask in asks}
+        floors = {ask.base: floor_at(ask.base, snapshot) for ask in asks}
         rooms = [ask.room for ask in asks] if sweep is None else sweep.beside(asks)
         found = [
             row
             for ask, room in zip(asks, rooms, strict=True)
-            for row in _one(ask._replace(room=room), floors[ask.base], rows, cap)
+            for row in read_partition(ask._replace(room=room), floors[ask.base], rows, cap)
         ]
         if sweep is not None:
             swept = (row for row in rows if sweep.start < row.id <= sweep.end and row.partition in sweep.last_ids)
@@ -363,7 +321,7 @@ class Database:
         self.gap()
         drawn = self.log.drawn
         self.gap()
-        floor, made = _floor(shared, snapshot), fence(drawn, self.log.age(), snapshot.xmax)
+        floor, made = floor_at(shared, snapshot), fence(drawn, self.log.age(), snapshot.xmax)
         above, end = quick_poll.ids(shared)
         rows = sorted((row for row in seen if max(floor, above) < row.id < min(drawn + 1, end)), key=lambda row: row.id)
         unseen = [row for row in rows if bits[row.partition] == "1" and not sees(since, row.xid)]
@@ -393,29 +351,3 @@ class Database:
 
     def _micros(self) -> int:
         return round(self.clock.now * 1e6)
-
-
-def _loose(rows: Sequence[ParkedLine]) -> LooseRows:
-    waiting = [row for row in rows if row.waits]
-    turns = sorted((row for row in waiting if row.waits_for_turn), key=lambda row: row.due_at or 0.0)
-    return LooseRows(len(rows) - len(waiting), len(waiting), [row.record_id for row in turns])
-
-
-def _floor(base: Page, snapshot: Snapshot) -> int:
-    over = zip(base.listed, ended(snapshot, [xid for xid, _ in base.listed]), strict=True)
-    return min([base.settled, *(bound for (_, bound), is_over in over if is_over)])
-
-
-def _one(ask: Ask, floor: int, rows: Sequence[Logged], cap: int) -> list[Logged]:
-    """The late and the new records of one partition."""
-    since, until = Snapshot.parse(ask.base.snapshot), Snapshot.parse(ask.until) if ask.until else None
-    start = max(min(floor, ask.last_id), ask.after or 0)
-    end = min(ask.last_id, start + cursor_rules.STRETCH)
-    mine = [row for row in rows if row.partition == ask.partition]
-    late = [
-        row
-        for row in mine
-        if start < row.id <= end and not sees(since, row.xid) and (until is None or sees(until, row.xid))
-    ]
-    new = [row for row in mine if row.id > ask.last_id]
-    return late[: cap + 1] + new[: ask.room]

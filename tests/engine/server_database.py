@@ -9,8 +9,9 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from database import Database, ParkedLine, PartitionRow
+from database import Database
 from model_clock import ModelClock
+from model_tables import ParkedLine, PartitionRow
 from psycopg import Connection
 from server_log import Logged, Publishing, ServerLog
 from world import World

@@ -10,12 +10,12 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from database import ParkedLine
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from model_clock import ModelClock
 from model_handlers import MOST_ATTEMPTS, Handling, Shape
+from model_tables import ParkedLine
 from process import WATCHES, Process
 from rest import PAUSES, QUIET, settle_down
 from run_size import examples

@@ -11,9 +11,10 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from database import Database, PartitionRow
+from database import Database
 from model_clock import ModelClock
 from model_handlers import Handling, Shape
+from model_tables import PartitionRow
 from process import Process
 from server_log import Logged
 from statements import Fate, ModelConnection, Sent

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from partbox import Dead, Done, Ignore, RetryAfter, RetryAfterError, UnrecoverableError
 from partbox.errors import DownstreamUnavailable, PayloadError, RecoverableError, UnroutableError
-from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow, RowStage, RowState, waits
+from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow, RowStage, RowState
 from partbox.protocol.retry import Exponential, Fixed, RetryPolicy
 from partbox.protocol.verdict import Deferral, Verdict, describe, judge
 
@@ -391,14 +391,3 @@ def test_a_delay_is_given_as_every_other_length_of_time_or_as_a_moment(kind):
 def test_what_is_no_delay_is_refused_with_the_forms_there_are(kind, delay, said):
     with pytest.raises(ValueError, match=said):
         kind(delay)
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_a_chain_waits_if_its_head_does_and_one_whose_head_was_held_goes_on_as_before(before):
-    def head(state, **more):
-        return ParkedRow(1, state, 0, True, **more)
-
-    assert waits(head(RowState.DEFERRED, waits=True), before=before)
-    for trouble in (RowState.RETRYING, RowState.DEFERRED, RowState.READY, RowState.DEAD):
-        assert not waits(head(trouble), before=before)
-    assert waits(head(RowState.HELD), before=before) is before

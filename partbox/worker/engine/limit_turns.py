@@ -6,9 +6,9 @@ from itertools import islice
 from partbox.events import DeliveredEvent
 from partbox.protocol.limits import Limit
 from partbox.protocol.turns import Place
+from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.limited_queue import LimitedQueue, LimitWait, PlaceOf
 from partbox.worker.engine.lock import verb
-from partbox.worker.engine.outcomes import Destination
 from partbox.worker.engine.partition import Lane
 from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.state import EngineState

@@ -9,24 +9,24 @@ so that it is not started again (DESIGN 4, lost connection ⛨). Or the event ra
 may go on (`unstick`): the lane has it in `unstuck`, and if it is done its row goes.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from partbox.events import DeliveredEvent
 from partbox.events.delivered import fresh
-from partbox.events.record import EVENT_TYPE, IDENTITY, ROUTE, Row
+from partbox.events.record import IDENTITY, ROUTE, Row
 from partbox.protocol.parking import ParkedRow, RowState
-from partbox.protocol.turns import Place
 from partbox.protocol.verdict import Verdict
+from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.key import key_of
 from partbox.worker.engine.lock import verb
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.state import EngineState
 
-_identity, _event_type, _partition = itemgetter(IDENTITY), itemgetter(EVENT_TYPE), attrgetter("partition")
+_identity, _partition = itemgetter(IDENTITY), attrgetter("partition")
 _record, _parked = attrgetter("record"), attrgetter("parked")
 
 
@@ -43,37 +43,6 @@ class Slice(NamedTuple):
     events: list[DeliveredEvent]
     incarnation: int
     rows: list[Row] | None = None
-
-
-class Finder(Protocol):
-    """Finds the handler of an event, as `partbox.handlers.Routes` does."""
-
-    def __getitem__(self, route: tuple[str, str], /) -> object: ...
-
-    def of_type(self, event_type: str) -> object | None: ...
-
-
-class Destination(NamedTuple):
-    """The handler that a list is made for: an event is for it if its types lead there.
-
-    Of a handler with a limit it is for what waits at one `place`, as an event does that `fits`.
-    """
-
-    routes: Finder
-    endpoint: object
-    place: Place | None = None
-    fits: Callable[[DeliveredEvent], bool] | None = None
-
-    def takes(self, types: Set[str]) -> bool:
-        """True if all events of these types are for it."""
-        return all(self.routes.of_type(each) is self.endpoint for each in types)
-
-    def leads(self, rows: Sequence[Row]) -> int:
-        """The number of these rows, from the first one on, that are for it."""
-        routes, endpoint = self.routes, self.endpoint
-        if self.takes(set(map(_event_type, rows))):
-            return len(rows)
-        return next((at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint), len(rows))
 
 
 class Outcomes:

@@ -20,10 +20,11 @@ from functools import partial
 from typing import NamedTuple
 
 from partbox.events.record import ROUTE
+from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.lane_period import LanePeriod
 from partbox.worker.engine.limited_queue import LimitedQueue
 from partbox.worker.engine.lock import verb
-from partbox.worker.engine.outcomes import Destination, Outcomes
+from partbox.worker.engine.outcomes import Outcomes
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
 from partbox.worker.engine.ready_queue import Queue
 from partbox.worker.engine.state import EngineState
@@ -220,16 +221,15 @@ class Runs:
     @verb  # lanes begin and end meanwhile
     def running(self) -> list[Lane]:
         """The lanes whose handlers run now."""
-        return [lane for lane in self._running if _handles(lane)]
+        return [lane for lane in self._running if lane.current is not None and not lane.has_settled(lane.current)]
 
     @verb  # as in `running`
     def stuck_since(self) -> float | None:
         """Return since when (monotonic seconds) lanes are ready and no runner takes one, though no handler runs: all of
         them hang in something else. None if that is not so."""
-        taken = self._hired >= self._concurrency and not self._idle
-        if self._stopped or not taken or not self._ready or any(map(_handles, self._running)):
-            return None
-        return self._moved_at
+        taken = self._hired >= self._concurrency and not self._idle and self._ready and not self._stopped
+        handles = any(lane.current is not None and not lane.has_settled(lane.current) for lane in self._running)
+        return self._moved_at if taken and not handles else None
 
     @verb  # as in `running`
     def handling(self) -> list[Lane]:
@@ -387,11 +387,6 @@ def _is_slow(before: Headway, pace: Headway, then: float, now: float) -> bool:
     if pace.started == before.started:
         return now - pace.started >= SLOW
     return 0 < before.waiting - pace.waiting <= (now - then) / SLOW
-
-
-def _handles(lane: Lane) -> bool:
-    """True if its current event is not settled: its handler runs."""
-    return lane.current is not None and not lane.has_settled(lane.current)
 
 
 def _joining(to: Destination, deep: int, lane: Lane) -> int:

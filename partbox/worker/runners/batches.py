@@ -13,9 +13,10 @@ from typing import Any, cast
 from partbox.events import DeliveredEvent
 from partbox.protocol.parking import RowState
 from partbox.protocol.verdict import Deferral, Verdict
+from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.key import Key, key_of
-from partbox.worker.engine.outcomes import Destination, Slice, runs_alone
+from partbox.worker.engine.outcomes import Slice, runs_alone
 from partbox.worker.engine.partition import Lane
 from partbox.worker.fork_safety import leave
 from partbox.worker.runners.endpoint import Endpoint

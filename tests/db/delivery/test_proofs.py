@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,14 +17,12 @@ from partbox.db.blocking import lean
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, parked, proof, records, server_incarnation
 from partbox.db.delivery.proof import UnseenError
-from partbox.db.operator import archive, subscriptions
+from partbox.db.operator import archive
 from partbox.db.sql import query
-from partbox.observe import Observers
 from partbox.protocol.cursor import Ask
 from partbox.protocol.horizon import Page
 from partbox.protocol.quick_poll import bits
 from partbox.protocol.rows import Park, Saving
-from partbox.supervisor.planner import Planner
 
 START = Page("1:1:", 0)
 ONE = "insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')"
@@ -362,26 +359,6 @@ def test_a_bury_that_finds_nobody_in_another_table_frees_nothing(conn: Conn, cas
     with connect(cast.of("worker"), lease=6) as session, pytest.raises(ObjectNotInPrerequisiteState, match="instance"):
         instances.bury(session, SCHEMA, [], known_dead=False)
     assert conn.execute("select owner from partbox.partition where partition = 3").fetchone() == (me,)
-
-
-WITHOUT_A_CURSOR: dict[str, Callable[[Conn, UUID], object]] = {
-    "a session": lambda conn, _: proof.intact(conn, SCHEMA),
-    "a claim": lambda conn, me: cursors.claim(conn, SCHEMA, DEFAULT, me),
-    "a save": lambda conn, me: cursors.save(conn, SCHEMA, DEFAULT, me, [Saving(3, 1, None, None, 0, False)]),
-    "a plan": lambda conn, me: Planner(SCHEMA, DEFAULT, Observers([])).plan(conn),
-    "whether all is delivered": lambda conn, _: instances.empty(conn, SCHEMA, DEFAULT),
-}
-
-
-@pytest.mark.parametrize("gone", ["partition = 3", "true"])
-@pytest.mark.parametrize("name", WITHOUT_A_CURSOR)
-def test_a_partition_without_a_row_is_an_error_and_not_one_without_work(conn: Conn, name: str, gone: str) -> None:
-    (me,) = join(conn)
-    subscriptions.create(conn, SCHEMA, "audit", False, None, None)
-    conn.execute(f"delete from partbox.partition where subscription = 'default' and {gone}")
-    left = 0 if gone == "true" else 255
-    with pytest.raises(ObjectNotInPrerequisiteState, match=rf"are gone, of subscription default \({left} of 256\)"):
-        WITHOUT_A_CURSOR[name](conn, me)
 
 
 def test_functions_of_the_names_of_postgresql_s_own_that_come_first_are_never_called(dsn: str, conn: Conn) -> None:

@@ -14,9 +14,9 @@ from partbox.events import Claim, DeliveredEvent
 from partbox.handlers import Routes
 from partbox.protocol.rows import LooseRows, Owned, Stored
 from partbox.worker.engine import line_types
+from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.line_types import LineTypes
-from partbox.worker.engine.outcomes import Destination
 from partbox.worker.engine.partition import Lane, Partition
 from partbox.worker.engine.runs import COST, Glance, Headway
 

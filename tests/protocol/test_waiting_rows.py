@@ -1,0 +1,16 @@
+"""Which chains of parked rows wait for a permit or a time, and which are trouble."""
+
+import pytest
+
+from partbox.protocol.parking import ParkedRow, RowState, waits
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_chain_waits_if_its_head_does_and_one_whose_head_was_held_goes_on_as_before(before):
+    def head(state, **more):
+        return ParkedRow(1, state, 0, True, **more)
+
+    assert waits(head(RowState.DEFERRED, waits=True), before=before)
+    for trouble in (RowState.RETRYING, RowState.DEFERRED, RowState.READY, RowState.DEAD):
+        assert not waits(head(trouble), before=before)
+    assert waits(head(RowState.HELD), before=before) is before
