@@ -61,12 +61,8 @@ def archive(
     if settings.archive is None:
         return Archived()
     schema = settings.schema_name
-    if not is_kept(conn, settings):
-        try:
-            place_of(settings.archive).probe()
-        except PartboxError as error:
-            return Archived(problem=str(error))
-        steps.begin(conn, schema)
+    if (problem := _keep(conn, settings, settings.archive)) is not None:
+        return Archived(problem=problem)
     if not _is_due(conn, settings, needed, LATER if patient else 1.0):
         return Archived()
     upto = steps.settle(conn, schema)
@@ -83,6 +79,17 @@ def archive(
             steps.failed(conn, schema, str(error))
             return replace(work.done, problem=str(error))
     return done if stopped() else replace(done, waiting=_held_up(conn, settings, needed, upto))
+
+
+def _keep(conn: Conn, settings: Settings, place: str) -> str | None:
+    """Keep an archive from now on, if none is kept; return the reason why its place cannot be written, or None."""
+    if not is_kept(conn, settings):
+        try:
+            place_of(place).probe()
+        except PartboxError as error:
+            return str(error)
+        steps.begin(conn, settings.schema_name)
+    return None
 
 
 def _held_up(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:

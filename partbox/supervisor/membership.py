@@ -309,11 +309,10 @@ class Membership:
             process.slot.trust_until(deadline(boot, lease), deadline(wall, lease))
             process.slot.instance = by_pid[process.pid]
 
-    def _insert(self, conn: Conn, pids: list[int], lifespan: instances.InLifespan | None = None) -> dict[int, UUID]:
+    def _insert(self, conn: Conn, pids: list[int]) -> dict[int, UUID]:
         return instances.register(
             conn,
             self._schema,
-            lifespan=lifespan,
             subscription=self.subscription,
             node=self._settings.node,
             hostname=socket.gethostname(),
@@ -338,9 +337,10 @@ class Membership:
         for each in processes:
             entering = each.slot.entering(now)
             if each.announced not in alive and entering > ENTERING and not each.leaving:
-                each.announced = self._insert(conn, [each.pid], instances.InLifespan(self._lifespan, entering))[
-                    each.pid
-                ]
+                with conn.transaction():  # nobody sees the row before it says that it is leaving
+                    row = self._insert(conn, [each.pid])[each.pid]
+                    instances.note_lifespan(conn, self._schema, row, instances.InLifespan(self._lifespan, entering))
+                each.announced = row
 
     def _attend(self, conn: Conn) -> float:
         """Look at the others if it is time, and bury those whose lease is over; seconds until the next lease may be

@@ -1,14 +1,8 @@
 -- name: register
--- One instance row a process, in the order of the pids. Of one that is in its lifespan it says so, since when, and that it is
--- leaving: nobody plans with it.
+-- One instance row a process, in the order of the pids.
 with made as (
-    insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor, draining, running)
-    select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s,
-           %(lifespan)s::text is not null,
-           case when %(lifespan)s::text is not null then
-               json_build_array(json_build_object(
-                   'lifespan', %(lifespan)s::text,
-                   'entered', extract(epoch from clock_timestamp())::float8 - %(seconds)s::float8)) end
+    insert into {schema}.instance (subscription, node, hostname, pid, version, lease, supervisor)
+    select %(subscription)s, %(node)s, %(hostname)s, pid, %(version)s, %(lease)s * interval '1 second', %(supervisor)s
       from unnest(%(pids)s::integer[]) as pid
     returning instance_id, pid
 )
@@ -33,6 +27,15 @@ returning i.instance_id, before.heartbeat_at, statement_timestamp()
 -- name: leave
 -- This process was told to end: what it runs has no part in that. One row, so there is no order of locks to keep.
 update {schema}.instance i set draining = true where i.instance_id = %(instance)s and not i.draining
+
+-- name: note_lifespan
+-- This process, whose row is new, is in its lifespan: since when, and that it is leaving, so that nobody plans with it.
+update {schema}.instance i
+   set draining = true,
+       running = json_build_array(json_build_object(
+           'lifespan', %(lifespan)s::text,
+           'entered', extract(epoch from clock_timestamp())::float8 - %(seconds)s::float8))
+ where i.instance_id = %(instance)s
 
 -- name: note_running
 -- The handlers of this process that have run for long: how long becomes since when, by this server's clock. Null: none.

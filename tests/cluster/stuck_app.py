@@ -1,6 +1,7 @@
 """An application whose observer does not return once its handler has ended, until there is a `cure`."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def step(event: DeliveredEvent) -> None:
 class Hanging(Observer):
     def delivered(self, turn: Turn) -> None:
         if not (folder / "cure").exists():
-            (folder / f"hangs-{os.getpid()}").touch()
+            (folder / f"hangs-{os.getpid()}-{threading.get_ident()}").touch()
             time.sleep(3600)
 
 

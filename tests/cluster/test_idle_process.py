@@ -94,9 +94,10 @@ def test_a_process_of_which_every_runner_hangs_outside_of_a_handler_is_killed_af
     cluster.nodes.append(node)
     cluster.balanced(1)
     cluster.ledger.publish_now(cluster.ledger.names)
-    (hanging,) = eventually(lambda: [*folder.glob("hangs-*")], PATIENCE, 0.05)
+    (before,) = cluster.owners.instances("node").values()
+    eventually(lambda: len([*folder.glob(f"hangs-{before}-*")]) == 2, PATIENCE, 0.05)
     (folder / "cure").touch()
     cluster.delivered()
-    assert hanging.name != f"hangs-{next(iter(cluster.owners.instances('node').values()))}"
+    assert before not in cluster.owners.instances("node").values()
     assert "has started nothing for" in node.log
     assert node.stop() == 0

@@ -8,6 +8,7 @@ import pytest
 from forked_commands import Forks
 from project import Project
 from servers import cloned, new_database
+from shop_program import HANDLERS
 
 from partbox.embedded.server import Server
 
@@ -54,3 +55,12 @@ def dsn(server: Server, _tables: str) -> Iterator[str]:
 def migrated(tmp_path: Path, dsn: str, forks: Any) -> Project:
     """On one that has both."""
     return Project(tmp_path, dsn, forks)
+
+
+@pytest.fixture
+def shop(migrated: Any) -> Any:
+    module = migrated.folder / "shop/outbox.py"
+    module.write_text(module.read_text() + HANDLERS)
+    migrated.databases["default"] |= {"OTHER": migrated.dsn, "CONN_MAX_AGE": None}
+    migrated.databases["other"] = {**migrated.databases["default"]}
+    return migrated

@@ -103,7 +103,8 @@ def test_beside_a_node_whose_processes_cannot_begin_its_log_is_named_and_no_othe
 def test_a_process_that_waits_in_its_lifespan(clinic):
     entering = InLifespan("shop.lifespan (shop.py:7)", 40.0)
     where = {"node": "node-a", "hostname": "node-a", "pids": [4711], "version": "0.1.0", "lease": 3600.0}
-    instances.register(clinic.conn, "partbox", subscription="default", lifespan=entering, **where)
+    rows = instances.register(clinic.conn, "partbox", subscription="default", **where)
+    instances.note_lifespan(clinic.conn, "partbox", rows[4711], entering)
     found = clinic.one("lifespan")
     assert found["severity"] == "warning"
     assert found["summary"] == "1 process in the lifespan shop.lifespan (shop.py:7), not at work yet"

@@ -86,21 +86,10 @@ class InstanceColumns(TypedDict):
 
 
 def register(
-    conn: Conn,
-    schema: str,
-    *,
-    pids: Sequence[int],
-    supervisor: UUID | None = None,
-    lifespan: InLifespan | None = None,
-    **columns: Unpack[InstanceColumns],
+    conn: Conn, schema: str, *, pids: Sequence[int], supervisor: UUID | None = None, **columns: Unpack[InstanceColumns]
 ) -> dict[int, UUID]:
-    """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart.
-
-    `lifespan`: they are in it, and do not work yet.
-    """
-    name, seconds = (lifespan.lifespan, lifespan.seconds) if lifespan is not None else (None, 0.0)
-    more = {"supervisor": supervisor, "lifespan": name, "seconds": seconds}
-    found = rows(conn, "register", schema, pids=list(pids), **more, **columns)
+    """Insert a row for each process; returns instance ids by pid. `supervisor` tells two nodes of one host apart."""
+    found = rows(conn, "register", schema, pids=list(pids), supervisor=supervisor, **columns)
     return {pid: instance for instance, pid in found}
 
 
@@ -133,6 +122,11 @@ def running_noted(said: list[dict[str, Any]] | None, at: datetime) -> tuple[tupl
         if "since" in each
     ]
     return tuple(running), sum(each.get("more", 0) for each in objects)
+
+
+def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: InLifespan) -> None:
+    """Store that a process is in its lifespan, in the transaction that has made its row."""
+    conn.execute(query("note_lifespan", schema), {"instance": instance, **asdict(lifespan)})
 
 
 def lifespan_noted(said: list[dict[str, Any]] | None, at: datetime) -> InLifespan | None:
