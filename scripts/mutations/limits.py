@@ -168,7 +168,9 @@ MUTATIONS = (
         "partbox/worker/engine/read_budget.py",
         "min(share, ahead, brake, waiting)",
         "min(share, ahead, brake)",
-        (f"{CREDITS}::test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_of_the_process_leave",),
+        (
+            f"{CREDITS}::test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_of_the_process_leave",
+        ),
     ),
     Mutation(
         "a-list-of-two-values",
