@@ -16,8 +16,9 @@ SELECTOR: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sele
 
 
 class Wakeup:
-    """A call that one thread waits for and clears, and any thread makes. A pair of sockets wakes who waits.
+    """A call that one thread waits for and clears, and any thread makes. A pair of sockets wakes the one that waits.
 
+    The pair is made when a thread first waits, so that a worker that never starts opens nothing.
     The bell's flag is another thing: it is the server's, and says that a worker waits here.
     """
 
@@ -27,12 +28,9 @@ class Wakeup:
         self._set = False
         self._hear: Callable[[], None] | None = None
         self._socket = -1
-        self._woken, self._far_end = socket.socketpair()
         self._waiting = SELECTOR()
-        self._waiting.register(self._woken, selectors.EVENT_READ)
-        for end in (self._woken, self._far_end):
-            end.setblocking(False)
-            finalize(self, end.close).atexit = False  # daemon threads go on until the process ends
+        self._woken: socket.socket | None = None
+        self._far_end: socket.socket | None = None
 
     def call(self) -> None:
         """Have the poller look at once, whatever it does."""
@@ -46,8 +44,9 @@ class Wakeup:
         """Wake who waits, or whoever waits next."""
         if not self._set:
             self._set = True
-            with suppress(BlockingIOError):  # what is full wakes as well
-                self._far_end.send(b"!")
+            if self._far_end is not None:  # else nobody waits yet, and will see the flag
+                with suppress(BlockingIOError):  # what is full wakes as well
+                    self._far_end.send(b"!")
 
     def clear(self) -> None:
         """Whatever it was set for until the end of this call is going to be looked at."""
@@ -58,6 +57,8 @@ class Wakeup:
     def wait(self, seconds: float) -> bool:
         """Wait for so many seconds at most until it is set; True if it is. What comes on the socket is heard."""
         end = time.monotonic() + seconds
+        if self._far_end is None:
+            self._make_pair()
         while not self._set:
             left = end - time.monotonic()
             for key, _ in self._waiting.select(max(0.0, left)):  # to the next millisecond
@@ -83,6 +84,16 @@ class Wakeup:
             self._waiting.unregister(self._socket)
             self._hear = None
 
+    def _make_pair(self) -> None:
+        self._woken, far_end = socket.socketpair()
+        self._waiting.register(self._woken, selectors.EVENT_READ)
+        for end in (self._woken, far_end):
+            end.setblocking(False)
+            finalize(self, end.close).atexit = False  # daemon threads go on until the process ends
+        # Last, before the flag is looked at: a call that does not see it has set the flag.
+        self._far_end = far_end
+
     def _drain(self) -> None:
-        with suppress(BlockingIOError):
-            self._woken.recv(4096)
+        if self._woken is not None:
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)

@@ -33,6 +33,14 @@ def test_it_stays_set_until_it_is_cleared_however_often_it_was_set() -> None:
     assert not alarm.wait(0.001)
 
 
+def test_one_that_nobody_has_waited_for_has_opened_nothing_and_is_set_all_the_same() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    alarm = Wakeup()
+    alarm.set()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert alarm.wait(0)
+
+
 def test_whoever_waits_is_woken_by_any_thread() -> None:
     alarm, woken = Wakeup(), threading.Event()
     threads = [threading.Thread(target=lambda: alarm.wait(PATIENCE) and woken.set())]
@@ -106,6 +114,7 @@ def test_another_socket_takes_the_place_of_the_first(ends: tuple[socket.socket, 
 
 def test_its_descriptors_are_closed_when_nobody_can_set_it_any_more(collect: Callable[[], int]) -> None:
     alarm = Wakeup()
+    assert not alarm.wait(0)
     ends = {end.fileno(): os.fstat(end.fileno()).st_ino for end in (alarm._woken, alarm._far_end)}
     del alarm
     collect()
