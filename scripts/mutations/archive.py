@@ -49,7 +49,7 @@ MUTATIONS = (
         "archive-that-was-never-written",
         "A misspelt place would keep every purge from deleting.",
         ARCHIVER,
-        "            place_of(settings.archive).probe()\n",
+        "            place_of(place).probe()\n",
         "            pass\n",
         (f"{COMMANDS}::test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes",),
     ),

@@ -20,8 +20,8 @@ MUTATIONS = (
         "ignored-is-delivered",
         "A record whose error was ignored is told as delivered.",
         STANDING,
-        'state = "ignored" if end.outcome == "ignored" else "delivered"',
-        'state = "delivered"',
+        '    if end.outcome != "ignored":\n',
+        "    if True:\n",
         (RULE,),
     ),
     Mutation(

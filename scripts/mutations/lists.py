@@ -70,9 +70,9 @@ MUTATIONS = (
     Mutation(
         "dead-letter-of-an-old-reading",
         "A dead event waits for the hook while the connection is lost: it is found again, and the hook has it twice.",
-        "partbox/worker/runners/dead_letters.py",
-        "    if event.epoch != lane.partition.epoch:",
-        "    if False:",
+        "partbox/worker/engine/letters.py",
+        "not partition.stopping and partition.incarnation == letter.incarnation",
+        "not partition.stopping",
         ("tests/engine/test_scenarios.py::test_the_engine_answers_as_the_scenario_says[dead_letter]",),
     ),
     Mutation(

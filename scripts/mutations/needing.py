@@ -32,8 +32,8 @@ MUTATIONS = (
         "left-under-running-transactions",
         "The clients of a transactional handler are closed while it uses them.",
         WORKER,
-        "        quiet = self.poller.end_transactions()\n        self.leave(until)\n",
-        "        self.leave(until)\n        quiet = self.poller.end_transactions()\n",
+        "        quiet = self.poller.end_transactions()\n        self.letters.stop(until)\n        self.leave(until)\n",
+        "        self.leave(until)\n        quiet = self.poller.end_transactions()\n        self.letters.stop(until)\n",
         (f"{ENTERED}::test_it_is_left_after_a_transaction_that_a_stop_waits_for",),
     ),
     Mutation(

@@ -43,8 +43,8 @@ MUTATIONS = (
         "results-as-text",
         "Text is what DateStyle says, and psycopg reads ISO alone.",
         CONNECT,
-        "    factory, adapters = (Cursor[Any], None) if lent else (Binary, DEFAULTS)\n",
-        "    factory, adapters = Cursor[Any], None if lent else DEFAULTS\n",
+        "    factory, adapters = (PlainCursor[Any], None) if lent else (Binary, DEFAULTS)\n",
+        "    factory, adapters = PlainCursor[Any], None if lent else DEFAULTS\n",
         (f"{SETTINGS}::test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_application_knows_them",),
     ),
     Mutation(

@@ -176,7 +176,8 @@ MUTATIONS = (
         "having count(p.partition) < 256",
         "having count(p.partition) < 0",
         (
-            f"{PROOFS}::test_a_partition_without_a_row_is_an_error_and_not_one_without_work[a session-true]",
+            "tests/db/delivery/test_missing_cursors.py"
+            "::test_a_partition_without_a_row_is_an_error_and_not_one_without_work[a session-true]",
             f"{WALK}[some rows deleted-0]",
         ),
     ),

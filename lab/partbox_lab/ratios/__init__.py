@@ -29,5 +29,5 @@ def running(node: "Supervisor") -> "Iterator[Supervisor]":
 
 def wait_empty(node: "Supervisor") -> None:
     """Wait until everything is delivered and saved."""
-    while not node.empty():
+    while (work := node.outstanding()) is None or not work.is_done:
         time.sleep(0.1)

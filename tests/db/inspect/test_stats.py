@@ -283,7 +283,8 @@ def test_an_event_that_is_parked_and_due_is_as_late_as_it_was_published_long_ago
     assert ages("is of tomorrow", "scheduled", 300, due=86_400) is None
     assert ages("was due", "scheduled", 300, due=-1) == pytest.approx(300, abs=45)
     # Put off by its publisher until a minute ago, and failing since.
-    record = plant.park("was put off", "retrying", available_at=datetime.now(UTC) - timedelta(seconds=60))
+    until = datetime.now(UTC) - timedelta(seconds=60)
+    record = plant.park("was put off", "retrying", occurred_at=until, available_at=until)
     conn.execute("update partbox.record set created_at = now() - interval '1 day' where id = %s", [record])
     (partition,) = conn.execute("select partition from partbox.parked where record_id = %s", [record]).fetchone()
     assert look(conn).partitions[partition].parked_age == pytest.approx(60, abs=45)

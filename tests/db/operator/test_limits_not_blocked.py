@@ -38,7 +38,7 @@ def test_doctor_does_not_take_it_for_an_outage(waiting: list[int], plant: Plante
     assert "deferred" not in [each.cause for each in judge(Case("partbox", evidence, Limits()))]
 
 
-def test_doctor_tells_a_brake_by_its_limit() -> None:
+def test_doctor_tells_of_a_brake_also_beside_a_limit_for_what_waits_for_permits_brakes_nothing() -> None:
     def causes(*kept: KeptLimit) -> list[str]:
         limits = together("default", kept, [])
         usual = {"schema": "partbox", "subscription": "default", "paused": False, "parked": {}, "partitions": ()}
@@ -48,4 +48,4 @@ def test_doctor_tells_a_brake_by_its_limit() -> None:
         return [each.cause for each in judge(Case("partbox", seen, Limits()))]
 
     assert "braked" in causes(KeptLimit("charge", 1.0))
-    assert "braked" not in causes(KeptLimit("charge", 1.0, None, None, 1_000, 5.0))
+    assert "braked" in causes(KeptLimit("charge", 1.0, None, None, 1_000, 5.0))

@@ -213,7 +213,7 @@ def test_a_wait_ends_when_its_time_is_over(gate):
         (["postgresql://a/shop", "postgresql://a/shop"], ["a:5432/shop", "a:5432/shop #2"]),
         (["user=ada", "nonsense"], ["ada", "default"]),
         (["service=one user=u", "service=two user=u"], ["one", "two"]),
-        (["dbname='a\x1b[2J\nb'", f"dbname={'x' * 70}"], ["a\\x1b[2J\\nb", f"{'x' * 59}…"]),
+        (["dbname=a\u202eb", f"dbname={'x' * 70}"], ["a\\u202eb", f"{'x' * 59}…"]),
     ],
     ids=["by name", "by place", "the same twice", "unnamed", "by service", "hostile"],
 )
