@@ -42,9 +42,9 @@ MUTATIONS = (
     Mutation(
         "variables-of-the-last-event",
         "A handler sees the context variables that the one before it has set.",
-        "partbox/worker/runners/endpoint.py",
-        "        return copy().run(call, given)",
-        "        return call(given)",
+        "partbox/worker/runners/lane_runner.py",
+        "result = context.run(endpoint.first, event)",
+        "result = endpoint.first(event)",
         (f"{CONTEXTS}::test_no_event_sees_what_another_has_set_and_all_see_where_the_worker_was_entered",),
     ),
     Mutation(

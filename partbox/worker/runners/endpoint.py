@@ -32,7 +32,7 @@ from partbox.protocol.verdict import LAST_RESORT, Deferral, Verdict, describe, j
 from partbox.text.wording import counted
 from partbox.worker.engine.key import key_of
 from partbox.worker.reports.unroutable import NewerVersions
-from partbox.worker.runners.event_loop import begin
+from partbox.worker.runners.event_loop import begin, run_in
 from partbox.worker.runners.traceback import trace_of
 
 log = logging.getLogger("partbox.worker")
@@ -58,7 +58,6 @@ class Endpoint:
 
     __slots__ = (
         "_circuit",
-        "_context",
         "_limit",
         "_lock",
         "_may_be_plain",
@@ -66,7 +65,8 @@ class Endpoint:
         "_observers",
         "_settles",
         "_trouble",
-        "call",
+        "context",
+        "first",
         "handler",
         "kind",
         "plain",
@@ -96,6 +96,7 @@ class Endpoint:
             self.uncontained = within_its_transaction(self.uncontained)
         if observers.hears("handling"):
             self.uncontained = _watched(self.uncontained, handler, observers)
+        self.first: Call = partial(begin, self.uncontained) if handler.is_async else self.uncontained
         self.enter(copy_context())
         self._limit = error_limit
         self._circuit = Circuit(max(PROBE_LOST, handler.timeout or 0.0))
@@ -104,16 +105,15 @@ class Endpoint:
         self.walk_as(self.kind)
 
     def enter(self, context: Context) -> None:
-        """Have `call` run the handler in copies of this context: of the variables that an event sets, others see none.
+        """Have each event run in a copy of this context: of the variables that an event sets, others see none.
 
-        The transactor runs what is `uncontained`, in a context that has the event's savepoint, too.
+        `context` makes the copy, in which `first` is run; the transactor runs `uncontained` there, in a savepoint.
         """
-        self._context = context
-        self.call: Call = _contained(context, self.uncontained, is_async=self.handler.is_async)
+        self.context: Callable[[], Context] = context.copy
 
-    def context(self) -> Context:
-        """Return the context for an event."""
-        return self._context.copy()
+    def call(self, given: Any) -> object:
+        """Call the handler in a context of its own; an async one up to its first wait."""
+        return run_in(self.context(), self.first, given)
 
     def walk_as(self, kind: Kind) -> None:
         """Have it run in walks of this kind from now on: LIMITED, or its own."""
@@ -323,19 +323,6 @@ def within_its_transaction(call: Call) -> Call:
             return call(event, conn)
 
     return guarded
-
-
-def _contained(context: Context, call: Call, *, is_async: bool) -> Call:
-    """The call in a context of its own, which for an async one begins it."""
-    copy = context.copy
-
-    def contained(given: Any) -> Any:
-        return copy().run(call, given)
-
-    def begun(given: Any) -> Any:
-        return begin(copy(), call, given)
-
-    return begun if is_async else contained
 
 
 def _watched(call: Call, handler: Handler, observers: Observers) -> Call:

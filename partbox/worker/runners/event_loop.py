@@ -35,24 +35,32 @@ CLOSING = 2.0  # seconds for what a handler has open to be closed
 
 @dataclass(slots=True, eq=False)
 class Suspended:
-    """A coroutine that has run up to its first wait, what it waits for, and the context that it runs in."""
+    """A coroutine that has run up to its first wait, what it waits for, and the context that it runs in, which whoever
+    began it adds."""
 
     coroutine: Any
     waiting: Any
-    context: Context
+    context: Context | None = None
 
 
-def begin(context: Context, handler: Callable[..., Any], *given: Any) -> object:
-    """Run an async handler up to its first wait, in the task that walks its lane, and in this context; `Suspended` if
-    there is one.
+def run_in(context: Context, function: Callable[..., object], *given: Any) -> object:
+    """Run it in this context; so do the further steps of an async handler that it begins."""
+    result = context.run(function, *given)
+    if type(result) is Suspended:
+        result.context = context
+    return result
+
+
+def begin(handler: Callable[..., Any], *given: Any) -> object:
+    """Run an async handler up to its first wait, in the task that walks its lane; `Suspended` if there is one.
 
     Else what it returned or raised: most that never wait end here, without a turn of the loop.
     """
     try:
-        coroutine = context.run(handler, *given)
+        coroutine = handler(*given)
         if not isinstance(coroutine, CoroutineType):
             coroutine = _awaited(coroutine)
-        waiting = context.run(coroutine.send, None)
+        waiting = coroutine.send(None)
     except StopIteration as stop:
         task = walking.task
         if not task.cancelling():
@@ -61,7 +69,7 @@ def begin(context: Context, handler: Callable[..., Any], *given: Any) -> object:
         waiting = coroutine.send(None)
     except BaseException as error:  # also SystemExit: a handler does not end the loop
         return two_loops.explained(error) if type(error) is RuntimeError else error
-    return Suspended(coroutine, waiting, context)
+    return Suspended(coroutine, waiting)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
@@ -76,6 +84,7 @@ async def _uncancelled(task: asyncio.Task[Any], result: object) -> object:
 @coroutine
 def _rest(suspended: Suspended) -> Generator[Any, Any, Any]:
     """Wait for what the coroutine waits for, and run the rest of it."""
+    assert suspended.context is not None
     coroutine, waiting, run = suspended.coroutine, suspended.waiting, suspended.context.run
     proceed = partial(coroutine.send, None)
     while True:

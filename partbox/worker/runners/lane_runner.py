@@ -120,8 +120,9 @@ class LaneRunner:
             if not plain and self._settlement.refused(lane, endpoint, event):
                 claim = lane.claim
                 continue
+            context = endpoint.context()
             try:
-                result = endpoint.call(event)
+                result = context.run(endpoint.first, event)  # as in `call`, which would show here
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
             if result is None and event.parked is None and plain:
@@ -129,6 +130,7 @@ class LaneRunner:
                 if tally is not None:
                     quick.append(endpoint)
             elif type(result) is Suspended:
+                result.context = context
                 met = endpoint, result
                 break
             else:

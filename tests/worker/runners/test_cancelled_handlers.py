@@ -14,7 +14,7 @@ import pytest
 from desk import Desk
 from event_loops import LIBRARIES
 
-from partbox.worker.runners.event_loop import EventLoop, begin
+from partbox.worker.runners.event_loop import EventLoop, begin, run_in
 from partbox.worker.runners.loop_hosts import loops_of
 
 
@@ -117,7 +117,7 @@ def walked(wrong: Callable[[], Any], loop: EventLoop) -> list[object]:
 
     async def walk() -> None:
         for number in range(4):
-            results.put(await EventLoop.call(partial(begin, copy_context(), handler), number, None))
+            results.put(await EventLoop.call(partial(run_in, copy_context(), begin, handler), number, None))
 
     loop.start(walk)
     found = [results.get(timeout=60) for _ in range(4)]
@@ -200,7 +200,7 @@ def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(loop: EventL
     async def blocks() -> None:
         held.set()
         go.wait(60)
-        await EventLoop.call(partial(begin, copy_context(), lambda _: cancels_all_tasks()), None, None)
+        await EventLoop.call(partial(run_in, copy_context(), begin, lambda _: cancels_all_tasks()), None, None)
 
     async def walk(number: int) -> None:
         ran.put(number)
@@ -222,7 +222,7 @@ def test_what_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
         await asyncio.sleep(60)
 
     async def walk() -> None:
-        results.append(await EventLoop.call(partial(begin, copy_context(), handler), None, None))
+        results.append(await EventLoop.call(partial(run_in, copy_context(), begin, handler), None, None))
 
     loop.start(walk)
     assert begun.wait(60)

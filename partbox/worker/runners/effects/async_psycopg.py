@@ -26,7 +26,7 @@ from partbox.worker.engine.saves import PartitionSave, sent
 from partbox.worker.fork_safety import leave
 from partbox.worker.runners.effects.effects import Effects, PsycopgEffects, Undone
 from partbox.worker.runners.endpoint import Endpoint
-from partbox.worker.runners.event_loop import EventLoop, begin
+from partbox.worker.runners.event_loop import EventLoop, begin, run_in
 from partbox.worker.runners.loop_hosts import must_end, told_to_end
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class LoopCalls:
         """Call the handler; return what it returned or raised. CancelledError if it was interrupted."""
         self._task = asyncio.current_task()
         try:
-            begun = partial(begin, context, endpoint.uncontained, event)
+            begun = partial(run_in, context, begin, endpoint.uncontained, event)
             return await EventLoop.call(lambda given: begun(*given), given, endpoint.handler.timeout)
         finally:
             self._task = None
