@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from partbox import Outbox
-from partbox.db import blocking
+from partbox.db import blocking, driver
 from partbox.worker.runners import transactor
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the models
@@ -80,8 +80,8 @@ def killed_at_async(send: Any) -> Any:
     return sending
 
 
-psycopg.Connection.wait = killed_at(psycopg.Connection.wait)  # type: ignore[method-assign]
-psycopg.AsyncConnection.wait = killed_at_async(psycopg.AsyncConnection.wait)  # type: ignore[method-assign]
+driver.PlainConnection.wait = killed_at(driver.PlainConnection.wait)  # type: ignore[method-assign]
+driver.AsyncPlainConnection.wait = killed_at_async(driver.AsyncPlainConnection.wait)  # type: ignore[method-assign]
 blocking._sent = killed_at(blocking._sent)
 blocking.run_script = killed_at(blocking.run_script)
 

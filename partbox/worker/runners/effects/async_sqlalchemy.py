@@ -107,5 +107,5 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
             return self.conn
 
         engine = create_async_engine("postgresql+psycopg://", async_creator=own, **OF_ONE)
-        quicken(engine.sync_engine)
+        quicken(engine.sync_engine, self.run)
         return await engine.connect()

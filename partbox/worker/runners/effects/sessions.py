@@ -92,7 +92,7 @@ class Joined:
         """Release its savepoint. RuntimeError if the handler has left another one open."""
         if self._on.get_nested_transaction() is not self._savepoint:
             raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
-        self._on.info[BEHIND] = self.behind.decode()
+        self._on.info[BEHIND] = self.behind
         try:
             self._savepoint.commit()
         finally:

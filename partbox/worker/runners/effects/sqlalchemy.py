@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.pool import StaticPool
 
+from partbox.db.blocking import run_script
 from partbox.db.deadline import WatchedConnection, allowing
 from partbox.errors import PartboxError
 from partbox.handlers import Handler
@@ -134,20 +135,28 @@ def session_on(kind: type, on: Connection) -> Session:
 def engine_on(conn: Any) -> Engine:
     """An engine whose only connection is this one."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: conn, **OF_ONE)
-    quicken(engine)
+    quicken(engine, partial(run_script, conn))
     return engine
 
 
-def quicken(engine: Engine) -> None:
-    """Have the savepoints of this engine sent as they are: SQLAlchemy would compile each, for no two are alike."""
+def quicken(engine: Engine, run: Callable[[bytes], object]) -> None:
+    """Send the savepoints of this engine as they are. SQLAlchemy would compile each, for no two are alike.
+
+    `run` executes a script past SQLAlchemy: the release of an event's savepoint with the statements behind it, each of
+    which would cost a cursor of psycopg a result.
+    """
+
+    def send(command: str, on: Connection, savepoint: str) -> None:
+        behind: bytes | None = on.info.get(BEHIND)
+        if behind is not None:
+            run(b"%b %b%b" % (command.encode(), savepoint.encode(), behind))
+            return
+        with closing(on.connection.cursor()) as cursor:
+            cursor.execute(f"{command} {savepoint}")
+
     commands = ("savepoint", "SAVEPOINT"), ("release_savepoint", "RELEASE"), ("rollback_to_savepoint", "ROLLBACK TO")
     for name, command in commands:
-        setattr(engine.dialect, f"do_{name}", partial(_send, command))
-
-
-def _send(command: str, on: Connection, savepoint: str) -> None:
-    with closing(on.connection.cursor()) as cursor:
-        cursor.execute(f"{command} {savepoint}{on.info.get(BEHIND, '')}")
+        setattr(engine.dialect, f"do_{name}", partial(send, command))
 
 
 def refuse_ends(on: Connection, allowed: Callable[[], bool]) -> None:
