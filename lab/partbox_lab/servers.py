@@ -1,14 +1,7 @@
-"""Servers that crash, and standbys that follow one."""
-
-import os
-import signal
-import time
+"""Standbys that follow a server."""
 
 from partbox.embedded import server_user
 from partbox.embedded.server import Server
-from partbox_lab import processes
-
-PATIENCE = 60.0  # seconds
 
 
 def follow(standby: Server, primary: Server) -> str:
@@ -19,19 +12,3 @@ def follow(standby: Server, primary: Server) -> str:
         standby._programs.run("pg_basebackup", standby._pgdata, *source, "-R", "--no-sync")
         standby.start_guarded()
     return standby.dsn
-
-
-def crash(server: Server) -> None:
-    """End the server as a crash would, by SIGKILL, and wait until all its processes have ended."""
-    postmaster = server._postmaster
-    if postmaster is None:
-        return
-    os.kill(postmaster, signal.SIGSTOP)  # no new children from here on
-    # It goes last: a commit that waits for a standby ends its wait when it sees it gone, and is visible then.
-    family = [*processes.children(postmaster), postmaster]
-    processes.signal_all(family, signal.SIGKILL)
-    until = time.monotonic() + PATIENCE
-    while any(map(processes.alive, family)):
-        if time.monotonic() > until:
-            raise TimeoutError(f"the killed server does not end within {PATIENCE:g} s")
-        time.sleep(0.01)

@@ -28,6 +28,11 @@ def stopped(pid: int) -> bool:
     return _asked(pid, psutil.Process.status, None) in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
+def alive(pid: int) -> bool:
+    """Return whether a process runs. One that has ended does not, though nobody has collected it yet."""
+    return _asked(pid, psutil.Process.status, psutil.STATUS_DEAD) not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold `path` (made if missing) alone; waits for whoever holds it, threads of this process included."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+import psutil
 from psycopg.conninfo import make_conninfo
 
 from partbox.embedded import processes, programs, server_user
@@ -70,6 +71,19 @@ class Server:
         if self.data.exists():
             with self.guarded():
                 self.stop_guarded(mode)
+
+    def kill(self) -> None:
+        """Kill the server with SIGKILL, as a crash would, and wait until all of its processes have ended."""
+        if (pid := self._postmaster) is None:
+            return
+        postmaster = psutil.Process(pid)
+        postmaster.suspend()  # so that it starts no more children
+        # The postmaster goes last: when it is gone, a commit that waits for a standby ends its wait, and is visible.
+        family = [*postmaster.children(), postmaster]
+        for each in family:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        _wait(lambda: not any(processes.alive(each.pid) for each in family), "the killed server did not end")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

@@ -60,7 +60,9 @@ def of_flags(given: Mapping[str, Any]) -> dict[str, Given]:
 
 
 def _in_file() -> dict[str, Given]:
-    named = bare(os.environ.get(CONFIG) or os.environ.get(f"{MARK}{CONFIG}", ""))
+    # Not asked for by name: a name with the mark in it cannot be encoded in every locale.
+    marked = (value for name, value in os.environ.items() if name == f"{MARK}{CONFIG}")
+    named = bare(os.environ.get(CONFIG) or next(marked, ""))
     path = Path(named or "partbox.toml")
     if named and not path.is_file():
         raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")

@@ -8,7 +8,6 @@ from ledger import publishing
 from waiting import eventually
 
 from partbox_lab.chaos.oracle import judge
-from partbox_lab.servers import crash
 
 
 @pytest.mark.thorough
@@ -39,7 +38,7 @@ def test_after_a_crash_of_the_database_no_event_that_exists_is_missed(new_cluste
         reached = len(cluster.journal.ended())
         with contextlib.suppress(AssertionError), publishing(cluster.ledger, durable=False):
             eventually(lambda reached=reached: len(cluster.journal.ended()) > reached + count, interval=0.02)
-            crash(own_server.server)
+            own_server.server.kill()
         own_server.server.start()
     with publishing(cluster.ledger, count=100):
         pass

@@ -15,8 +15,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from servers import OwnServer, new_standby, promote
 from waiting import eventually
 
-from partbox_lab.servers import crash
-
 
 @dataclass
 class Pair:
@@ -33,7 +31,7 @@ class Pair:
 
     def fail_over(self) -> None:
         """The primary is gone, and the standby takes its place."""
-        crash(self.primary.server)
+        self.primary.server.kill()
         promote(self.standby)
 
 

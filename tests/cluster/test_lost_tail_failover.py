@@ -28,7 +28,6 @@ from partbox.embedded.server import Server
 from partbox.settings import load
 from partbox_lab.chaos.network import HANG, HOST, Network, Wire
 from partbox_lab.chaos.oracle import HistoryVerdict, LoggedEvent, judge
-from partbox_lab.servers import crash
 
 pytestmark = pytest.mark.every_version("a standby is promoted")
 
@@ -65,7 +64,7 @@ class Pair:
 
     def fail_over(self) -> None:
         """The primary is killed, and the standby takes its place."""
-        crash(self.server)
+        self.server.kill()
         promote(self.standby)
         self.proxy.lead_to(self.dsns[1])
 

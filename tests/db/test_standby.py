@@ -17,7 +17,6 @@ from partbox.doctor.doctor import examine
 from partbox.doctor.limits import limits_of
 from partbox.errors import SchemaError
 from partbox.settings import load
-from partbox_lab.servers import crash
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def promoted(own_server: Any, folder: Path) -> Iterator[str]:
         with psycopg.connect(make_conninfo(own_server.server.dsn, host=str(address)), autocommit=True) as conn:
             replayed = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
             eventually(lambda: conn.execute(replayed, [written]).fetchone() == (True,))
-        crash(own_server.server)
+        own_server.server.kill()
         promote(address)
         yield make_conninfo(dsn, host=str(address))
 

@@ -19,7 +19,6 @@ from waiting import eventually
 from partbox.embedded import programs
 from partbox.embedded.server import Server
 from partbox.errors import PartboxError, SettingsError
-from partbox_lab.servers import crash
 
 
 def test_a_started_server_answers_on_a_unix_socket_only_and_keeps_its_data(start: Callable[..., Server]) -> None:
@@ -54,7 +53,7 @@ def test_starting_twice_and_stopping_twice_is_fine(start: Callable[..., Server])
 
 def test_stopping_a_server_that_never_was_makes_nothing(folder: Path) -> None:
     Server(folder).stop()
-    crash(Server(folder))
+    Server(folder).kill()
     assert not folder.exists()
 
 
@@ -62,7 +61,7 @@ def test_committed_rows_survive_a_killed_server(start: Callable[..., Server]) ->
     server = start()
     run(server.dsn, "create table kept (); insert into kept default values")
     before = postmaster(server)
-    crash(server)
+    server.kill()
     assert not server.running
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(server.dsn)
@@ -73,7 +72,7 @@ def test_committed_rows_survive_a_killed_server(start: Callable[..., Server]) ->
 
 def test_the_pid_file_of_a_crash_may_name_a_living_process(start: Callable[..., Server]) -> None:
     server = start()
-    crash(server)
+    server.kill()
     for left in (server.data / "pgdata" / "postmaster.pid", server.data / "run" / ".s.PGSQL.5432.lock"):
         left.write_text(left.read_text().replace(left.read_text().split()[0], str(os.getpid()), 1))
     assert not server.running
@@ -216,7 +215,7 @@ def test_a_server_of_another_version_works_the_same(start: Callable[..., Server]
     server = start(binaries=others[0].parent, anew=True)
     version = others[0].parent.parent.name
     assert value(server.dsn, "show server_version").startswith(version)
-    crash(server)
+    server.kill()
     assert value(server.start(), "select 1") == 1
     server.stop()
     with pytest.raises(PartboxError, match=f"initialized by PostgreSQL version {version}"):

@@ -24,7 +24,6 @@ from waiting import eventually
 
 from partbox.embedded.server import Server
 from partbox.testing.databases import Shelf
-from partbox_lab.servers import crash
 
 TESTS = Path(__file__).parents[1]
 LEAKY = """
@@ -189,11 +188,11 @@ def test_the_database_is_dropped_under_whoever_still_uses_it(server: Server, tem
 
 
 def test_an_own_server_may_be_killed(own_server: OwnServer) -> None:
-    crash(own_server.server)
+    own_server.server.kill()
     own_server.server.start()
     with psycopg.connect(own_server.dsn) as conn:
         assert conn.execute("select count(*) from partbox.partition").fetchone() == (256,)
-    crash(own_server.server)
+    own_server.server.kill()
 
 
 def test_the_server_can_prepare_transactions(dsn: str) -> None:

@@ -31,7 +31,6 @@ from partbox_lab.chaos.schedule import ScheduledFault
 from partbox_lab.chaos.segment_churn import KILLS, SegmentChurn
 from partbox_lab.chaos.tamperer import Tamperer
 from partbox_lab.chaos.watcher import Watcher
-from partbox_lab.servers import crash
 from partbox_lab.workspace import Workspace
 
 HANDLERS = ("partbox_lab.chaos.application.step", "partbox_lab.chaos.application.async_step")
@@ -225,7 +224,7 @@ class FaultInjector:
         elif step.fault == "restart-immediate":
             server.stop("immediate")
         else:
-            crash(server)
+            server.kill()
         if step.fault != "restart-fast":
             self._watcher.crashed()
 

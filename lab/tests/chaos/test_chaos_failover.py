@@ -9,7 +9,6 @@ from test_chaos_command import chaos, ended, open_folder
 
 from partbox_lab.chaos.failover import Failover
 from partbox_lab.chaos.workspace import OPTIONS
-from partbox_lab.servers import crash
 from partbox_lab.workspace import workspace
 
 __all__ = ["chaos", "forks", "open_folder"]
@@ -36,7 +35,7 @@ def test_a_standby_is_promoted_at_the_same_address_before_its_first_restartpoint
             spoilt = pytest.raises(psycopg.errors.InternalError_, match="bad magic number")
             with spoilt if conn.info.server_version <= 180004 else nullcontext():
                 conn.execute("select pg_sequence_last_value('partbox.life')")
-    crash(place.server)
+    place.server.kill()
     place.server.start()
     with place.connect("test") as conn:
         assert conn.execute(records).fetchone() == (2,)

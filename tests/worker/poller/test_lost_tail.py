@@ -12,7 +12,6 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.events import DeliveredEvent
-from partbox_lab.servers import crash
 
 pytestmark = pytest.mark.every_version("what a snapshot sees, and what a crash takes back")
 
@@ -35,7 +34,7 @@ def test_events_that_reuse_the_ids_of_a_lost_tail_are_delivered(own_server: Any)
         publish(outbox, own_server.dsn, 300, durable=False)
         eventually(lambda: len(delivered) == 320)
         os.kill(wal_writer, signal.SIGKILL)
-        crash(own_server.server)
+        own_server.server.kill()
         own_server.server.start()
         assert len(existing(own_server.dsn)) < 320, "the crash lost nothing, so this test shows nothing"
         publish(outbox, own_server.dsn, 400, durable=True)
