@@ -35,7 +35,7 @@ from waiting import eventually
 
 from partbox.embedded import processes
 from partbox.embedded.server import Server
-from partbox.interceptors.wrap import flood as flood_of_interceptors
+from partbox.interceptors.wrap import log_rate_limiter as flood_of_interceptors
 from partbox.observe.logs import log_event as telling
 from partbox.outbox import Outbox
 from partbox.testing.drain import Drainer
@@ -242,7 +242,7 @@ def _no_server_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
 def _nothing_said_yet() -> None:
     """A line that one test made partbox log often is not held back in the next."""
     flood_of_interceptors.clear()
-    telling.flood.clear()
+    telling.log_rate_limiter.clear()
 
 
 @pytest.fixture(autouse=True)

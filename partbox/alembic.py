@@ -12,9 +12,9 @@ from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
 from partbox.db.schema.grants import Roles, roles_of
-from partbox.db.schema.patience import Holding, again
+from partbox.db.schema.lock_retry import BlockingTransaction, retry_while_busy
 from partbox.db.schema.scripts import statements
-from partbox.db.sql import bare
+from partbox.db.sql import plain_query
 from partbox.errors import SchemaError
 
 __all__ = ["include_name", "leaving_out"]
@@ -70,12 +70,15 @@ def _upgrade(operations: Operations, operation: PartboxUpgrade) -> None:
         return
     conn = operations.get_bind()
     _check(conn)
-    if _execute(conn, bare("migrate_found", operation.schema).decode()).scalar_one():
-        again(
+    if _execute(conn, plain_query("migrate_found", operation.schema).decode()).scalar_one():
+        retry_while_busy(
             operation.schema,
             lambda: _in_savepoint(conn, operation),
             lambda error: isinstance(error, DBAPIError) and _sqlstate(error) in BUSY,
-            lambda: [Holding._make(row) for row in _execute(conn, bare("migrate_holders", operation.schema).decode())],
+            lambda: [
+                BlockingTransaction._make(row)
+                for row in _execute(conn, plain_query("migrate_holders", operation.schema).decode())
+            ],
         )
     else:
         _run(conn, operation)  # the first one cannot be made in a savepoint, and nobody has a lock on what is not there
@@ -93,7 +96,7 @@ def _in_savepoint(conn: Connection, operation: PartboxUpgrade) -> None:
 
 
 def _run(conn: Connection, operation: PartboxUpgrade) -> None:
-    granted = roles_of(tuple(row) for row in _execute(conn, bare("roles_granted", operation.schema).decode()))
+    granted = roles_of(tuple(row) for row in _execute(conn, plain_query("roles_granted", operation.schema).decode()))
     for text in statements(operation.schema, granted | operation.roles):
         _execute(conn, text)
 

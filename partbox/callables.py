@@ -12,7 +12,7 @@ from partbox.errors import RegistrationError
 Call = Callable[..., Any]
 
 
-def call_of(handler: Any) -> Call:
+def callable_of(handler: Any) -> Call:
     """The function, or the method `handle` of the object. RegistrationError for what cannot be called for an event."""
     if inspect.isclass(handler):
         raise RegistrationError(f"{handler.__qualname__} is a class: register an instance, {handler.__qualname__}()")
@@ -20,8 +20,8 @@ def call_of(handler: Any) -> Call:
     if not callable(call):
         raise RegistrationError(f"{handler!r} cannot handle events: give a function, or an object with handle(event)")
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        who = f"{name_of(handler)} ({place_of(call)})"
-        raise RegistrationError(f"{who} is a generator, and calling it would run nothing: drop `yield`")
+        described = f"{name_of(handler)} ({place_of(call)})"
+        raise RegistrationError(f"{described} is a generator, and calling it would run nothing: drop `yield`")
     return call  # type: ignore[no-any-return]
 
 
@@ -42,12 +42,12 @@ def signature_of(call: Call) -> inspect.Signature:
 def takes(call: Call, arguments: int) -> bool:
     """True if it can be called with this many positional arguments; a builtin that does not tell counts as able."""
     try:
-        return binds(signature_of(call), arguments)
+        return can_bind(signature_of(call), arguments)
     except ValueError:
         return True
 
 
-def binds(signature: inspect.Signature, arguments: int) -> bool:
+def can_bind(signature: inspect.Signature, arguments: int) -> bool:
     """True if it takes this many positional arguments."""
     try:
         signature.bind(*[None] * arguments)
@@ -70,16 +70,16 @@ def place_of(call: Call) -> str:
     return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code else "built in"
 
 
-def must_take(arguments: int) -> str:
+def describe_parameters(arguments: int) -> str:
     """What a handler must take, behind its name in an error."""
-    return f"must take exactly {_TAKEN[arguments]}; or one more, if it asks for {_BOTH}"
+    return f"must take exactly {_PARAMETERS[arguments]}; or one more, if it asks for {_CLASS_AND_EVENT}"
 
 
-_TAKEN = {
+_PARAMETERS = {
     1: "one positional argument, the event",
     2: "two positional arguments, the event and the connection or session, because it is transactional",
 }
-_BOTH = "the class and the event by its annotations, as in (order: OrderPlaced, event: DeliveredEvent)"
+_CLASS_AND_EVENT = "the class and the event by its annotations, as in (order: OrderPlaced, event: DeliveredEvent)"
 
 
 def innermost(call: Any) -> Any:

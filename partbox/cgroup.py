@@ -14,50 +14,52 @@ from typing import NamedTuple
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-class Group(NamedTuple):
+class ControlGroup(NamedTuple):
     """A control group that may limit processors: the mount of its hierarchy, and its folder there."""
 
     version: int
     mount: PurePosixPath
     folder: PurePosixPath
 
-    def above(self) -> list[PurePosixPath]:
+    def list_ancestors(self) -> list[PurePosixPath]:
         """Its folder and those above it, up to the mount."""
         return [each for each in (self.folder, *self.folder.parents) if each.is_relative_to(self.mount)]
 
 
 def usable_processors(root: Path = Path("/")) -> int:
     """Processors that are worth a process each: at least 1, and the quota is rounded up."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = quota(root)
-    return there if limit is None else max(1, min(there, ceil(limit)))
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processor_quota = quota(root)
+    return processors if processor_quota is None else max(1, min(processors, ceil(processor_quota)))
 
 
 def quota(root: Path = Path("/")) -> float | None:
     """The least quota in processors below `root`; None without any, and of files that cannot be read."""
     memberships, mounts = _read(root / "proc/self/cgroup"), _read(root / "proc/self/mountinfo")
     limits = (
-        _limit(group.version, root / folder.relative_to("/"))
-        for group in groups(memberships, mounts)
-        for folder in group.above()
+        _read_limit(group.version, root / folder.relative_to("/"))
+        for group in find_groups(memberships, mounts)
+        for folder in group.list_ancestors()
     )
-    return min((limit for limit in limits if limit is not None), default=None)
+    return min((processor_quota for processor_quota in limits if processor_quota is not None), default=None)
 
 
-def groups(memberships: str, mounts: str) -> list[Group]:
+def find_groups(memberships: str, mounts: str) -> list[ControlGroup]:
     """The groups in /proc/self/cgroup, found in the file systems of /proc/self/mountinfo."""
-    mounted = [each for line in mounts.splitlines() if (each := _mount(line)) is not None]
+    mounted = [each for line in mounts.splitlines() if (each := _parse_mount(line)) is not None]
     found = []
     for line in memberships.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         version = 1 if controllers else 2
         if path.startswith("/") and (version == 2 or "cpu" in controllers.split(",")):
-            found += [Group(version, at, _folder(at, top, path)) for of, top, at in mounted if of == version]
+            found += [
+                ControlGroup(version, at, _group_folder(at, top, path)) for of, top, at in mounted if of == version
+            ]
     return found
 
 
-def _mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
+def _parse_mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
     """Version, root and mount point of a line of mountinfo; None for what is no hierarchy of processors."""
     left, _, right = line.partition(" - ")
     fields, kind = left.split(" "), right.split(" ")
@@ -69,20 +71,20 @@ def _mount(line: str) -> tuple[int, PurePosixPath, PurePosixPath] | None:
     return (1, top, at) if kind[0] == "cgroup" and "cpu" in kind[2].split(",") else None
 
 
-def _folder(at: PurePosixPath, top: PurePosixPath, path: str) -> PurePosixPath:
+def _group_folder(at: PurePosixPath, top: PurePosixPath, path: str) -> PurePosixPath:
     """The folder of the group `path`. In a container the mount often shows no more than the container's own part."""
     group = PurePosixPath(path)
     return at / group.relative_to(top) if group.is_relative_to(top) and ".." not in group.parts else at
 
 
-def _limit(version: int, folder: Path) -> float | None:
+def _read_limit(version: int, folder: Path) -> float | None:
     if version == 2:
-        most, _, period = _read(folder / "cpu.max").partition(" ")
-        return limit(most, period)
-    return limit(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
+        quota_text, _, period = _read(folder / "cpu.max").partition(" ")
+        return processor_quota(quota_text, period)
+    return processor_quota(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
 
 
-def limit(quota: str, period: str) -> float | None:
+def processor_quota(quota: str, period: str) -> float | None:
     """Processors of a quota and its period, in microseconds; None where there is none: "max", -1, nothing."""
     try:
         parts = int(quota), int(period)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from partbox.classes import plain
+from partbox.classes import to_plain
 from partbox.errors import PayloadError, PublishError
 
 JSON = "application/json"
@@ -52,7 +52,7 @@ class Encoded(NamedTuple):
     raw: bool
 
 
-_encoded: Callable[[tuple[Any, ...]], Encoded] = partial(tuple.__new__, Encoded)
+_make_encoded: Callable[[tuple[Any, ...]], Encoded] = partial(tuple.__new__, Encoded)
 """`Encoded(…)` in half of the time: one is made for each event."""
 
 
@@ -73,18 +73,18 @@ class JsonCodec:
     def text(self, value: Any) -> str:
         """`value` as JSON; whatever is wrong with it raises."""
         if isinstance(value, bytes):
-            ready = self.ready(value)
+            check_json_text = self.check_json_text(value)
             _check_numbers(value)
-            return ready
-        if type(value) is not dict and (found := plain(value)) is not None:
+            return check_json_text
+        if type(value) is not dict and (found := to_plain(value)) is not None:
             value = found  # once, for what follows
         # orjson leaves out the fields of dataclasses that begin with an underscore.
-        text = orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+        text = orjson.dumps(value, default=_to_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
         if "null" in text:  # as orjson writes for NaN and Infinity; looked at only then
             _FINITE.encode(value)
         return _without_nul(text) if "\\u0000" in text else text
 
-    def ready(self, value: bytes) -> str:
+    def check_json_text(self, value: bytes) -> str:
         """Finished JSON text, its numbers unchecked."""
         orjson.loads(value)
         return _without_nul(value.decode())
@@ -132,7 +132,7 @@ class Codecs:
             if codec is _JSON:
                 if content_type == JSON and isinstance(value, str):  # finished text, as bytes are
                     value = value.encode()
-                return _encoded((_JSON.text(value), None, None, False))
+                return _make_encoded((_JSON.text(value), None, None, False))
             data = codec.encode(value)
         except Exception as error:
             raise PublishError(f"the payload cannot be written as {kind}: {_reason(error, codec)}") from error
@@ -141,7 +141,7 @@ class Codecs:
         if kind != JSON:
             return Encoded(None, data, kind, False)
         try:  # PostgreSQL would refuse it only after the statement was sent
-            return Encoded(_JSON.ready(data), None, None, False)
+            return Encoded(_JSON.check_json_text(data), None, None, False)
         except ValueError as error:
             raise PublishError(f"the codec of {JSON} wrote invalid JSON: {_reason(error, _JSON)}") from error
 
@@ -197,13 +197,13 @@ def _check_numbers(text: bytes) -> None:
                 raise ValueError(TOO_LONG)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """A form for values that orjson does not know by itself, or writes in part."""
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise ValueError("Out of range float: a Decimal that is not finite")
         return str(value)
-    if (found := plain(value)) is not None:
+    if (found := to_plain(value)) is not None:
         return found
     raise TypeError(
         f"{type(value).__name__} has no form in JSON; give a dict, or an instance of a dataclass, pydantic model, "
@@ -211,10 +211,10 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _inside(value: Any) -> Any:
+def _nested_values(value: Any) -> Any:
     """The parts of `value` that may hold a float, for the search of NaN."""
-    return value.value if isinstance(value, Enum) else plain(value)
+    return value.value if isinstance(value, Enum) else to_plain(value)
 
 
-_FINITE: Final = json.JSONEncoder(default=_inside, allow_nan=False)
+_FINITE: Final = json.JSONEncoder(default=_nested_values, allow_nan=False)
 """Raises ValueError for NaN and Infinity."""

@@ -29,7 +29,7 @@ def seconds(value: object) -> float:
     return length
 
 
-def from_now(value: object) -> float:
+def seconds_until(value: object) -> float:
     """Seconds (finite, >= 0) until a datetime with a time zone, 0 if that is past, or of what `seconds` takes.
 
     Raises ValueError with the value and the forms that are understood.
@@ -44,7 +44,7 @@ def from_now(value: object) -> float:
         raise ValueError(f"{value!r} is no delay: {error}, a timedelta, or a datetime with a time zone") from None
 
 
-def written(length: float) -> str:
+def format_duration(length: float) -> str:
     """The shortest text that `seconds` reads back as this length: "40ms", "6s", "1h", "7d"."""
     for unit in ("d", "h", "m", "s"):
         if length and length % UNITS[unit] == 0:

@@ -16,7 +16,7 @@ PartboxError
 
 from datetime import datetime, timedelta
 
-from partbox.duration import from_now
+from partbox.duration import seconds_until
 
 
 class PartboxError(Exception):
@@ -47,7 +47,7 @@ class RetryAfterError(RecoverableError):
     """Raised by a handler: try again after `delay`, in the forms that `RetryAfter` takes; counts as an attempt."""
 
     def __init__(self, delay: float | timedelta | str | datetime, message: str = "") -> None:
-        seconds = from_now(delay)
+        seconds = seconds_until(delay)
         self.delay = seconds
         super().__init__(message or f"retry after {seconds:g} s")
 

@@ -48,7 +48,7 @@ def warn_of_uwsgi(subscription: str) -> None:
     uwsgi = sys.modules.get("uwsgi")  # which the program brings, and nobody can install
     if uwsgi is None or uwsgi.worker_id() != 0 or not (uwsgi.masterpid() or uwsgi.numproc > 1):
         return
-    if _asked(uwsgi.opt.get("enable-threads")) or _asked(uwsgi.opt.get("threads")):
+    if _is_enabled(uwsgi.opt.get("enable-threads")) or _is_enabled(uwsgi.opt.get("threads")):
         return
     text = (
         "uWSGI loads the application before it forks, without --enable-threads: this worker delivers in no process "
@@ -57,6 +57,6 @@ def warn_of_uwsgi(subscription: str) -> None:
     log_event(log, "before_fork", text, subscription=subscription)
 
 
-def _asked(option: object) -> bool:
+def _is_enabled(option: object) -> bool:
     """True if an option of uWSGI is set: True by its command line, bytes by a file."""
     return option is not None and option not in (False, b"false", b"0", b"")

@@ -21,18 +21,18 @@ from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PartboxError
 from partbox.events import DeliveredEvent, Event
 from partbox.publish import integrations
-from partbox.publish.failures import Explained
+from partbox.publish.failures import ErrorExplainer
 from partbox.publish.steps import Query, Steps
 
 AnyEvent = DeliveredEvent | Event | UUID | str
 
 LONGEST = 255
 _CALLS = ("call first_time", "await first_time_async")
-KEPT_OUT = (
+TRIGGER_BLOCKS_INBOX = (
     "a trigger keeps rows out of table {}.inbox, so an event that comes again would not be known: drop the trigger, "
     "and try the transaction again"
 )
-_IN_THE_WAY = "Conflicting Tuples: 1"
+_CONFLICT_LINE = "Conflicting Tuples: 1"
 
 
 def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
@@ -43,20 +43,20 @@ def first_time(conn: AnySync, event_or_id: AnyEvent, consumer: str, *, schema: s
     outside a transaction, SchemaError where there is no inbox, PartboxError for what is no event or name, and where a
     trigger keeps the note from being written.
     """
-    adapter = integrations.sync_of(conn, _CALLS)
-    noting = _noting(schema, _values(event_or_id, consumer))
+    adapter = integrations.sync_adapter_of(conn, _CALLS)
+    query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
     adapter.require_transaction()
     with _Explained(schema):
-        return adapter.run(noting)
+        return adapter.run(query_steps)
 
 
 async def first_time_async(conn: AnyAsync, event_or_id: AnyEvent, consumer: str, *, schema: str = "partbox") -> bool:
     """`first_time` on an asynchronous connection."""
-    adapter = integrations.async_of(conn, _CALLS)
-    noting = _noting(schema, _values(event_or_id, consumer))
+    adapter = integrations.async_adapter_of(conn, _CALLS)
+    query_steps = _first_time_steps(schema, _statement_values(event_or_id, consumer))
     await adapter.require_transaction()
     with _Explained(schema):
-        return await adapter.run(noting)
+        return await adapter.run(query_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,16 @@ class Inbox:
         return await first_time_async(conn, event_or_id, consumer, schema=self.schema)
 
 
-def _noting(schema: str, values: dict[str, object]) -> Steps[bool]:
+def _first_time_steps(schema: str, values: dict[str, object]) -> Steps[bool]:
     if (yield Query(statements.inbox_first_time(schema), values)):
         return True
     plan = yield Query(statements.inbox_seen(schema), values)
-    if not any(_IN_THE_WAY in line for (line,) in plan):
-        raise PartboxError(KEPT_OUT.format(schema))
+    if not any(_CONFLICT_LINE in line for (line,) in plan):
+        raise PartboxError(TRIGGER_BLOCKS_INBOX.format(schema))
     return False
 
 
-def _values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
+def _statement_values(event_or_id: AnyEvent, consumer: str) -> dict[str, object]:
     is_text = isinstance(consumer, str) and not re.search("[\0\ud800-\udfff]", consumer)  # that PostgreSQL can store
     if not (is_text and 1 <= len(consumer) <= LONGEST):
         raise PartboxError(
@@ -109,7 +109,7 @@ def _event_id(event_or_id: AnyEvent) -> UUID:
         raise PartboxError(f"{event_or_id!r} is neither an event nor an event id: give the event or its UUID") from None
 
 
-class _Explained(Explained):
+class _Explained(ErrorExplainer):
     __slots__ = ()
     missing = ("42P01", "3F000")  # table, schema
     remedy = "has no inbox in this database: run `partbox init`, or `partbox init --inbox-only`"

@@ -10,7 +10,7 @@ SPAN = 10.0  # seconds between two lines, once the burst is used up
 MOST = 1_000  # kinds remembered
 
 
-class Flood:
+class LogRateLimiter:
     """Lets `BURST` lines of a kind through, then one each `SPAN`; a kind that was quiet for long may burst again. Any
     thread; times are monotonic seconds."""
 

@@ -63,10 +63,10 @@ class Outbox(Registrar, Operations):
         **keywords: Any,
     ) -> None:
         from partbox import settings
-        from partbox.observe.logs.setup import tell_strays
+        from partbox.observe.logs.setup import warn_of_strays
 
         loaded = settings.load(dsn=None if callable(dsn) else dsn, **keywords)
-        tell_strays()
+        warn_of_strays()
         self.handlers = Handlers()
         Operations.__init__(self, dsn if callable(dsn) else loaded.dsn, loaded)
         self.codecs = Codecs(codecs)
@@ -89,7 +89,7 @@ class Outbox(Registrar, Operations):
         return self.handlers
 
     def _limitable(self, subscription: str) -> set[str]:
-        return self.handlers.limitable(subscription)
+        return self.handlers.limitable_names(subscription)
 
     def _configure(self, database: OutboxDatabase) -> None:
         """Take over the database and settings of the command line in a worker process, which has imported it."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from partbox.duration import from_now
+from partbox.duration import seconds_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class RetryAfter:
     delay: float
 
     def __init__(self, delay: float | timedelta | str | datetime) -> None:
-        object.__setattr__(self, "delay", from_now(delay))
+        object.__setattr__(self, "delay", seconds_until(delay))
 
 
 @dataclass(frozen=True, slots=True)

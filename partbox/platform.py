@@ -35,14 +35,14 @@ boottime = time.monotonic if _CLOCK is None else partial(time.clock_gettime, _CL
 """Seconds since boot, suspended time included."""
 
 
-def in_forked_children(call: Callable[[], None]) -> None:
+def call_in_forked_children(call: Callable[[], None]) -> None:
     """Have this called in every process that is forked from this one. Nothing is forked on Windows."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 
 
 OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-SOONER: Final = 200  # thousandths of the memory: more than a supervisor has
+OOM_BONUS: Final = 200  # thousandths of the memory: more than a supervisor has
 
 
 def die_before_parent() -> None:
@@ -51,7 +51,7 @@ def die_before_parent() -> None:
     While the largest process ends, but has not given back its memory yet, the kernel may kill another one.
     """
     with suppress(OSError):  # there is no such file, or it may not be written here
-        OOM_SCORE.write_text(str(min(1_000, int(OOM_SCORE.read_text()) + SOONER)))
+        OOM_SCORE.write_text(str(min(1_000, int(OOM_SCORE.read_text()) + OOM_BONUS)))
 
 
 def refuse_on_windows(remedy: str) -> None:

@@ -21,13 +21,13 @@ from sqlalchemy import event, util
 from sqlalchemy.orm import Session, SessionTransaction, object_mapper, scoped_session, sessionmaker
 
 from partbox.errors import PublishError, RegistrationError
-from partbox.events.gathering import EventList, EventsMixin, Gathered, next_number
+from partbox.events.gathering import EventList, EventsMixin, NumberedEvent, next_number
 from partbox.outbox import Outbox
 
 __all__ = ["EventsMixin", "collect"]
 
 Target = TypeVar("Target")
-ROUNDS = 100  # of publishing before a commit, each of which may bring about more events
+MAX_ROUNDS = 100  # of publishing before a commit, each of which may bring about more events
 EVENTS = "events"
 
 
@@ -43,8 +43,8 @@ def collect(target: Target, outbox: Outbox) -> Target:
     """
     if not isinstance(outbox, Outbox):
         raise RegistrationError(f"{outbox!r} is not an Outbox: write collect(sessions, outbox)")
-    sessions = _listened(target)
-    known = next((_collected[each] for each in _kinds(sessions) if each in _collected), None)
+    sessions = _listen_target(target)
+    known = next((_collected[each] for each in _session_classes(sessions) if each in _collected), None)
     if known is None:
         _collected[sessions] = outbox
         Collector(outbox).listen(sessions)
@@ -67,13 +67,13 @@ class SessionEvents:
     waiting: dict[int, EventList] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
     committed: set[int] = field(default_factory=set)
-    published: list[tuple[EventList, list[Gathered]]] = field(default_factory=list)
+    published: list[tuple[EventList, list[NumberedEvent]]] = field(default_factory=list)
     transient: set[int] = field(default_factory=set)
     commits: int = 0
 
-    def follow(self, events: EventList) -> None:
+    def track(self, events: EventList) -> None:
         """Have the events of a list published: those that it has, and those to come."""
-        events.noticed = self.note
+        events.on_event = self.note
         self.transient.discard(id(events))
         if events:
             self.note(events)
@@ -82,21 +82,21 @@ class SessionEvents:
         self.waiting[id(events)] = events
 
     def leave(self, events: EventList) -> None:
-        events.noticed = None
+        events.on_event = None
         self.waiting.pop(id(events), None)
 
-    def take(self) -> list[tuple[EventList, list[Gathered]]]:
+    def take(self) -> list[tuple[EventList, list[NumberedEvent]]]:
         """The lists and their events, which they have no longer."""
         taken = [(events, events.taken()) for events in self.waiting.values()]
         self.waiting.clear()
         return taken
 
-    def give_back(self, taken: list[tuple[EventList, list[Gathered]]]) -> None:
+    def restore_taken(self, taken: list[tuple[EventList, list[NumberedEvent]]]) -> None:
         for events, gathered in taken:
             events.put_back(gathered)
             self.note(events)
 
-    def savepoint_ended(self, savepoint: SessionTransaction) -> bool:
+    def end_savepoint(self, savepoint: SessionTransaction) -> bool:
         """Drop the events of a savepoint that was rolled back. True if the whole transaction is being committed."""
         mark = self.marks.pop(id(savepoint))
         self.commits = max(0, self.commits - 1)
@@ -107,7 +107,7 @@ class SessionEvents:
             events.forget_after(mark)
         return False
 
-    def ended(self, transaction: SessionTransaction) -> None:
+    def end_transaction(self, transaction: SessionTransaction) -> None:
         """Forget the transaction. If it was rolled back, entities that are none any more have their events again."""
         if id(transaction) not in self.committed:
             for events in self.waiting.values():
@@ -125,7 +125,7 @@ _collected: WeakKeyDictionary[Any, Outbox] = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[Session, SessionEvents] = WeakKeyDictionary()
 
 
-def _of(session: Session) -> SessionEvents:
+def _events_of_session(session: Session) -> SessionEvents:
     found = _sessions.get(session)
     if found is None:
         found = _sessions[session] = SessionEvents()
@@ -140,16 +140,16 @@ class Collector:
 
     def listen(self, sessions: Any) -> None:
         calls: dict[str, Callable[..., Any]] = {
-            "after_attach": _joined,
-            "loaded_as_persistent": _joined,
-            "persistent_to_detached": _left,
-            "deleted_to_detached": _left,
-            "pending_to_transient": _undone,
-            "persistent_to_transient": _undone,
-            "after_transaction_create": _begun,
+            "after_attach": _on_attach,
+            "loaded_as_persistent": _on_attach,
+            "persistent_to_detached": _on_detach,
+            "deleted_to_detached": _on_detach,
+            "pending_to_transient": _on_transient,
+            "persistent_to_transient": _on_transient,
+            "after_transaction_create": _on_begin,
             "before_commit": self._before_commit,
-            "after_commit": _committed,
-            "after_transaction_end": self._ended,
+            "after_commit": _on_commit,
+            "after_transaction_end": self._on_transaction_end,
         }
         for name, call in calls.items():
             event.listen(sessions, name, call)
@@ -160,25 +160,25 @@ class Collector:
         SQLAlchemy tells of both in the same words. If a savepoint is open, its end says which it was.
         """
         if session.in_nested_transaction():
-            _of(session).commits += 1
+            _events_of_session(session).commits += 1
         else:
             self._publish(session)
 
-    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+    def _on_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.nested:
-            if _of(session).savepoint_ended(transaction):
+            if _events_of_session(session).end_savepoint(transaction):
                 self._publish(session)
         elif transaction.parent is None:
-            _of(session).ended(transaction)
+            _events_of_session(session).end_transaction(transaction)
 
     def _publish(self, session: Session) -> None:
         """Flush, so that entities have their ids, and publish; again as long as that brings about more events."""
-        gathered = _of(session)
-        for _ in range(ROUNDS):
+        gathered = _events_of_session(session)
+        for _ in range(MAX_ROUNDS):
             session.flush()
             for entity in session:
                 if type(vars(entity).get(EVENTS)) is list:  # it has replaced the one that was followed
-                    _joined(session, entity)
+                    _on_attach(session, entity)
             if not any(gathered.waiting.values()):
                 return
             taken = gathered.take()
@@ -186,10 +186,12 @@ class Collector:
             try:
                 self._write(session, [each.event for each in events])
             except BaseException:
-                gathered.give_back(taken)
+                gathered.restore_taken(taken)
                 raise
             gathered.published += taken
-        raise PublishError(f"each of {ROUNDS} publishes has brought about more events: a hook must not always add one")
+        raise PublishError(
+            f"each of {MAX_ROUNDS} publishes has brought about more events: a hook must not always add one"
+        )
 
     def _write(self, session: Session, events: list[Any]) -> None:
         aio = _loaded_asyncio()
@@ -199,11 +201,11 @@ class Collector:
             util.await_only(self._outbox.publish_many_async(asynchronous, events))
 
 
-def _number(gathered: Gathered) -> int:
+def _number(gathered: NumberedEvent) -> int:
     return gathered.number
 
 
-def _listened(target: Any) -> Any:
+def _listen_target(target: Any) -> Any:
     """The class of sessions, or the session, to listen to; RegistrationError for what has no sessions."""
     if isinstance(target, scoped_session):
         target = target.session_factory
@@ -211,7 +213,7 @@ def _listened(target: Any) -> Any:
         return target.class_
     if isinstance(target, Session) or (isinstance(target, type) and issubclass(target, Session)):
         return target
-    if (aio := _loaded_asyncio()) and (found := _listened_async(aio, target)):
+    if (aio := _loaded_asyncio()) and (found := _async_listen_target(aio, target)):
         return found
     raise RegistrationError(
         f"{target!r} makes no sessions of SQLAlchemy: give a sessionmaker, a Session or a class of such, or an "
@@ -219,20 +221,20 @@ def _listened(target: Any) -> Any:
     )
 
 
-def _listened_async(aio: Any, target: Any) -> Any:
+def _async_listen_target(aio: Any, target: Any) -> Any:
     """Return the class of the sessions below asynchronous ones, or the session; None if `target` has none."""
     if isinstance(target, aio.async_scoped_session):
         target = target.session_factory
     if isinstance(target, aio.AsyncSession):
         return target.sync_session
     if isinstance(target, aio.async_sessionmaker):
-        own = _own(target.kw.get("sync_session_class") or target.class_.sync_session_class)
+        own = _private_subclass(target.kw.get("sync_session_class") or target.class_.sync_session_class)
         target.configure(sync_session_class=own)
         return own
     if not (isinstance(target, type) and issubclass(target, aio.AsyncSession)):
         return None
     kind: Any = target
-    kind.sync_session_class = _own(kind.sync_session_class)
+    kind.sync_session_class = _private_subclass(kind.sync_session_class)
     return kind.sync_session_class
 
 
@@ -244,12 +246,12 @@ def _loaded_asyncio() -> Any:
     return sys.modules.get("sqlalchemy.ext.asyncio")
 
 
-def _own(kind: type[Session]) -> type[Session]:
+def _private_subclass(kind: type[Session]) -> type[Session]:
     """A class of sessions of this kind that no other sessions are of: those are not to be listened to."""
     return kind if kind in _collected else type(f"Collecting{kind.__name__}", (kind,), {})
 
 
-def _kinds(sessions: Any) -> tuple[Any, ...]:
+def _session_classes(sessions: Any) -> tuple[Any, ...]:
     return sessions.__mro__ if isinstance(sessions, type) else (sessions, *type(sessions).__mro__)
 
 
@@ -263,29 +265,29 @@ def _events_of(entity: object) -> EventList | None:
     return found if isinstance(found, EventList) else None
 
 
-def _joined(session: Session, entity: object) -> None:
+def _on_attach(session: Session, entity: object) -> None:
     if (events := _events_of(entity)) is not None:
-        _of(session).follow(events)
+        _events_of_session(session).track(events)
 
 
-def _left(session: Session, entity: object) -> None:
+def _on_detach(session: Session, entity: object) -> None:
     if (events := _events_of(entity)) is not None:
-        _of(session).leave(events)
+        _events_of_session(session).leave(events)
 
 
-def _undone(session: Session, entity: object) -> None:
+def _on_transient(session: Session, entity: object) -> None:
     """An entity is transient again: a rollback has undone that it was saved, or it was taken out of the session."""
     if (events := _events_of(entity)) is not None:
-        _of(session).leave(events)
-        _of(session).transient.add(id(events))
+        _events_of_session(session).leave(events)
+        _events_of_session(session).transient.add(id(events))
 
 
-def _begun(session: Session, transaction: SessionTransaction) -> None:
+def _on_begin(session: Session, transaction: SessionTransaction) -> None:
     if transaction.nested:
-        _of(session).marks[id(transaction)] = next_number()
+        _events_of_session(session).marks[id(transaction)] = next_number()
 
 
-def _committed(session: Session) -> None:
-    ended = session.get_nested_transaction() or session.get_transaction()
-    if ended is not None:
-        _of(session).committed.add(id(ended))
+def _on_commit(session: Session) -> None:
+    end_transaction = session.get_nested_transaction() or session.get_transaction()
+    if end_transaction is not None:
+        _events_of_session(session).committed.add(id(end_transaction))

@@ -17,16 +17,16 @@ ESCAPE: Final = "partbox.escape"
 RAISING: Final = ("strict", "surrogateescape", "backslashreplace")  # the last one writes what is no JSON
 
 
-def make_usable() -> None:
+def repair_streams() -> None:
     """Open those that are closed on /dev/null, and have them escape what they cannot encode."""
-    keep_open()
+    reopen_streams()
     codecs.register_error(ESCAPE, _escaped)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and stream.errors in RAISING:
             stream.reconfigure(errors=ESCAPE)
 
 
-def keep_open() -> None:
+def reopen_streams() -> None:
     """Open those that are closed on /dev/null; processes that are spawned have them too."""
     for number, (name, mode) in enumerate(STREAMS):
         try:
@@ -38,17 +38,17 @@ def keep_open() -> None:
 
 
 @contextmanager
-def written() -> Iterator[None]:
+def flush_output() -> Iterator[None]:
     """Write all that the block prints; exit with 1 where the output takes nothing, silently if its reader has gone."""
-    again = ""
+    retried = ""
     try:
         yield
     except OSError as error:
-        again = "" if error.filename else "\n"  # if the output is the cause, this fails too
+        retried = "" if error.filename else "\n"  # if the output is the cause, this fails too
         raise
     finally:
         try:
-            sys.stdout.write(again)
+            sys.stdout.write(retried)
             sys.stdout.flush()
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes at the end too, and would print a trace

@@ -18,7 +18,7 @@ def main(root: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C within psql is for psql
         signal.signal(number, lambda *_: stopped.set())
     folder = root / ".partbox" / "db"
-    if server_user.server_user() and server_user.closed(folder):
+    if server_user.server_user() and server_user.find_closed_folder(folder):
         folder = address.default_folder()
     try:
         dsn = address.resolve(f"{address.PREFIX}{folder}")

@@ -94,14 +94,14 @@ def page(dsn: str) -> Iterator[str]:
     """The address of the page, with its token."""
     settings = Outbox(dsn).settings
     allowed = access(Address("127.0.0.1", 0), None, new=True)
-    glance = CachedOverview(settings, lambda: dsn)
-    server = HttpServer(Starlette(routes=routes(glance, lambda: dsn, settings, allowed)))
+    overview_cache = CachedOverview(settings, lambda: dsn)
+    server = HttpServer(Starlette(routes=routes(overview_cache, lambda: dsn, settings, allowed)))
     server.start()
     try:
         yield f"{server.address}/#token={allowed.token}"
     finally:
         server.stop()
-        glance.close()
+        overview_cache.close()
 
 
 def supervisors(dsn: str, stack: ExitStack) -> list[Supervisor]:
@@ -115,10 +115,10 @@ def supervisors(dsn: str, stack: ExitStack) -> list[Supervisor]:
 
 def settle(dsn: str) -> None:
     """Wait until every partition has its owner."""
-    glance = CachedOverview(Outbox(dsn).settings, lambda: dsn)
-    while len((found := glance.overview().clusters[0]).instances) < 4 or found.unowned:
+    overview_cache = CachedOverview(Outbox(dsn).settings, lambda: dsn)
+    while len((found := overview_cache.overview().clusters[0]).instances) < 4 or found.unowned:
         time.sleep(0.5)
-    glance.close()
+    overview_cache.close()
 
 
 def picture(browser: Browser, address: str, scheme: Any, seconds: float, nodes: list[Supervisor], name: str) -> None:

@@ -8,8 +8,8 @@ from partbox.settings import load
 from partbox.worker.context import Context
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.read_budget import ReadBounds
-from partbox.worker.engine.ready_queue import Queue
-from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.engine.ready_queue import RunQueue
+from partbox.worker.runners.endpoint import Endpoint, RunKind
 
 
 def context(
@@ -17,8 +17,8 @@ def context(
     handlers: Handlers | None = None,
     *,
     concurrency: int = 1,
-    queue: Queue | None = None,
-    lines: bool = False,
+    queue: RunQueue | None = None,
+    shared_lanes: bool = False,
     **settings: Any,
 ) -> Context:
     """The context of a worker of `default` with these settings, and with an engine."""
@@ -26,8 +26,8 @@ def context(
     routes = (handlers or Handlers()).routes("default", loaded)
     endpoints = routes.map(lambda handler: Endpoint(handler, (), 4_000, Observers()))
     bounds = ReadBounds(loaded.page, loaded.window, loaded.max_parked, loaded.window_bytes, loaded.max_waiting)
-    transactional = any(endpoint.kind is Kind.TRANSACTIONAL for endpoint in endpoints.all())
-    engine = Engine(concurrency, bounds, queue, lines=lines, transactional=transactional)
+    transactional = any(endpoint.kind is RunKind.TRANSACTIONAL for endpoint in endpoints.all())
+    engine = Engine(concurrency, bounds, queue, shared_lanes=shared_lanes, transactional=transactional)
     return Context(loaded, lambda: dsn, endpoints, engine, concurrency=concurrency)
 
 

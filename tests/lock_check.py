@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from partbox.protocol.rows import Owned
+from partbox.protocol.rows import OwnedPartition
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.state import EngineState
 
 READ_FREELY = {
     "phase",  # what is done in an earlier one is found so under the lock
-    "stopping",  # a runner looks before each event; what it starts a moment too late is waited for
+    "is_stopping",  # a runner looks before each event; what it starts a moment too late is waited for
     "incarnation",  # the same; what it starts of an earlier incarnation is remembered when it is done
     "resumption",  # the same: mostly it remembers nothing
     "predecessor",  # the poller's own to change
@@ -134,7 +134,7 @@ class _Partitions(GuardedDict):  # type: ignore[misc, valid-type]
 
 
 def _fields() -> dict[str, _Written]:
-    sample = Partition(Owned(0, 1, "1:1:", 0, 0, 0, None), 0.0, window=1, letters=False)
+    sample = Partition(OwnedPartition(0, 1, "1:1:", 0, 0, 0, None), 0.0, window=1, dead_letters=False)
     named = {name for name in vars(sample) if not name.startswith("_")}
     guarded = named - CONSTANT - OF_THE_POLLER
     return {name: _Written(name) if name in READ_FREELY else _Guarded(name) for name in guarded}

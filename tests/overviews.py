@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from partbox.db.delivery.limits import KeptLimit, together
+from partbox.db.delivery.limits import LimitReport, merge
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.observe.health.database_probe import DatabaseProbe
 from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, SupervisorVitals
@@ -43,7 +43,7 @@ def overview(*clusters: Cluster) -> Overview:
 
 def limited() -> Overview:
     """A subscription with everything that has metrics, a handler with a limit too."""
-    return overview(cluster(limits=together("default", [KeptLimit("confirm", 100.0, 5, None, 7, 2.5)], [])))
+    return overview(cluster(limits=merge("default", [LimitReport("confirm", 100.0, 5, None, 7, 2.5)], [])))
 
 
 def process(**fields: Any) -> ProcessVitals:
@@ -53,7 +53,7 @@ def process(**fields: Any) -> ProcessVitals:
 
 def vitals(*processes: ProcessVitals, **fields: Any) -> SupervisorVitals:
     usual: dict[str, Any] = {"started": True, "running": True, "stopping": False, "failure": None, "lease": 6.0}
-    rest = {"stepped": 0.1, "beaten": 0.5, "wanted": 1, "deaths": 0, "crash_loop": False}
+    rest = {"loop_age": 0.1, "heartbeat_age": 0.5, "wanted": 1, "deaths": 0, "crash_loop": False}
     return SupervisorVitals(processes=processes or (process(),), **{**usual, **rest, **fields})
 
 

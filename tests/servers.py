@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from partbox.embedded import programs
 from partbox.embedded.server import Server
-from partbox.testing.servers import OPTIONS, Originals, copy, execute, free_path, new_folder
+from partbox.testing.servers import OPTIONS, ServerOriginals, copy, execute, free_path, new_folder
 from partbox_lab.servers import follow
 
 __all__ = ["OPTIONS", "OwnServer", "binaries", "execute", "free_path", "new_folder"]
@@ -48,7 +48,7 @@ def bare_server() -> Iterator[Server]:
 
 def initialise(folder: Path) -> None:
     """Make what a first start of PostgreSQL 18 would make there."""
-    copy(Originals(originals().folder).bare(), folder)
+    copy(ServerOriginals(originals().folder).bare(), folder)
 
 
 def _with_template() -> Path:
@@ -61,9 +61,9 @@ def _with_template() -> Path:
 
 
 @cache
-def originals() -> Originals:
+def originals() -> ServerOriginals:
     """The run's data that servers are copied from; asked for before a test changes the environment."""
-    return Originals(Path(os.environ[KEPT]), binaries())
+    return ServerOriginals(Path(os.environ[KEPT]), binaries())
 
 
 @contextmanager

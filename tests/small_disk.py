@@ -16,7 +16,7 @@ def small_disk(megabytes: int) -> Iterator[SmallDisk]:
     """One of this size; skips the test where none can be mounted."""
     user = server_user.server_user()
     with new_folder() as folder, ExitStack() as stack:
-        server_user.open_folder(folder)
+        server_user.make_open_folder(folder)
         try:
             disk = stack.enter_context(mounted(folder, megabytes, (user.pw_uid, user.pw_gid) if user else None))
         except PartboxError as error:

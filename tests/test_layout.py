@@ -29,7 +29,7 @@ NOT_A_REASON = ("# type:", "# noqa", "# fmt:", "# pragma:")
 
 LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = {
-    "partbox/worker/runners/lane_runner.py::LaneRunner.walk",
+    "partbox/worker/runners/lane_runner.py::LaneRunner.run",
 }
 MANY_ATTRIBUTES: set[str] = {
     "partbox/settings/__init__.py::Settings",

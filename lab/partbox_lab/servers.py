@@ -6,8 +6,8 @@ from partbox.embedded.server import Server
 
 def follow(standby: Server, primary: Server) -> str:
     """Start a server as a standby of one that runs, from a base backup of it; returns its DSN."""
-    with standby.guarded():
-        server_user.private_folder(standby._pgdata, standby._programs.user)
+    with standby.guard_folder():
+        server_user.make_private_folder(standby._pgdata, standby._programs.user)
         source = ["-h", str(primary._socket.parent), "-p", "5432", "-U", "postgres", "-c", "fast", "-X", "stream"]
         standby._programs.run("pg_basebackup", standby._pgdata, *source, "-R", "--no-sync")
         standby.start_guarded()

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import Conn
 from partbox.db.type_conversion import DEFAULTS
-from partbox.demo.workspace import DATA, drop, refuse_taken, temporary_folder
+from partbox.demo.workspace import DATA, drop, refuse_existing, temporary_folder
 from partbox.embedded.server import Server
 from partbox.text.dsn import parts
 
@@ -75,7 +75,7 @@ def workspace(
             made = stack.enter_context(_embedded(schema, folder, server))
         else:
             made = stack.enter_context(
-                _borrowed(dsn, schema, folder, clear or partial(refuse_taken, schema=schema, program=program))
+                _borrowed(dsn, schema, folder, clear or partial(refuse_existing, schema=schema, program=program))
             )
         try:
             yield made

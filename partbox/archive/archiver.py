@@ -4,28 +4,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from partbox.archive.files import Part
-from partbox.archive.place import Place, place_of
+from partbox.archive.files import ArchiveFileWriter
+from partbox.archive.location import Location, location_of
 from partbox.db import connect
 from partbox.db.operator import archive as steps
 from partbox.db.operator.archive import ArchiveRow
-from partbox.db.schema.patience import described, holders
+from partbox.db.schema.lock_retry import describe_blockers, list_blockers
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.settings import Settings
 from partbox.text.wording import counted, size
 
-PATIENCE: Final = 30.0  # seconds that a statement may take
-MOST, BYTES = 5_000, 1 << 20
+STATEMENT_TIMEOUT: Final = 30.0  # seconds that a statement may take
+READ_RECORDS, READ_BYTES = 5_000, 1 << 20
 """Records of one read, and their bytes on disk, which may be far more in memory."""
-FILE, FILE_BYTES = 1_000_000, 256 << 20
+FILE_RECORDS, FILE_BYTES = 1_000_000, 256 << 20
 """Records of a file at most, and bytes of its lines."""
-LATER: Final = 1.25
+PATIENT_FACTOR: Final = 1.25
 """Record by record nobody is in a hurry: what has expired waits for a quarter of the retention, and fills one file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchiveResult:
     """The records that were archived, in how many files, and the bytes of those.
 
     `problem`: what failed, so that not all that is due was archived; `waiting`: what stands in the way for a while.
@@ -49,8 +49,8 @@ def archive(
     *,
     patient: bool = False,
     stopped: Callable[[], bool] = lambda: False,
-    progress: Callable[[Archived], None] = lambda sofar: None,
-) -> Archived:
+    progress: Callable[[ArchiveResult], None] = lambda sofar: None,
+) -> ArchiveResult:
     """Archive what is due over a connection to a whole outbox, and one more: all that has expired, and up to `needed`.
 
     An archive is kept from the first time that its place can be written: one that cannot be, such as a typing error,
@@ -59,64 +59,69 @@ def archive(
     Raises psycopg.Error.
     """
     if settings.archive is None:
-        return Archived()
+        return ArchiveResult()
     schema = settings.schema_name
-    if (problem := _keep(conn, settings, settings.archive)) is not None:
-        return Archived(problem=problem)
-    if not _is_due(conn, settings, needed, LATER if patient else 1.0):
-        return Archived()
+    if (problem := _ensure_kept(conn, settings, settings.archive)) is not None:
+        return ArchiveResult(problem=problem)
+    if not _is_due(conn, settings, needed, PATIENT_FACTOR if patient else 1.0):
+        return ArchiveResult()
     upto = steps.settle(conn, schema)
-    work = _Work(conn, settings, needed, upto, stopped, progress)
+    work = _ArchiveRun(conn, settings, needed, upto, stopped, progress)
     with (
-        connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox archive") as other,
-        steps.alone(other, schema) as alone,
+        connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox archive") as other,
+        steps.archive_lock(other, schema) as archive_lock,
     ):
         try:
-            if not alone:
-                return Archived(waiting=f"{described(holders(conn, 'archive_others', schema))} archiving just now")
-            done = work.run(place_of(settings.archive))
+            if not archive_lock:
+                return ArchiveResult(
+                    waiting=f"{describe_blockers(list_blockers(conn, 'archive_others', schema))} archiving just now"
+                )
+            done = work.run(location_of(settings.archive))
         except PartboxError as error:
-            steps.failed(conn, schema, str(error))
+            steps.note_failed(conn, schema, str(error))
             return replace(work.done, problem=str(error))
-    return done if stopped() else replace(done, waiting=_held_up(conn, settings, needed, upto))
+    return done if stopped() else replace(done, waiting=_find_blocker(conn, settings, needed, upto))
 
 
-def _keep(conn: Conn, settings: Settings, place: str) -> str | None:
+def _ensure_kept(conn: Conn, settings: Settings, place: str) -> str | None:
     """Keep an archive from now on, if none is kept; return the reason why its place cannot be written, or None."""
     if not is_kept(conn, settings):
         try:
-            place_of(place).probe()
+            location_of(place).probe()
         except PartboxError as error:
             return str(error)
         steps.begin(conn, settings.schema_name)
     return None
 
 
-def _held_up(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
+def _find_blocker(conn: Conn, settings: Settings, needed: int, upto: int) -> str | None:
     """Return what is in the way if something is due above `upto`, below which no record can appear any more."""
-    fence = steps.state(conn, settings.schema_name).fence
+    fence = steps.archive_state(conn, settings.schema_name).fence
     if fence is None or fence.drawn <= upto or not _is_due(conn, settings, needed, 1.0):
         return None
-    found = holders(conn, "archive_holders", settings.schema_name)
+    found = list_blockers(conn, "archive_holders", settings.schema_name)
     if not found:
         return "a transaction was in the way that has just ended: repeat this"
-    return f"{described(found)} in the way, for what {'it' if len(found) == 1 else 'they'} may still write goes before"
+    return (
+        f"{describe_blockers(found)} in the way, for what {'it' if len(found) == 1 else 'they'} may "
+        f"still write goes before"
+    )
 
 
 def is_kept(conn: Conn, settings: Settings) -> bool:
     """True if the archive that the settings want is kept, or they want none; else nothing may leave the log."""
-    return settings.archive is None or steps.state(conn, settings.schema_name).archived is not None
+    return settings.archive is None or steps.archive_state(conn, settings.schema_name).archived is not None
 
 
 def waiting(conn: Conn, settings: Settings, needed: int) -> int:
     """The records that `archive` would write now, counted without writing anything."""
-    state = steps.state(conn, settings.schema_name)
-    after = -1 if state.archived is None else state.archived
-    return steps.count(conn, settings.schema_name, after, steps.LAST, needed, settings.retain_done)
+    archive_state = steps.archive_state(conn, settings.schema_name)
+    after = -1 if archive_state.archived is None else archive_state.archived
+    return steps.count_due(conn, settings.schema_name, after, steps.MAX_ID, needed, settings.retain_done)
 
 
 def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
-    archived = steps.state(conn, settings.schema_name).archived or 0
+    archived = steps.archive_state(conn, settings.schema_name).archived or 0
     if archived < needed:
         return True
     age = steps.oldest(conn, settings.schema_name, archived)
@@ -124,7 +129,7 @@ def _is_due(conn: Conn, settings: Settings, needed: int, factor: float) -> bool:
 
 
 @dataclass(slots=True)
-class _Work:
+class _ArchiveRun:
     """One run: files, one after the other, of all that has expired or is up to `needed`, and settled: up to `upto`."""
 
     conn: Conn
@@ -132,46 +137,46 @@ class _Work:
     needed: int
     upto: int
     stopped: Callable[[], bool]
-    progress: Callable[[Archived], None]
-    done: Archived = field(default_factory=Archived)
-    over: bool = False
+    progress: Callable[[ArchiveResult], None]
+    done: ArchiveResult = field(default_factory=ArchiveResult)
+    is_over: bool = False
 
-    def run(self, place: Place) -> Archived:
-        after = steps.state(self.conn, self.settings.schema_name).archived
-        while after is not None and not self.over:
-            after = self._file(place, after)
+    def run(self, place: Location) -> ArchiveResult:
+        after = steps.archive_state(self.conn, self.settings.schema_name).archived
+        while after is not None and not self.is_over:
+            after = self._write_file(place, after)
         return self.done
 
-    def _file(self, place: Place, after: int) -> int:
+    def _write_file(self, place: Location, after: int) -> int:
         """Write one file of what follows `after`, and note that it is there; returns its last id."""
-        with place.writing() as file:
-            part = Part(place, file)
-            while part.records < FILE and part.size < FILE_BYTES and not self.over:
-                rows = self._next(after)
+        with place.open_new_file() as file:
+            part = ArchiveFileWriter(place, file)
+            while part.records < FILE_RECORDS and part.size < FILE_BYTES and not self.is_over:
+                rows = self._read_due(after)
                 for row in rows:
                     part.write(row)
                 after = rows[-1].id if rows else after
             if self.stopped() or not part.records:
-                self.over = True
+                self.is_over = True
                 return after
             kept = part.keep()
         steps.done(self.conn, self.settings.schema_name, after)
-        self.done = Archived(self.done.records + part.records, self.done.files + 1, self.done.size + kept)
+        self.done = ArchiveResult(self.done.records + part.records, self.done.files + 1, self.done.size + kept)
         self.progress(self.done)
         return after
 
-    def _next(self, after: int) -> list[ArchiveRow]:
+    def _read_due(self, after: int) -> list[ArchiveRow]:
         """The next records that are due; after the last of those it is over.
 
         Ids and times rise together, nearly: it is over where a read ends in a young record, and those before an old one
         go with it.
         """
         if self.stopped():
-            self.over = True
+            self.is_over = True
             return []
         schema, retain = self.settings.schema_name, self.settings.retain_done
-        rows = steps.rows(self.conn, schema, after, self.upto, retain, MOST, BYTES)
+        rows = steps.rows(self.conn, schema, after, self.upto, retain, READ_RECORDS, READ_BYTES)
         due = [place for place, row in enumerate(rows, 1) if row.expired or row.id <= self.needed]
         taken = due[-1] if due else 0
-        self.over = taken < len(rows) or not rows
+        self.is_over = taken < len(rows) or not rows
         return rows[:taken]

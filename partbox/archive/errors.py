@@ -12,9 +12,9 @@ from partbox.text.printing import printable_line
 from partbox.text.secrets import masked
 from partbox.text.wording import in_short
 
-LONGEST: Final = 300
-PROBED: Final = ".partbox-probe"
-PROBE: Final = b"partbox tries whether records can be archived here\n"
+MAX_ERROR_LENGTH: Final = 300
+PROBE_NAME: Final = ".partbox-probe"
+PROBE_CONTENT: Final = b"partbox tries whether records can be archived here\n"
 """The name and the content of the file that is written before an archive is kept."""
 
 REMEDIES: Final = {
@@ -32,15 +32,15 @@ ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.
 
 
 @contextmanager
-def place_errors(place: str) -> Iterator[None]:
+def location_errors(place: str) -> Iterator[None]:
     """Raise any error of the block as a PartboxError about the place; those are left as they are."""
     try:
         yield
     except PartboxError:
         raise
     except Exception as error:  # libraries of remote places raise whatever they like
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        text = printable_line(in_short(masked(said or type(error).__name__), LONGEST), LONGEST)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = printable_line(in_short(masked(reason or type(error).__name__), MAX_ERROR_LENGTH), MAX_ERROR_LENGTH)
         raise PartboxError(f"archive {place!r}: {text}: {_remedy(error)}") from error
 
 

@@ -16,14 +16,14 @@ from uuid import UUID
 import orjson
 
 from partbox.archive.errors import ZSTD, library
-from partbox.archive.place import Place, place_of
+from partbox.archive.location import Location, location_of
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
 
-ENDING = ".jsonl.zst"
-DIGITS = 19
+SUFFIX = ".jsonl.zst"
+ID_DIGITS = 19
 """Digits of an id in a file name, padded with zeros: names sort as numbers do."""
-DIGEST = 12
+DIGEST_LENGTH = 12
 
 _NAME = re.compile(r"record-([0-9]{1,19})-([0-9]{1,19})-([0-9a-f]{12})\.jsonl\.zst")
 
@@ -36,24 +36,24 @@ class FileName(NamedTuple):
     digest: str
 
     def __str__(self) -> str:
-        return f"record-{self.first:0{DIGITS}}-{self.last:0{DIGITS}}-{self.digest}{ENDING}"
+        return f"record-{self.first:0{ID_DIGITS}}-{self.last:0{ID_DIGITS}}-{self.digest}{SUFFIX}"
 
 
-def file_name(name: str) -> FileName | None:
+def parse_file_name(name: str) -> FileName | None:
     """The parts of a file's name; None if it is not one of ours."""
     found = _NAME.fullmatch(name)
     return FileName(int(found[1]), int(found[2]), found[3]) if found else None
 
 
-LEVEL: Final = 3
-PIECE: Final = 64 << 10
+COMPRESSION_LEVEL: Final = 3
+CHUNK_BYTES: Final = 64 << 10
 """Bytes of lines that are compressed, or read, at once."""
 
 
-class Part:
+class ArchiveFileWriter:
     """A file that is being written."""
 
-    def __init__(self, place: Place, file: BinaryIO) -> None:
+    def __init__(self, place: Location, file: BinaryIO) -> None:
         zstd = library(ZSTD)
         self.records = 0
         self.size = 0
@@ -63,13 +63,15 @@ class Part:
         self._file = file
         self._digest = hashlib.sha256()
         wanted = zstd.CompressionParameter
-        self._frame: Any = zstd.ZstdCompressor(options={wanted.compression_level: LEVEL, wanted.checksum_flag: 1})
+        self._frame: Any = zstd.ZstdCompressor(
+            options={wanted.compression_level: COMPRESSION_LEVEL, wanted.checksum_flag: 1}
+        )
         self._pending = bytearray()
 
     def write(self, row: ArchiveRow) -> None:
         line = line_of(row)
         self._pending += line
-        if len(self._pending) >= PIECE:
+        if len(self._pending) >= CHUNK_BYTES:
             self._compress()
         self._first, self.last = (self._first if self.records else row.id), row.id
         self.records += 1
@@ -81,7 +83,7 @@ class Part:
             return 0
         self._compress()
         self._file.write(self._frame.flush())
-        self._place.keep(self._file, str(FileName(self._first, self.last, self._digest.hexdigest()[:DIGEST])))
+        self._place.keep(self._file, str(FileName(self._first, self.last, self._digest.hexdigest()[:DIGEST_LENGTH])))
         return self._file.tell()
 
     def _compress(self) -> None:
@@ -90,10 +92,10 @@ class Part:
         self._pending.clear()
 
 
-def lines(place: Place, name: str) -> Iterator[bytes]:
+def read_lines(place: Location, name: str) -> Iterator[bytes]:
     """The lines of a file; PartboxError if it is no file of an archive, or not whole."""
-    with place.reading(name) as file:
-        pieces = _unpacked(file, f"{place.shown}/{name}") if name.endswith(ENDING) else _pieces(file)
+    with place.open_file(name) as file:
+        pieces = _decompress(file, f"{place.display_name}/{name}") if name.endswith(SUFFIX) else _read_chunks(file)
         rest = b""
         for piece in pieces:
             *whole, rest = (rest + piece).split(b"\n")
@@ -102,26 +104,28 @@ def lines(place: Place, name: str) -> Iterator[bytes]:
             yield rest
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: file.read(PIECE), b"")
+def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(CHUNK_BYTES), b"")
 
 
-def _unpacked(file: BinaryIO, shown: str) -> Iterator[bytes]:
+def _decompress(file: BinaryIO, display_name: str) -> Iterator[bytes]:
     """The content of a compressed file, of one frame or several."""
     zstd = library(ZSTD)
     try:
-        yield from _pieces(zstd.ZstdFile(file))
+        yield from _read_chunks(zstd.ZstdFile(file))
     except EOFError:
-        raise PartboxError(f"archive file {shown!r} is cut short: take another copy of it, or remove it") from None
+        raise PartboxError(
+            f"archive file {display_name!r} is cut short: take another copy of it, or remove it"
+        ) from None
     except zstd.ZstdError as error:
-        raise PartboxError(f"archive file {shown!r} is damaged: {error}: take another copy of it") from None
+        raise PartboxError(f"archive file {display_name!r} is damaged: {error}: take another copy of it") from None
 
 
-ENDINGS: Final = (ENDING, ".jsonl")
+FILE_SUFFIXES: Final = (SUFFIX, ".jsonl")
 """Endings of a file that may be named instead of an archive: one of its files, packed or unpacked."""
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """A record, where it was found, and its bytes."""
 
     row: ArchiveRow
@@ -129,48 +133,50 @@ class Entry(NamedTuple):
     size: int
 
 
-class Source:
+class ArchiveSource:
     """The files of an archive, in order. `total`: at most so many records are in them, by their names; 0: unknown."""
 
-    def __init__(self, place: Place, names: list[str]) -> None:
-        self.shown = place.shown if len(names) != 1 else f"{place.shown}/{names[0]}"
+    def __init__(self, place: Location, names: list[str]) -> None:
+        self.display_name = place.display_name if len(names) != 1 else f"{place.display_name}/{names[0]}"
         self.names = names
-        known = [found for name in names if (found := file_name(name))]
+        known = [found for name in names if (found := parse_file_name(name))]
         self.total = sum(each.last - each.first + 1 for each in known) if len(known) == len(names) else 0
         self._place = place
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ArchiveEntry]:
         """Each record; PartboxError for a line that is none, and for a file that is damaged or cut short."""
         for name in self.names:
-            for number, line in enumerate(lines(self._place, name), 1):
-                where = f"line {number} of {self._place.shown}/{name}"
+            for number, line in enumerate(read_lines(self._place, name), 1):
+                where = f"line {number} of {self._place.display_name}/{name}"
                 try:
-                    yield Entry(row_of(line), where, len(line))
+                    yield ArchiveEntry(row_of(line), where, len(line))
                 except ValueError as error:
                     raise PartboxError(f"{where} is no record of an archive: {error}") from None
 
 
-def source_of(text: str) -> Source:
+def open_source(text: str) -> ArchiveSource:
     """The archive in a directory, at a URL, or one file of either; PartboxError if there is none."""
-    if text.endswith(ENDINGS):
+    if text.endswith(FILE_SUFFIXES):
         folder, _, name = text.rpartition("/")
         folder = folder or ("/" if text.startswith("/") else ".")
         if "://" in text or not Path(text).is_dir():
-            return Source(place_of(folder), [name])
-    place = place_of(text)
-    found = sorted((parts, name) for name in place.names() if (parts := file_name(name)))
+            return ArchiveSource(location_of(folder), [name])
+    place = location_of(text)
+    found = sorted((parts, name) for name in place.names() if (parts := parse_file_name(name)))
     if not found:
-        raise PartboxError(f"archive {place.shown!r} holds no file record-*{ENDING}: name another place, or a file")
-    return Source(place, [name for _, name in found])
+        raise PartboxError(
+            f"archive {place.display_name!r} holds no file record-*{SUFFIX}: name another place, or a file"
+        )
+    return ArchiveSource(place, [name for _, name in found])
 
 
-TEXTS: Final = (
+TEXT_FIELDS: Final = (
     "event_type", "aggregate_type", "aggregate_id", "tenant_id", "payload", "content_type", "headers", "available_at",
     "occurred_at", "created_at",
 )  # fmt: skip
-NEEDED: Final = ("id", "partition", "event_id", "event_type", "aggregate_type", "occurred_at", "created_at")
-ALL: Final = frozenset({"id", "partition", "event_id", "payload_bytes", *TEXTS})
-LARGEST: Final = 2**63 - 1
+REQUIRED_FIELDS: Final = ("id", "partition", "event_id", "event_type", "aggregate_type", "occurred_at", "created_at")
+KNOWN_FIELDS: Final = frozenset({"id", "partition", "event_id", "payload_bytes", *TEXT_FIELDS})
+MAX_ID: Final = 2**63 - 1
 PARTITIONS: Final = 256
 
 
@@ -191,18 +197,18 @@ def row_of(line: bytes) -> ArchiveRow:
         raise ValueError("it is not JSON") from None
     if not isinstance(fields, dict):
         raise ValueError("it is no JSON object")
-    if strange := sorted(fields.keys() - ALL):
-        raise ValueError(f"{strange[0]!r} is no column of a record")
-    for name in NEEDED:
+    if unknown_fields := sorted(fields.keys() - KNOWN_FIELDS):
+        raise ValueError(f"{unknown_fields[0]!r} is no column of a record")
+    for name in REQUIRED_FIELDS:
         if fields.get(name) is None:
             raise ValueError(f"it has no {name}")
     return ArchiveRow(
-        id=_number(fields, "id", LARGEST),
+        id=_number(fields, "id", MAX_ID),
         partition=_number(fields, "partition", PARTITIONS - 1),
         event_id=_uuid(fields),
         payload_bytes=_bytes(fields),
         expired=True,
-        **{name: _text(fields, name) for name in TEXTS},
+        **{name: _text(fields, name) for name in TEXT_FIELDS},
     )
 
 

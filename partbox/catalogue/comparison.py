@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from partbox.catalogue.json_schema import Schema, SchemaNode
-from partbox.catalogue.misfits import Misfit, MisfitKind, Question
+from partbox.catalogue.misfits import FitCheck, Misfit, MisfitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class EventChange:
     def line(self) -> str:
         """The change in one line."""
         broken = [_LOG] * self.breaks_log + [_CONSUMERS] * self.breaks_consumers
-        whom = f"breaks {' and '.join(broken)}" if broken else "breaks nothing"
-        return f"{self.place} {self.what}: {whom}" + (f": {self.remedy}" if self.remedy else "")
+        broken_readers = f"breaks {' and '.join(broken)}" if broken else "breaks nothing"
+        return f"{self.place} {self.what}: {broken_readers}" + (f": {self.remedy}" if self.remedy else "")
 
 
 _LOG: Final = "reading the log"
@@ -81,33 +81,33 @@ _TEXTS: Final = {
 """What has happened to a field, by the kind of misfit and whether it is found in reading the log."""
 
 
-def compared(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
+def compare_forms(old: EventForm, new: EventForm, upcasts: Iterable[int]) -> list[EventChange]:
     """The changes from `old` to `new`, those that break somebody first; `upcasts` are the versions that have one."""
     if new.version < old.version:
         back = f"went back from version {old.version} to {new.version}"
         return [EventChange(old.name, back, True, True, f"give it version={old.version} or more")]
     if new.version > old.version:
-        return [_upcasted(old, new, set(upcasts))]
-    changes = [*_of_order(old, new), *_of_fields(old, new)]
+        return [_version_change(old, new, set(upcasts))]
+    changes = [*_order_changes(old, new), *_field_changes(old, new)]
     return sorted(changes, key=lambda change: not change.is_break)
 
 
-def gone(old: EventForm, file: str) -> EventChange:
+def removed_event(old: EventForm, file: str) -> EventChange:
     """The change of an event that no class stands for any more; `file` holds its schema."""
     remedy = f"keep the class, and import its module, while the log has such events; then delete {file}"
     return EventChange(old.name, f"of version {old.version} has no class", True, False, remedy)
 
 
-def _upcasted(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
-    lacking = [version for version in range(old.version, new.version) if version not in upcasts]
+def _version_change(old: EventForm, new: EventForm, upcasts: set[int]) -> EventChange:
+    missing_versions = [version for version in range(old.version, new.version) if version not in upcasts]
     what = f"has version {new.version} instead of {old.version}"
-    if not lacking:
+    if not missing_versions:
         return EventChange(old.name, f"{what}, with an upcast")
-    remedy = f"write @outbox.upcast({new.cls}, from_version={lacking[0]})"
-    return EventChange(old.name, f"{what}, and no upcast from version {lacking[0]}", True, False, remedy)
+    remedy = f"write @outbox.upcast({new.cls}, from_version={missing_versions[0]})"
+    return EventChange(old.name, f"{what}, and no upcast from version {missing_versions[0]}", True, False, remedy)
 
 
-def _of_order(old: EventForm, new: EventForm) -> Iterator[EventChange]:
+def _order_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     for what, was, now in (
         ("aggregate type", old.aggregate_type, new.aggregate_type),
         ("key", old.key, new.key),
@@ -115,43 +115,43 @@ def _of_order(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     ):
         if was != now:
             text = f"has the {what} {now or 'none'} instead of {was or 'none'}"
-            yield EventChange(old.name, text, True, True, _or_version(f"leave the {what}", new))
+            yield EventChange(old.name, text, True, True, _with_version(f"leave the {what}", new))
 
 
-def _or_version(remedy: str, new: EventForm) -> str:
+def _with_version(remedy: str, new: EventForm) -> str:
     version = new.version
     return f"{remedy}, or make version={version + 1} with @outbox.upcast({new.cls}, from_version={version})"
 
 
-def _of_fields(old: EventForm, new: EventForm) -> Iterator[EventChange]:
+def _field_changes(old: EventForm, new: EventForm) -> Iterator[EventChange]:
     before, after, reader = (SchemaNode.of(each, each) for each in (old.schema, new.written, new.read))
-    from_log = Question(from_log=True).misfits(before, reader)
-    by_consumers = Question(from_log=False).misfits(after, before)
+    from_log = FitCheck(from_log=True).misfits(before, reader)
+    by_consumers = FitCheck(from_log=False).misfits(after, before)
     misfits: defaultdict[str, tuple[list[Misfit], list[Misfit]]] = defaultdict(lambda: ([], []))
     for side, found in enumerate((from_log, by_consumers)):
         for each in found:
             misfits[each.path][side].append(each)
-    changes = {path: _change(new, path, *found) for path, found in misfits.items()}
-    added = dict(_added(before, after))
-    for path in _renamed(before, by_consumers, added, changes, new):
+    changes = {path: _field_change(new, path, *found) for path, found in misfits.items()}
+    added = dict(_find_added(before, after))
+    for path in _find_renamed(before, by_consumers, added, changes, new):
         changes.pop(path, None)
         added.pop(path)
     yield from changes.values()
     yield from (EventChange(f"{old.name}{path}", "is new") for path in added if path not in changes)
 
 
-def _change(new: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
-    texts = dict.fromkeys([_text(each, from_log=True) for each in from_log])
-    texts |= dict.fromkeys([_text(each, from_log=False) for each in by_consumers])
+def _field_change(new: EventForm, path: str, from_log: list[Misfit], by_consumers: list[Misfit]) -> EventChange:
+    texts = dict.fromkeys([_misfit_text(each, from_log=True) for each in from_log])
+    texts |= dict.fromkeys([_misfit_text(each, from_log=False) for each in by_consumers])
     kind = (by_consumers or from_log)[0].kind
     remedy = _REMEDIES[kind]
     if kind is MisfitKind.MISSING and not from_log:
         remedy = "always write it"
     place = f"{new.name}{path}"
-    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _or_version(remedy, new))
+    return EventChange(place, " and ".join(texts), bool(from_log), bool(by_consumers), _with_version(remedy, new))
 
 
-def _text(misfit: Misfit, *, from_log: bool) -> str:
+def _misfit_text(misfit: Misfit, *, from_log: bool) -> str:
     was, now = (misfit.has, misfit.wants) if from_log else (misfit.wants, misfit.has)
     match misfit.kind:
         case MisfitKind.TYPE:
@@ -167,25 +167,25 @@ def _text(misfit: Misfit, *, from_log: bool) -> str:
     return _TEXTS[misfit.kind, from_log]
 
 
-def _added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 10) -> Iterator[tuple[str, SchemaNode]]:
+def _find_added(old: SchemaNode, new: SchemaNode, path: str = "", depth: int = 10) -> Iterator[tuple[str, SchemaNode]]:
     """The fields that only the new form has, by their path, also within objects."""
-    olds, news = (_object(each) for each in (old, new))
+    olds, news = (_object_alternative(each) for each in (old, new))
     if olds is None or news is None or not depth:
         return
     for name, schema in news.properties.items():
         if name in olds.properties:
-            yield from _added(olds.part(olds.properties[name]), news.part(schema), f"{path}.{name}", depth - 1)
+            yield from _find_added(olds.part(olds.properties[name]), news.part(schema), f"{path}.{name}", depth - 1)
         else:
             yield f"{path}.{name}", news.part(schema)
 
 
-def _object(node: SchemaNode) -> SchemaNode | None:
+def _object_alternative(node: SchemaNode) -> SchemaNode | None:
     """Its only alternative that is an object."""
     found = [each for each in node.alternatives() if each.type == "object"]
     return found[0] if len(found) == 1 else None
 
 
-def _renamed(
+def _find_renamed(
     old: SchemaNode,
     by_consumers: list[Misfit],
     added: dict[str, SchemaNode],
@@ -196,28 +196,28 @@ def _renamed(
     for misfit in by_consumers:
         if misfit.kind is not MisfitKind.GONE:
             continue
-        was, parent = _at(old, misfit.path), misfit.path.rpartition(".")[0]
-        like = [path for path, node in added.items() if path.rpartition(".")[0] == parent and _is_like(was, node)]
+        was, parent = _field_at(old, misfit.path), misfit.path.rpartition(".")[0]
+        like = [path for path, node in added.items() if path.rpartition(".")[0] == parent and _are_alike(was, node)]
         like = [path for path in like if path in changes] or like  # a required one took its place, not an optional one
         if len(like) == 1:
             now = like[0].rpartition(".")[2]
-            remedy = _or_version(f"keep its name, as an alias of {now}", form)
+            remedy = _with_version(f"keep its name, as an alias of {now}", form)
             what = f"is called {now} now"
             changes[misfit.path] = replace(changes[misfit.path], what=what, breaks_log=True, remedy=remedy)
             yield like[0]
 
 
-def _at(node: SchemaNode, path: str) -> SchemaNode | None:
+def _field_at(node: SchemaNode, path: str) -> SchemaNode | None:
     """The field at this path of objects within objects; None where the path leads through something else."""
     for name in path.split(".")[1:]:
-        within: Any = _object(node)
+        within: Any = _object_alternative(node)
         if within is None or name not in within.properties:
             return None
         node = within.part(within.properties[name])
     return node
 
 
-def _is_like(one: SchemaNode | None, other: SchemaNode) -> bool:
+def _are_alike(one: SchemaNode | None, other: SchemaNode) -> bool:
     return one is not None and [each.keywords for each in one.alternatives()] == [
         each.keywords for each in other.alternatives()
     ]

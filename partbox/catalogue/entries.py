@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partbox.callables import name_of
-from partbox.events.declaration import Choice, EventType
+from partbox.events.declaration import EventType, KeyChoice
 from partbox.handlers import Row
 from partbox.handlers.handler import ANY
 
@@ -47,26 +47,28 @@ def entries(types: Iterable[EventType], rows: Iterable[Row]) -> list[CatalogueEn
     known = {each.name for each in declared}
     named = {(row.event_type, row.aggregate_type) for row in rows} - {(ANY, row.aggregate_type) for row in rows}
     others = sorted((pair for pair in named if pair[0] not in known), key=lambda pair: (pair[0], pair[1] or ""))
-    return [_declared(each, rows) for each in declared] + [_undeclared(name, kind, rows) for name, kind in others]
+    return [_declared_entry(each, rows) for each in declared] + [
+        _undeclared_entry(name, kind, rows) for name, kind in others
+    ]
 
 
-def _declared(event: EventType, rows: list[Row]) -> CatalogueEntry:
+def _declared_entry(event: EventType, rows: list[Row]) -> CatalogueEntry:
     return CatalogueEntry(
         event.name,
         event.version,
         event.aggregate_type,
-        choice(event.key),
-        choice(event.tenant),
+        choice_text(event.key),
+        choice_text(event.tenant),
         name_of(event.cls),
-        _handlers(rows, event.name, event.aggregate_type),
+        _find_handlers(rows, event.name, event.aggregate_type),
     )
 
 
-def _undeclared(name: str, aggregate_type: str | None, rows: list[Row]) -> CatalogueEntry:
-    return CatalogueEntry(name, None, aggregate_type, "", "", None, _handlers(rows, name, aggregate_type))
+def _undeclared_entry(name: str, aggregate_type: str | None, rows: list[Row]) -> CatalogueEntry:
+    return CatalogueEntry(name, None, aggregate_type, "", "", None, _find_handlers(rows, name, aggregate_type))
 
 
-def _handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[Row, ...]:
+def _find_handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[Row, ...]:
     """The handler of each subscription that takes such an event: the most specific one, as `Routes` finds it."""
     found: dict[str, Row] = {}
     for wanted in ((name, aggregate_type), (name, None), (ANY, aggregate_type), (ANY, None)):
@@ -76,7 +78,7 @@ def _handlers(rows: list[Row], name: str, aggregate_type: str | None) -> tuple[R
     return tuple(found[each] for each in sorted(found))
 
 
-def choice(given: Choice | None) -> str:
+def choice_text(given: KeyChoice | None) -> str:
     """The attributes that a key or a tenant is taken from, or the name of the function; "" without any."""
     if given is None or isinstance(given, str):
         return given or ""

@@ -6,7 +6,7 @@ What it writes is narrower than what it reads, and than its schema: a default is
 from typing import Any
 
 from partbox.catalogue.comparison import EventForm
-from partbox.catalogue.entries import choice
+from partbox.catalogue.entries import choice_text
 from partbox.classes.kinds import ClassKind, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import EventType
@@ -18,7 +18,7 @@ def event_form(event: EventType) -> EventForm:
     """The form of a declared class; RegistrationError if a field has no JSON Schema."""
     read = event.json_schema()
     schema, written = _schemas(event, read)
-    key, tenant = choice(event.key), choice(event.tenant)
+    key, tenant = choice_text(event.key), choice_text(event.tenant)
     return EventForm(
         event.name, event.cls.__name__, event.version, event.aggregate_type, key, tenant, schema, written, read
     )
@@ -27,11 +27,11 @@ def event_form(event: EventType) -> EventForm:
 def _schemas(event: EventType, read: JsonSchema) -> tuple[JsonSchema, JsonSchema]:
     """The schema of its events, and that of what the class writes."""
     if kind_of(event.cls) in (ClassKind.PYDANTIC, ClassKind.DATACLASS):
-        return _by_pydantic(event, always=False), _by_pydantic(event, always=True)
-    return read, read if _omits_defaults(event.cls) else all_required(read)
+        return _pydantic_schema(event, always=False), _pydantic_schema(event, always=True)
+    return read, read if _omits_defaults(event.cls) else require_all(read)
 
 
-def _by_pydantic(event: EventType, *, always: bool) -> JsonSchema:
+def _pydantic_schema(event: EventType, *, always: bool) -> JsonSchema:
     """The schema of an instance in JSON; `always`: a field with a default is required too."""
     from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
@@ -68,11 +68,11 @@ def _omits_defaults(cls: Any) -> bool:
     return False
 
 
-def all_required(schema: JsonSchema) -> JsonSchema:
+def require_all(schema: JsonSchema) -> JsonSchema:
     """The schema of msgspec with all fields of its objects required."""
-    parts = {name: _required(each) for name, each in schema.get("$defs", {}).items()}
-    return {**schema, "$defs": parts} if parts else _required(schema)
+    parts = {name: _require_properties(each) for name, each in schema.get("$defs", {}).items()}
+    return {**schema, "$defs": parts} if parts else _require_properties(schema)
 
 
-def _required(part: JsonSchema) -> JsonSchema:
+def _require_properties(part: JsonSchema) -> JsonSchema:
     return {**part, "required": list(part["properties"])} if "properties" in part else part

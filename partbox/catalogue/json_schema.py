@@ -12,16 +12,16 @@ ANNOTATIONS: Final = frozenset({
 })  # fmt: skip
 """Keywords that allow and refuse nothing; so do those that begin with `x-`."""
 
-WORDS: Final = {
+TYPE_WORDS: Final = {
     "string": "text", "integer": "an integer", "number": "a number", "boolean": "true or false", "null": "null",
     "array": "a list", "object": "an object",
 }  # fmt: skip
 """JSON's types as a message names them."""
 
 _KINDS: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-FORMS: Final = ("format", "contentEncoding")
+FORM_KEYWORDS: Final = ("format", "contentEncoding")
 """What makes a type of a text, such as a time."""
-UNMERGED: Final = "allOf"
+UNMERGED_KEYWORD: Final = "allOf"
 """Holds the keywords of an `allOf` that cannot be merged with the others."""
 
 
@@ -43,9 +43,9 @@ class SchemaNode:
         keywords = {name: value for name, value in schema.items() if not _is_left_out(name)}
         parts = [*schema.get("allOf", ())]
         if "$ref" in schema:
-            parts.append(followed(schema["$ref"], whole))
+            parts.append(resolve_reference(schema["$ref"], whole))
         for part in parts:
-            keywords = _both(keywords, cls.of(part, whole).keywords)
+            keywords = _merge_keywords(keywords, cls.of(part, whole).keywords)
         return cls(keywords, whole)
 
     def part(self, schema: Any) -> "SchemaNode":
@@ -56,10 +56,10 @@ class SchemaNode:
         for union in ("anyOf", "oneOf"):
             if union in self.keywords:
                 rest = {name: value for name, value in self.keywords.items() if name != union}
-                kept = rest.get(UNMERGED, ())
+                kept = rest.get(UNMERGED_KEYWORD, ())
                 options = [self.part({**rest, "allOf": [*kept, option]}) for option in self.keywords[union]]
                 return [each for option in options for each in option.alternatives()]
-        return [SchemaNode(each, self.whole) for each in _of_one_type(self.keywords)]
+        return [SchemaNode(each, self.whole) for each in _split_types(self.keywords)]
 
     @property
     def type(self) -> str | None:
@@ -83,8 +83,8 @@ class SchemaNode:
 
     @property
     def own_words(self) -> str:
-        kind = WORDS.get(self.type or "", "anything")
-        form = next((self.keywords[name] for name in FORMS if name in self.keywords), None)
+        kind = TYPE_WORDS.get(self.type or "", "anything")
+        form = next((self.keywords[name] for name in FORM_KEYWORDS if name in self.keywords), None)
         return f"{kind} ({form})" if form else kind
 
 
@@ -92,7 +92,7 @@ def _is_left_out(name: str) -> bool:
     return name in ANNOTATIONS or name.startswith("x-") or name in ("$ref", "allOf")
 
 
-def _both(one: Schema, other: Schema) -> dict[str, Any]:
+def _merge_keywords(one: Schema, other: Schema) -> dict[str, Any]:
     """The keywords of a value that must fit both; a keyword that the two have differently is kept as it is written."""
     merged = {**other, **one}
     for name in one.keys() & other.keys():
@@ -101,11 +101,11 @@ def _both(one: Schema, other: Schema) -> dict[str, Any]:
         elif name == "required":
             merged[name] = [*one[name], *other[name]]
         elif one[name] != other[name]:
-            merged[UNMERGED] = [*merged.get(UNMERGED, ()), {name: other[name]}]
+            merged[UNMERGED_KEYWORD] = [*merged.get(UNMERGED_KEYWORD, ()), {name: other[name]}]
     return merged
 
 
-def followed(reference: str, whole: Schema) -> Any:
+def resolve_reference(reference: str, whole: Schema) -> Any:
     """The part that a reference within the document leads to; KeyError if there is none."""
     place: Any = whole
     for step in reference.removeprefix("#").split("/")[1:]:
@@ -116,19 +116,19 @@ def followed(reference: str, whole: Schema) -> Any:
 def description(schema: Schema) -> str:
     """The description of the whole, also where it is a reference to a part of it; pydantic 2.7 has that in `allOf`."""
     parts = [schema, *schema.get("allOf", ())]
-    roots = (followed(each["$ref"], schema) for each in parts if "$ref" in each)
-    return next((str(said) for each in (schema, *roots) if (said := each.get("description"))), "")
+    roots = (resolve_reference(each["$ref"], schema) for each in parts if "$ref" in each)
+    return next((str(described) for each in (schema, *roots) if (described := each.get("description"))), "")
 
 
-def _of_one_type(keywords: Schema) -> Iterator[Schema]:
+def _split_types(keywords: Schema) -> Iterator[Schema]:
     """The keywords once for each type that they allow: values of an enum are sorted by theirs."""
     if "const" in keywords:
         keywords = {**keywords, "enum": [keywords["const"]]}
     rest = {name: value for name, value in keywords.items() if name not in ("type", "enum", "const")}
     kinds = keywords.get("type")
     if "enum" in keywords:
-        for kind in dict.fromkeys(map(kind_of, keywords["enum"])):
-            yield {**rest, "type": kind, "enum": [each for each in keywords["enum"] if kind_of(each) == kind]}
+        for kind in dict.fromkeys(map(json_type_of, keywords["enum"])):
+            yield {**rest, "type": kind, "enum": [each for each in keywords["enum"] if json_type_of(each) == kind]}
     elif kinds is None:
         yield {**rest, "type": "object"} if "properties" in rest else rest
     else:
@@ -136,6 +136,6 @@ def _of_one_type(keywords: Schema) -> Iterator[Schema]:
             yield {**rest, "type": kind}
 
 
-def kind_of(value: Any) -> str:
+def json_type_of(value: Any) -> str:
     """JSON's type of a value."""
     return "null" if value is None else _KINDS[type(value)]

@@ -12,7 +12,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from partbox.catalogue.json_schema import FORMS, SchemaNode
+from partbox.catalogue.json_schema import FORM_KEYWORDS, SchemaNode
 
 Bound = tuple[float, int]
 
@@ -48,7 +48,7 @@ _STRUCTURE: Final = {"type", "enum", "properties", "required", "additionalProper
 
 
 @dataclass
-class Question:
+class FitCheck:
     """Do all values of one schema fit another? `from_log`: the reader is the new class, and the writer the old one.
 
     A reader of the log must take whatever was written, so it may not begin to refuse fields that it does not know.
@@ -56,106 +56,114 @@ class Question:
     """
 
     from_log: bool
-    _asked: set[tuple[str, str]] = field(default_factory=set)
+    _open_questions: set[tuple[str, str]] = field(default_factory=set)
 
     def misfits(self, writer: SchemaNode, reader: SchemaNode, path: str = "") -> list[Misfit]:
         """Where what is written does not fit, each place once for each kind."""
         asked = repr(writer.keywords), repr(reader.keywords)
-        if asked in self._asked:  # within itself, by references: it fits if all else does
+        if asked in self._open_questions:  # within itself, by references: it fits if all else does
             return []
-        self._asked.add(asked)
+        self._open_questions.add(asked)
         try:
-            found = [each for option in writer.alternatives() for each in self._best(option, writer, reader, path)]
+            found = [
+                each for option in writer.alternatives() for each in self._best_match(option, writer, reader, path)
+            ]
         finally:
-            self._asked.discard(asked)
+            self._open_questions.discard(asked)
         return list(dict.fromkeys(found))
 
-    def _best(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
+    def _best_match(self, option: SchemaNode, writer: SchemaNode, reader: SchemaNode, path: str) -> list[Misfit]:
         """The misfits of one alternative with that of the reader which it fits best."""
-        near = [each for each in reader.alternatives() if _has_room(each.type, option.type)]
-        tried = [list(self._of_one_type(option, each, path)) for each in near]
+        near = [each for each in reader.alternatives() if _type_fits(each.type, option.type)]
+        tried = [list(self._compare_type(option, each, path)) for each in near]
         return min(tried, key=len, default=[Misfit(path, MisfitKind.TYPE, writer.words, reader.words)])
 
-    def _of_one_type(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
-        yield from _values(writer, reader, path)
-        yield from _rules(writer, reader, path)
+    def _compare_type(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+        yield from _value_misfits(writer, reader, path)
+        yield from _rule_misfits(writer, reader, path)
         if writer.type == "object":
-            yield from self._fields(writer, reader, path)
+            yield from self._compare_fields(writer, reader, path)
         elif writer.type == "array":
-            yield from self._items(writer, reader, path)
+            yield from self._compare_items(writer, reader, path)
 
-    def _fields(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
-        others, taken = _others(writer), reader.keywords.get("additionalProperties", True)
+    def _compare_fields(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+        extra, accepted = _extra_fields(writer), reader.keywords.get("additionalProperties", True)
         for name, schema in writer.properties.items():
             if name in reader.properties:
-                yield from self._part(writer, schema, reader, reader.properties[name], f"{path}.{name}")
-            elif taken is False:
+                yield from self._compare_part(writer, schema, reader, reader.properties[name], f"{path}.{name}")
+            elif accepted is False:
                 yield Misfit(f"{path}.{name}", MisfitKind.REFUSED, "a field", "no other field")
             else:
-                yield from self._part(writer, schema, reader, taken, f"{path}.{name}")
+                yield from self._compare_part(writer, schema, reader, accepted, f"{path}.{name}")
         for name, schema in reader.properties.items():
-            yield from self._lacking(name, writer, reader, f"{path}.{name}")
-            if name not in writer.properties and others is not None and self.from_log:
-                yield from self._part(writer, others, reader, schema, f"{path}.{name}")
-        yield from self._unnamed(writer, others, reader, taken, path)
+            yield from self._missing_fields(name, writer, reader, f"{path}.{name}")
+            if name not in writer.properties and extra is not None and self.from_log:
+                yield from self._compare_part(writer, extra, reader, schema, f"{path}.{name}")
+        yield from self._open_fields(writer, extra, reader, accepted, path)
 
-    def _lacking(self, name: str, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+    def _missing_fields(self, name: str, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
         if name not in writer.properties and not self.from_log:
             yield Misfit(path, MisfitKind.GONE, "nothing", "a field")
         elif name in reader.required and name not in writer.required:
             yield Misfit(path, MisfitKind.MISSING, "a field" if name in writer.properties else "nothing", "a field")
 
-    def _unnamed(self, writer: SchemaNode, others: Any, reader: SchemaNode, taken: Any, path: str) -> Iterator[Misfit]:
-        if taken is False and writer.keywords.get("additionalProperties", True) is not False:
-            if self.from_log or others is not None:
+    def _open_fields(
+        self, writer: SchemaNode, extra: Any, reader: SchemaNode, accepted: Any, path: str
+    ) -> Iterator[Misfit]:
+        if accepted is False and writer.keywords.get("additionalProperties", True) is not False:
+            if self.from_log or extra is not None:
                 yield Misfit(path, MisfitKind.OPEN, "other fields", "no other field")
-        elif taken is not True and others is not None:
-            yield from self._part(writer, others, reader, taken, f"{path}{{}}")
+        elif accepted is not True and extra is not None:
+            yield from self._compare_part(writer, extra, reader, accepted, f"{path}{{}}")
 
-    def _items(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+    def _compare_items(self, writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
         most = writer.keywords.get("maxItems", inf)
         placed = max(len(each.keywords.get("prefixItems", ())) for each in (writer, reader))
         for index in range(int(min(placed, most))):
-            yield from self._part(writer, _item(writer, index), reader, _item(reader, index), f"{path}[{index}]")
+            yield from self._compare_part(
+                writer, _item_schema(writer, index), reader, _item_schema(reader, index), f"{path}[{index}]"
+            )
         if most > placed:
-            yield from self._part(writer, _item(writer, None), reader, _item(reader, None), f"{path}[]")
+            yield from self._compare_part(
+                writer, _item_schema(writer, None), reader, _item_schema(reader, None), f"{path}[]"
+            )
 
-    def _part(self, writer: SchemaNode, written: Any, reader: SchemaNode, read: Any, path: str) -> list[Misfit]:
+    def _compare_part(self, writer: SchemaNode, written: Any, reader: SchemaNode, read: Any, path: str) -> list[Misfit]:
         return self.misfits(writer.part(written), reader.part(read), path)
 
 
-def _has_room(reader: str | None, writer: str | None) -> bool:
+def _type_fits(reader: str | None, writer: str | None) -> bool:
     return reader in (None, writer) or (writer, reader) == ("integer", "number")
 
 
-def _values(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+def _value_misfits(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
     read = reader.keywords.get("enum")
     if read is not None:
         written = writer.keywords.get("enum")
         beyond = [each for each in written or () if each not in read]
         if written is None or beyond:
-            yield Misfit(path, MisfitKind.VALUE, _listed(beyond), _listed(read))
+            yield Misfit(path, MisfitKind.VALUE, _join_values(beyond), _join_values(read))
 
 
-def _listed(values: list[Any]) -> str:
+def _join_values(values: list[Any]) -> str:
     return ", ".join(map(repr, values))
 
 
-def _rules(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
-    kept, asked = _tightest(writer, writer.keywords.get("enum")), _tightest(reader)
+def _rule_misfits(writer: SchemaNode, reader: SchemaNode, path: str) -> Iterator[Misfit]:
+    kept, asked = _bounds_of(writer, writer.keywords.get("enum")), _bounds_of(reader)
     for name in _TIGHTNESS:
         if kept[name] < asked[name]:
-            yield Misfit(path, MisfitKind.RULE, *(_limit(name, each[name]) for each in (kept, asked)))
+            yield Misfit(path, MisfitKind.RULE, *(_bound_text(name, each[name]) for each in (kept, asked)))
     for name, value in reader.keywords.items():
-        if name in _BOUNDS | _STRUCTURE or _JUDGES.get(name, _is_same)(writer, name, value):
+        if name in _BOUNDS | _STRUCTURE or _RULE_CHECKS.get(name, _is_same)(writer, name, value):
             continue
-        if name in FORMS:
+        if name in FORM_KEYWORDS:
             yield Misfit(path, MisfitKind.TYPE, writer.words, reader.words)
         else:
-            yield Misfit(path, MisfitKind.RULE, _rule(name, writer.keywords.get(name)), _rule(name, value))
+            yield Misfit(path, MisfitKind.RULE, _rule_text(name, writer.keywords.get(name)), _rule_text(name, value))
 
 
-def _rule(name: str, value: Any) -> str:
+def _rule_text(name: str, value: Any) -> str:
     return f"no {name}" if value is None else f"{name} {value}"
 
 
@@ -163,7 +171,7 @@ def _is_same(writer: SchemaNode, name: str, value: Any) -> bool:
     return bool(writer.keywords.get(name) == value)
 
 
-def _match(writer: SchemaNode, name: str, pattern: str) -> bool:
+def _matches_pattern(writer: SchemaNode, name: str, pattern: str) -> bool:
     values = writer.keywords.get("enum")
     if values is None:
         return _is_same(writer, name, pattern)
@@ -178,8 +186,8 @@ def _are_multiples(writer: SchemaNode, name: str, value: float) -> bool:
     return all(each is not None and each % value == 0 for each in own)
 
 
-_JUDGES: Final[dict[str, Callable[[SchemaNode, str, Any], bool]]] = {
-    "pattern": _match,
+_RULE_CHECKS: Final[dict[str, Callable[[SchemaNode, str, Any], bool]]] = {
+    "pattern": _matches_pattern,
     "multipleOf": _are_multiples,
     "uniqueItems": lambda writer, name, value: not value or _is_same(writer, name, value),
 }
@@ -187,7 +195,7 @@ _JUDGES: Final[dict[str, Callable[[SchemaNode, str, Any], bool]]] = {
 _TIGHTNESS: Final = ("minimum", "maximum", *_LOWER, *_LOWER.values())
 
 
-def _tightest(node: SchemaNode, values: list[Any] | None = None) -> dict[str, Bound]:
+def _bounds_of(node: SchemaNode, values: list[Any] | None = None) -> dict[str, Bound]:
     """By name of a bound how tight it is: more is tighter, and a bound that leaves out its value than one that has it.
 
     The values of a writer's enum are bounds, too.
@@ -214,13 +222,13 @@ def _bound(words: Any, name: str, without: int, sign: int = 1) -> Bound:
     return (sign * words[name], without) if name in words else (-inf, 0)
 
 
-def _limit(name: str, bound: Bound) -> str:
+def _bound_text(name: str, bound: Bound) -> str:
     value = -bound[0] if name.startswith("max") else bound[0]
     is_none = value in (inf, -inf) or (name in _LOWER and not value)
-    return _rule(name, None if is_none else f"{value:g}{' (not included)' * bound[1]}")
+    return _rule_text(name, None if is_none else f"{value:g}{' (not included)' * bound[1]}")
 
 
-def _others(writer: SchemaNode) -> Any:
+def _extra_fields(writer: SchemaNode) -> Any:
     """The schema of fields that the writer may add to those that it names; None if it adds none.
 
     A class adds none unless its schema says so: what has no named field at all is a mapping.
@@ -229,6 +237,6 @@ def _others(writer: SchemaNode) -> Any:
     return None if given is False else given
 
 
-def _item(node: SchemaNode, index: int | None) -> Any:
+def _item_schema(node: SchemaNode, index: int | None) -> Any:
     placed = node.keywords.get("prefixItems", ())
     return placed[index] if index is not None and index < len(placed) else node.keywords.get("items", True)

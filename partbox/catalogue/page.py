@@ -7,23 +7,23 @@ from partbox.catalogue.comparison import EventForm
 from partbox.catalogue.entries import CatalogueEntry
 from partbox.catalogue.json_schema import SchemaNode, description
 
-_HEAD = "| field | type | required | meaning |\n|---|---|---|---|"
+_TABLE_HEAD = "| field | type | required | meaning |\n|---|---|---|---|"
 
 
 def page(title: str, entries: Iterable[CatalogueEntry], forms: Iterable[EventForm]) -> str:
     """The page: an event with a class has a table of its fields, parts of it by their path."""
     by_name = {form.name: form for form in forms}
-    parts = [f"# Events of {_text(title)}"]
+    parts = [f"# Events of {_cell_text(title)}"]
     for entry in entries:
-        parts += [f"## {_text(entry.name)}", "\n".join(_facts(entry))]
+        parts += [f"## {_cell_text(entry.name)}", "\n".join(_fact_lines(entry))]
         if (form := by_name.get(entry.name)) is not None:
-            if said := description(form.schema):
-                parts += [_text(said)]
-            parts += ["\n".join([_HEAD, *_rows(SchemaNode.of(form.schema, form.schema))])]
+            if described := description(form.schema):
+                parts += [_cell_text(described)]
+            parts += ["\n".join([_TABLE_HEAD, *_rows(SchemaNode.of(form.schema, form.schema))])]
     return "\n\n".join(parts) + "\n"
 
 
-def _facts(entry: CatalogueEntry) -> Iterator[str]:
+def _fact_lines(entry: CatalogueEntry) -> Iterator[str]:
     for name, value in (
         ("version", entry.version),
         ("aggregate type", entry.aggregate_type or "any"),
@@ -31,9 +31,9 @@ def _facts(entry: CatalogueEntry) -> Iterator[str]:
         ("tenant", entry.tenant),
     ):
         if value and (entry.cls or name == "aggregate type"):
-            yield f"- {name}: {_text(str(value))}"
+            yield f"- {name}: {_cell_text(str(value))}"
     for row in entry.handlers:
-        yield f"- handled in subscription {_text(row.subscription)} by `{row.handler}`"
+        yield f"- handled in subscription {_cell_text(row.subscription)} by `{row.handler}`"
 
 
 def _rows(node: SchemaNode, path: str = "", depth: int = 4) -> Iterator[str]:
@@ -42,27 +42,27 @@ def _rows(node: SchemaNode, path: str = "", depth: int = 4) -> Iterator[str]:
             part, here = option.part(schema), f"{path}{name}"
             yield _row(here, part, schema, required=name in option.required)
             if depth:
-                yield from _within(part, here, depth)
+                yield from _nested_rows(part, here, depth)
 
 
-def _within(part: SchemaNode, path: str, depth: int) -> Iterator[str]:
+def _nested_rows(part: SchemaNode, path: str, depth: int) -> Iterator[str]:
     for option in part.alternatives():
         if option.type == "object":
             yield from _rows(option, f"{path}.", depth - 1)
         elif "items" in option.keywords:
-            yield from _within(option.part(option.keywords["items"]), f"{path}[]", depth)
+            yield from _nested_rows(option.part(option.keywords["items"]), f"{path}[]", depth)
 
 
 def _row(path: str, part: SchemaNode, schema: Any, *, required: bool) -> str:
     meaning = schema.get("description", "") if isinstance(schema, dict) else ""
-    return f"| `{path}` | {_text(_words(part))} | {'yes' if required else 'no'} | {_text(meaning)} |"
+    return f"| `{path}` | {_cell_text(_type_words(part))} | {'yes' if required else 'no'} | {_cell_text(meaning)} |"
 
 
-def _words(part: SchemaNode) -> str:
+def _type_words(part: SchemaNode) -> str:
     values = [repr(value) for option in part.alternatives() for value in option.keywords.get("enum", ())]
     return f"one of {', '.join(values)}" if values else part.words
 
 
-def _text(text: str) -> str:
+def _cell_text(text: str) -> str:
     """The text in one line, without signs of a table or of HTML."""
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")

@@ -7,39 +7,39 @@ from urllib.parse import quote
 
 import orjson
 
-from partbox.catalogue.comparison import EventChange, EventForm, compared, gone
+from partbox.catalogue.comparison import EventChange, EventForm, compare_forms, removed_event
 from partbox.errors import PartboxError
 from partbox.events.declaration import dataschema
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-OURS: Final = "x-partbox"
+EXTENSION_KEY: Final = "x-partbox"
 
 
 def document(form: EventForm) -> dict[str, Any]:
     """The JSON Schema of what an event holds, with its name, version, key and aggregate type."""
-    ours = {
+    extension = {
         "name": form.name,
         "version": form.version,
         "aggregate_type": form.aggregate_type,
         "key": form.key,
         "tenant": form.tenant,
     }
-    return {"$schema": DRAFT, "$id": dataschema(form.name, form.version), **form.schema, OURS: ours}
+    return {"$schema": DRAFT, "$id": dataschema(form.name, form.version), **form.schema, EXTENSION_KEY: extension}
 
 
-def write(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
+def write_schemas(folder: Path, forms: Iterable[EventForm]) -> tuple[int, int]:
     """Write the file of each event; how many were written, and how many were as they are. Others are left alone.
 
     PartboxError if one cannot be written.
     """
-    texts = {folder / file_name(form): text_of(document(form)) for form in forms}
-    changed = {path: text for path, text in texts.items() if _read(path) != text}
+    texts = {folder / file_name(form): json_bytes(document(form)) for form in forms}
+    changed = {path: text for path, text in texts.items() if _read_bytes(path) != text}
     for path, text in changed.items():
-        put(path, text)
+        write_file(path, text)
     return len(changed), len(texts) - len(changed)
 
 
-def _read(path: Path) -> bytes | None:
+def _read_bytes(path: Path) -> bytes | None:
     """The content of a file; None if it cannot be had, which writing it will tell."""
     try:
         return path.read_bytes()
@@ -47,7 +47,7 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def put(path: Path, text: bytes) -> None:
+def write_file(path: Path, text: bytes) -> None:
     """Write a file, and the folders above it; PartboxError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,30 +61,30 @@ def file_name(form: EventForm) -> str:
     return f"{quote(form.name, safe=' ')}.v{form.version}.json"
 
 
-def text_of(content: dict[str, Any]) -> bytes:
+def json_bytes(content: dict[str, Any]) -> bytes:
     """The document as a file: indented, and with a last line end."""
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def read(folder: Path) -> dict[Path, EventForm]:
+def read_schemas(folder: Path) -> dict[Path, EventForm]:
     """The events of a folder, by their file. PartboxError if there are none, or one cannot be read."""
     remedy = f"write it with `partbox events MODULE:OUTBOX --json-schema {folder}`, and commit it"
     if not folder.is_dir():
         raise PartboxError(f"there is no folder {folder}: {remedy}")
-    found = {path: _form(path) for path in sorted(folder.glob("*.json"))}
+    found = {path: _read_form(path) for path in sorted(folder.glob("*.json"))}
     if not found:
         raise PartboxError(f"folder {folder} has no schema of an event: {remedy}")
     return found
 
 
-def _form(path: Path) -> EventForm:
+def _read_form(path: Path) -> EventForm:
     try:
         content = orjson.loads(path.read_bytes())
-        ours = content[OURS]
-        name = str(ours["name"])
+        extension = content[EXTENSION_KEY]
+        name = str(extension["name"])
         return EventForm(
-            name, name, int(ours["version"]), str(ours["aggregate_type"]), str(ours["key"]),
-            str(ours["tenant"]), content, content, content,
+            name, name, int(extension["version"]), str(extension["aggregate_type"]), str(extension["key"]),
+            str(extension["tenant"]), content, content, content,
         )  # fmt: skip
     except OSError as error:
         raise PartboxError(f"cannot read {path}: {error.strerror}: name a folder that you may read") from None
@@ -94,19 +94,23 @@ def _form(path: Path) -> EventForm:
         ) from None
 
 
-def checked(kept: dict[Path, EventForm], forms: Iterable[EventForm], upcasts: dict[str, set[int]]) -> list[EventChange]:
+def find_changes(
+    kept: dict[Path, EventForm], forms: Iterable[EventForm], upcasts: dict[str, set[int]]
+) -> list[EventChange]:
     """The changes since the files were written, those that break a reader first; `upcasts`: versions by event."""
     now = {form.name: form for form in forms}
-    changes = [each for path, old in kept.items() for each in _changes(path, old, now.get(old.name), upcasts)]
+    changes = [each for path, old in kept.items() for each in _event_changes(path, old, now.get(old.name), upcasts)]
     known = {old.name for old in kept.values()}
     changes += [EventChange(name, "is new") for name in now if name not in known]
     return sorted(changes, key=lambda change: not change.is_break)
 
 
-def _changes(path: Path, old: EventForm, new: EventForm | None, upcasts: dict[str, set[int]]) -> list[EventChange]:
+def _event_changes(
+    path: Path, old: EventForm, new: EventForm | None, upcasts: dict[str, set[int]]
+) -> list[EventChange]:
     if new is None:
-        return [gone(old, str(path))]
+        return [removed_event(old, str(path))]
     try:
-        return compared(old, new, upcasts.get(old.name, ()))
+        return compare_forms(old, new, upcasts.get(old.name, ()))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         raise PartboxError(f"{path} holds no JSON Schema that can be read: write it anew with --json-schema") from None

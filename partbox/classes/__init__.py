@@ -6,7 +6,7 @@ whatever else it can validate, msgspec its Structs and attrs classes. A library 
 met, so one that is not installed is never asked for.
 """
 
-from partbox.classes.kinds import ClassKind, Instance, fields_of, kind_of, parts, plain
+from partbox.classes.kinds import ClassKind, Instance, fields_of, iter_fields, kind_of, to_plain
 from partbox.classes.reader import NotJsonError, Reader, UnfitError, UnreadableError
 from partbox.classes.readers import reader_of, schema_of
 
@@ -18,9 +18,9 @@ __all__ = [
     "UnfitError",
     "UnreadableError",
     "fields_of",
+    "iter_fields",
     "kind_of",
-    "parts",
-    "plain",
     "reader_of",
     "schema_of",
+    "to_plain",
 ]

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from partbox.classes.kinds import ClassKind, kind_of, plain
+from partbox.classes.kinds import ClassKind, kind_of, to_plain
 from partbox.classes.readers import reader_of
 
 
 @dataclass(frozen=True, slots=True)
-class Bridge:
+class MsgspecBridge:
     """An annotation by which pydantic leaves a class to msgspec."""
 
     cls: Any
@@ -20,23 +20,23 @@ class Bridge:
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         del handler
         return core_schema.no_info_plain_validator_function(
-            self._valid, serialization=core_schema.plain_serializer_function_ser_schema(plain)
+            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(to_plain)
         )
 
-    def _valid(self, value: Any) -> Any:
+    def _validate(self, value: Any) -> Any:
         return value if isinstance(value, self.cls) else reader_of(self.cls).from_python(value)
 
 
-def bridged(hint: Any) -> Any:
+def add_bridges(hint: Any) -> Any:
     """The type with a bridge at each Struct and attrs class in it. UnreadableError."""
     if kind_of(hint) in (ClassKind.MSGSPEC, ClassKind.ATTRS):
         reader_of(hint)
-        return Annotated[hint, Bridge(hint)]
+        return Annotated[hint, MsgspecBridge(hint)]
     arguments, origin = get_args(hint), get_origin(hint)
     if origin is None or origin is Literal:
         return hint
     inner = arguments[:1] if origin is Annotated else arguments
-    made = tuple(each if isinstance(each, list) else bridged(each) for each in inner)
+    made = tuple(each if isinstance(each, list) else add_bridges(each) for each in inner)
     if made == inner:
         return hint
     if origin is Annotated:

@@ -75,13 +75,13 @@ def fields_of(cls: Any) -> tuple[str, ...]:
     return ()
 
 
-def parts(value: Any) -> Iterator[tuple[str, Any]]:
+def iter_fields(value: Any) -> Iterator[tuple[str, Any]]:
     """The fields of an instance, by name; nothing of what is no instance of a kind."""
     cls: Any = type(value)
     return ((name, getattr(value, name)) for name in fields_of(cls))
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """An instance as a dict, or another value that is nearer to JSON; None if its class is of no kind.
 
     Of a dataclass all fields, those whose names begin with an underscore too; their values may be instances again.

@@ -18,11 +18,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 = done, 1 = it failed (one line says why), 2 = wrong usage."""
     typed = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
-        standard_streams.make_usable()
-    standard_streams.keep_open()
+        standard_streams.repair_streams()
+    standard_streams.reopen_streams()
     with _loading():
-        run = _loaded(typed, blots=arguments is None)
-    with standard_streams.written():
+        run = _load_command(typed, hides_secrets=arguments is None)
+    with standard_streams.flush_output():
         run()
 
 
@@ -33,18 +33,18 @@ def command() -> Any:
     return program.command()
 
 
-def _loaded(typed: Sequence[str], *, blots: bool) -> Callable[[], NoReturn]:
+def _load_command(typed: Sequence[str], *, hides_secrets: bool) -> Callable[[], NoReturn]:
     if [*typed] == ["--version"]:
         from partbox.cli.shell.version import print_versions
 
         return print_versions
-    from partbox.cli.shell.arguments import blot
+    from partbox.cli.shell.arguments import hide_secrets
 
-    if blots:
-        blot()
+    if hides_secrets:
+        hide_secrets()
     from partbox.cli import program
 
-    return program.loaded(typed)  # type: ignore[no-any-return]
+    return program.load_command(typed)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -53,14 +53,14 @@ def _loading() -> Iterator[None]:
 
     What is imported stays, so looking for cycles among it is a tenth of the time for nothing.
     """
-    hears, collects = signal.getsignal(signal.SIGINT) is signal.default_int_handler, gc.isenabled()
+    had_default_handler, had_gc = signal.getsignal(signal.SIGINT) is signal.default_int_handler, gc.isenabled()
     gc.disable()
-    if hears:
+    if had_default_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
-        if hears:
+        if had_default_handler:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if collects:
+        if had_gc:
             gc.enable()

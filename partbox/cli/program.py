@@ -13,7 +13,7 @@ import typer
 
 from partbox.cli.shell import usage
 from partbox.cli.shell.arguments import check
-from partbox.cli.shell.output import in_one_line, printable
+from partbox.cli.shell.output import error_line, printable
 from partbox.cli.shell.usage import UsageError, is_help
 from partbox.errors import PartboxError
 
@@ -30,7 +30,7 @@ Exit codes: 0 = done, 1 = it could not be done, and one line says why, 2 = wrong
 Every [setting](settings.md) is an option of each command that uses settings, such as `--lease 10s` or `--pooler`.
 """
 
-ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class CommandEntry(NamedTuple):
@@ -47,7 +47,7 @@ class CommandEntry(NamedTuple):
     extra: str | None = None
 
     @property
-    def room(self) -> Any:
+    def module(self) -> Any:
         """The file, imported."""
         name = f"{self.name}_" if self.name == "import" else self.name
         return import_module(f"partbox.cli.commands.{name}")
@@ -56,7 +56,7 @@ class CommandEntry(NamedTuple):
     def run(self) -> Any:
         """The function of a command that is no group, imported; None without the extra that brings it."""
         if self.extra is None:
-            return getattr(self.room, self.room.__name__.rpartition(".")[2])
+            return getattr(self.module, self.module.__name__.rpartition(".")[2])
         from importlib.metadata import entry_points  # reads a file of each distribution: not for other commands
 
         found = entry_points(group="partbox.commands", name=self.name)
@@ -144,20 +144,20 @@ Markdown = Annotated[
 ]
 
 
-def before(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
+def warn_of_strays(context: typer.Context, version: Version = False, markdown: Markdown = False) -> None:
     """Before any command: warn of PARTBOX_ variables that are not settings. A worker logs them instead."""
     if context.invoked_subcommand not in ("worker", "relay"):
-        from partbox.observe.logs.setup import pass_over
+        from partbox.observe.logs.setup import take_strays_text
 
-        if text := pass_over():
+        if text := take_strays_text():
             typer.echo(f"partbox: {text}", err=True)
 
 
-def _add(app: typer.Typer, entry: CommandEntry) -> None:
+def _add_command(app: typer.Typer, entry: CommandEntry) -> None:
     from partbox.cli.shell.flags import with_settings
 
     if entry.group:
-        group = entry.room.app
+        group = entry.module.app
         for each in group.registered_commands:
             each.short_help = " ".join(cleandoc(each.callback.__doc__ or "").partition("\n\n")[0].split())
             if entry.settings and each.epilog is None:
@@ -166,14 +166,14 @@ def _add(app: typer.Typer, entry: CommandEntry) -> None:
         return
     made = partial(app.command, entry.name, rich_help_panel=entry.panel, short_help=entry.line)
     if (run := entry.run) is None:
-        made(context_settings=ANYTHING, add_help_option=False)(_absent(entry))
+        made(context_settings=ANY_ARGUMENTS, add_help_option=False)(_refuse_without_extra(entry))
     elif entry.settings:
         made(epilog=SETTINGS)(with_settings(run))
     else:
         made()(run)
 
 
-def _absent(entry: CommandEntry) -> Callable[[], NoReturn]:
+def _refuse_without_extra(entry: CommandEntry) -> Callable[[], NoReturn]:
     """The command without its extra: wrong usage, whatever its arguments are."""
 
     def refuse() -> NoReturn:
@@ -192,9 +192,9 @@ def application(entries: Sequence[CommandEntry] = ENTRIES) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(before)
+    app.callback()(warn_of_strays)
     for entry in entries:
-        _add(app, entry)
+        _add_command(app, entry)
     return app
 
 
@@ -204,7 +204,7 @@ def command(entries: Sequence[CommandEntry] = ENTRIES) -> Any:
     return typer.main.get_command(application(entries))
 
 
-def loaded(typed: Sequence[str]) -> Any:
+def load_command(typed: Sequence[str]) -> Any:
     """A call that runs what was typed and exits; of a command that is known nothing else is imported."""
     word = next((word for word in typed if not word.startswith("-")), None)
     known = tuple(entry for entry in ENTRIES if entry.name == word and typed[0] == word)
@@ -216,12 +216,12 @@ def _run(root: Any, typed: Sequence[str]) -> NoReturn:
         check(typed)
         code = root(typed, prog_name="partbox", standalone_mode=False)
     except UsageError as error:
-        said = error.format_message() if is_help(error) else f"partbox: {usage.in_one_line(error, typed, command())}"
+        said = error.format_message() if is_help(error) else f"partbox: {usage.error_line(error, typed, command())}"
         _end(said, error.exit_code)
     except typer.Abort:
         _end("partbox: aborted", 1)
     except (PartboxError, psycopg.Error) as error:
-        _end(f"partbox: {printable(in_one_line(error))}", 1)
+        _end(f"partbox: {printable(error_line(error))}", 1)
     sys.exit(code or 0)
 
 

@@ -9,14 +9,14 @@ from starlette.types import Receive, Scope, Send
 
 from partbox.dashboard.access import Access, ApplicationAccess, Guard, May, access
 from partbox.dashboard.feed import Diagnosis, Feed
-from partbox.dashboard.frame import ProcessLabels, from_roster, own
+from partbox.dashboard.frame import ProcessLabels, from_roster, own_labels
 from partbox.dashboard.history import DayOfLags
 from partbox.dashboard.operator_actions import OperatorActions
 from partbox.dashboard.record_views import RecordViews
 from partbox.dashboard.routes import PageRoutes
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.doctor.doctor import examine
-from partbox.doctor.limits import TRANSACTION, limits_of
+from partbox.doctor.limits import LONG_TRANSACTION, limits_of
 from partbox.http.address import Address
 from partbox.http.server import HttpServer
 from partbox.observe.health.health import Siblings
@@ -26,34 +26,47 @@ __all__ = ["Access", "May", "MountedPage", "access", "from_roster", "pages", "ro
 
 
 def routes(
-    glance: CachedOverview,
+    overview_cache: CachedOverview,
     dsn: Callable[[], str],
     settings: Settings,
     guard: Guard,
-    labels: Callable[[], ProcessLabels] = own,
+    labels: Callable[[], ProcessLabels] = own_labels,
     siblings: Siblings = tuple,
     lags: DayOfLags | None = None,
 ) -> list[BaseRoute]:
-    """The page and what is below it, for a Starlette application; give them last. `glance` may be shared with others,
-    `siblings` are the databases of the node, if those are several.
+    """The page and what is below it, for a Starlette application; give them last. `overview_cache` may be shared with
+    others, `siblings` are the databases of the node, if those are several.
 
-    Data is read through `glance` while the page is watched; lists, actions and doctor open connections to `dsn()`.
+    Data is read through `overview_cache` while the page is watched; lists, actions and doctor open connections to
+    `dsn()`.
     """
-    diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, TRANSACTION)))
+    diagnosis = Diagnosis(lambda: examine(dsn, settings, limits_of(settings, LONG_TRANSACTION)))
     name, _, colour = (settings.environment or "").partition(":")
-    place = {"environment": name or None, "colour": colour or "grey", "trace_url": settings.trace_url}
-    feed = Feed(glance, settings.schema_name, labels, diagnosis=diagnosis, siblings=siblings, place=place, lags=lags)
+    identity = {"environment": name or None, "colour": colour or "grey", "trace_url": settings.trace_url}
+    feed = Feed(
+        overview_cache,
+        settings.schema_name,
+        labels,
+        diagnosis=diagnosis,
+        siblings=siblings,
+        identity=identity,
+        lags=lags,
+    )
     return PageRoutes(feed, OperatorActions(dsn, settings), RecordViews(dsn, settings), guard).routes()
 
 
 def pages(
-    settings: Settings, dsn: Callable[[], str], address: Address, glance: CachedOverview, siblings: Siblings = tuple
+    settings: Settings,
+    dsn: Callable[[], str],
+    address: Address,
+    overview_cache: CachedOverview,
+    siblings: Siblings = tuple,
 ) -> list[BaseRoute]:
     """The page of a worker, served at `address`. The holder of `http_token` may act; nobody without that setting."""
     allowed = access(address, settings.http_token, payloads=settings.http_payloads)
     lags = DayOfLags()
-    lags.keep(glance)
-    return routes(glance, dsn, settings, allowed, siblings=siblings, lags=lags)
+    lags.start_sampling(overview_cache)
+    return routes(overview_cache, dsn, settings, allowed, siblings=siblings, lags=lags)
 
 
 @contextmanager
@@ -62,7 +75,7 @@ def standalone(
     dsn: Callable[[], str],
     where: Address,
     token: str | None,
-    labels: Callable[[], ProcessLabels] = own,
+    labels: Callable[[], ProcessLabels] = own_labels,
 ) -> Iterator[str]:
     """Serve the page by itself; its URL, which carries the token (None: a new one): whoever has it may act.
 
@@ -70,9 +83,9 @@ def standalone(
     """
     allowed = access(where, token, new=True, payloads=settings.http_payloads)
     lags = DayOfLags()
-    with closing(CachedOverview(settings, dsn)) as glance:
-        lags.keep(glance)
-        server = HttpServer(Starlette(routes=routes(glance, dsn, settings, allowed, labels, lags=lags)), *where)
+    with closing(CachedOverview(settings, dsn)) as overview_cache:
+        lags.start_sampling(overview_cache)
+        server = HttpServer(Starlette(routes=routes(overview_cache, dsn, settings, allowed, labels, lags=lags)), *where)
         server.start()
         try:
             yield f"{server.address}/#token={allowed.token}"
@@ -88,14 +101,16 @@ class MountedPage:
     """
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], may: May) -> None:
-        self._glance = CachedOverview(settings, dsn)
+        self._overview_cache = CachedOverview(settings, dsn)
         self._lags = DayOfLags()
-        self._app = Starlette(routes=routes(self._glance, dsn, settings, ApplicationAccess(may), lags=self._lags))
+        self._app = Starlette(
+            routes=routes(self._overview_cache, dsn, settings, ApplicationAccess(may), lags=self._lags)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._lags.keep(self._glance)
+        self._lags.start_sampling(self._overview_cache)
         await self._app(scope, receive, send)
 
     def close(self) -> None:
         """Close its connection for good; it says so to whoever still watches."""
-        self._glance.close()
+        self._overview_cache.close()

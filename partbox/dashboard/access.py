@@ -32,14 +32,14 @@ ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 May = Callable[[Request, str], Awaitable[object] | object]
 """`may(request, action)`: the identity of who may do that, else None; `str()` of it is logged as who acted."""
 
-LEAST = 16  # characters of a chosen token
+MIN_TOKEN_LENGTH = 16  # characters of a chosen token
 NO_TOKEN = "this needs a token, and there is none: set PARTBOX_HTTP_TOKEN where the page is served"  # noqa: S105
 NO_PAYLOADS = "payloads are not shown here: the setting http_payloads allows it to those who have the token"
 ELSEWHERE = "this page is served to 127.0.0.1 and localhost: use one of these names, or bring the token"
-HOLDER = "the holder of the page's token"
+TOKEN_HOLDER = "the holder of the page's token"  # noqa: S105
 NOT_ALLOWED = "you may not {action} here: the application that serves this page decides who may"
 FOREIGN = "this request comes from another site"
-FIT = re.compile(rf"[A-Za-z0-9_-]{{{LEAST},}}")
+TOKEN_FORM = re.compile(rf"[A-Za-z0-9_-]{{{MIN_TOKEN_LENGTH},}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +80,23 @@ class Access:
         return self.token is not None
 
     async def judge(self, request: Request, action: Action) -> str | Refusal:
-        return self._refused(action, request, request.headers) or HOLDER
+        return self._find_refusal(action, request, request.headers) or TOKEN_HOLDER
 
-    def _refused(self, action: Action, request: Request, headers: Mapping[str, str]) -> Refusal | None:
-        if self.open_to_look and not _is_here(headers.get("host", "")) and not self.holds(headers):
+    def _find_refusal(self, action: Action, request: Request, headers: Mapping[str, str]) -> Refusal | None:
+        if self.open_to_look and not _is_this_machine(headers.get("host", "")) and not self.has_token(headers):
             return Refusal(403, ELSEWHERE)
         if _is_foreign(request):
             return Refusal(403, FOREIGN)
         if action == "payload" and not self.payloads:
             return Refusal(403, NO_PAYLOADS)
-        if (action == "look" and self.open_to_look) or self.holds(headers):
+        if (action == "look" and self.open_to_look) or self.has_token(headers):
             return None
         if self.token is None:
             return Refusal(403, NO_TOKEN)
         wrong = "that is not the token" if "authorization" in headers else "this needs the token"
         return Refusal(401, f"{wrong}: open the address that was printed when the page's server started")
 
-    def holds(self, headers: Mapping[str, str]) -> bool:
+    def has_token(self, headers: Mapping[str, str]) -> bool:
         """True if a request carries the token."""
         if self.token is None:
             return False
@@ -125,14 +125,14 @@ def access(address: Address, chosen: str | None, *, new: bool = False, payloads:
 
     SettingsError if the chosen one is easily guessed.
     """
-    if chosen is not None and not FIT.fullmatch(chosen):
+    if chosen is not None and not TOKEN_FORM.fullmatch(chosen):
         raise SettingsError(
-            f"http_token ({len(chosen)} characters) must have {LEAST} or more, of letters, digits, - and _"
+            f"http_token ({len(chosen)} characters) must have {MIN_TOKEN_LENGTH} or more, of letters, digits, - and _"
         )
     return Access(chosen or (secrets.token_urlsafe(18) if new else None), address.is_loopback, payloads)
 
 
-def _is_here(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname
     except ValueError:

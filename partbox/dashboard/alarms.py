@@ -51,7 +51,7 @@ def alarms(cluster: Cluster, unowned_for: float, at: datetime) -> Iterator[Probl
         )
 
 
-def afar(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
+def remote_problems(cluster: Cluster, found: Iterable[Problem]) -> Iterator[Problem]:
     """Shorten the problems of a subscription for the page of another one; none unless events wait."""
     if not cluster.pending and not sum(cluster.waiting.values()):
         return

@@ -46,41 +46,43 @@ class SingleFlight:
     """
 
     def __init__(self) -> None:
-        self._asked: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+        self._answers: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def ask(self, work: Callable[..., Any], *arguments: object) -> Any:
         """The result of `work(*arguments)` in the background, or that of a call under way or younger than FRESH."""
         question, now = (work, repr(arguments)), time.monotonic()
-        self._asked = {key: kept for key, kept in self._asked.items() if now - kept[0] < FRESH or not kept[1].done()}
-        if question not in self._asked:
-            self._asked[question] = (now, asyncio.create_task(in_background(lambda: work(*arguments))))
-        task = self._asked[question][1]
+        self._answers = {
+            key: cached for key, cached in self._answers.items() if now - cached[0] < FRESH or not cached[1].done()
+        }
+        if question not in self._answers:
+            self._answers[question] = (now, asyncio.create_task(in_background(lambda: work(*arguments))))
+        task = self._answers[question][1]
         try:
             return await asyncio.shield(task)
         except Exception:
-            self._asked.pop(question, None)
+            self._answers.pop(question, None)
             raise
 
     def clear(self) -> None:
         """Drop all answers, after a change."""
-        self._asked = {}
+        self._answers = {}
 
 
-class Stopped(PartboxError):
+class ClientGone(PartboxError):
     """The client that ordered it has gone away."""
 
 
-async def progress_lines(work: Callable[..., int], after: Callable[[], None]) -> AsyncIterator[bytes]:
-    """Run one long order, `work(progress=…)`, in the background; `after()` is called at its end, failed or not.
+async def progress_lines(work: Callable[..., int], on_end: Callable[[], None]) -> AsyncIterator[bytes]:
+    """Run one long order, `work(progress=…)`, in the background; `on_end()` is called at its end, failed or not.
 
     Lines of JSON: `{"done": …, "total": …}` after each chunk, `{"finished": …}` or `{"error": …}` at the end.
     """
-    loop, gone = asyncio.get_running_loop(), threading.Event()
+    loop, client_gone = asyncio.get_running_loop(), threading.Event()
     lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
     def progress(done: int, total: int) -> None:
-        if gone.is_set() or loop.is_closed():
-            raise Stopped(f"stopped after {done} of {total}")
+        if client_gone.is_set() or loop.is_closed():
+            raise ClientGone(f"stopped after {done} of {total}")
         loop.call_soon_threadsafe(lines.put_nowait, {"done": done, "total": total})
 
     async def run() -> None:
@@ -89,7 +91,7 @@ async def progress_lines(work: Callable[..., int], after: Callable[[], None]) ->
         except (PartboxError, psycopg.Error) as error:
             lines.put_nowait({"error": error_text(error, 2 * LONG)})
         finally:
-            after()
+            on_end()
             lines.put_nowait(None)
 
     task = asyncio.create_task(run())
@@ -98,4 +100,4 @@ async def progress_lines(work: Callable[..., int], after: Callable[[], None]) ->
             yield orjson.dumps(line) + b"\n"
         await task
     finally:
-        gone.set()
+        client_gone.set()

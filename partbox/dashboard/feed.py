@@ -16,9 +16,9 @@ from typing import Any
 import psycopg
 
 from partbox.dashboard import frame
-from partbox.dashboard.alarms import CAUSES, afar, alarms
+from partbox.dashboard.alarms import CAUSES, alarms, remote_problems
 from partbox.dashboard.background_calls import in_background
-from partbox.dashboard.frame import ProcessLabels, own
+from partbox.dashboard.frame import ProcessLabels, own_labels
 from partbox.dashboard.history import DayOfLags, History, PageNews
 from partbox.dashboard.page_text import cut, error_text
 from partbox.dashboard.problems import Problem, merged_alike, shown_problems
@@ -28,13 +28,13 @@ from partbox.doctor.doctor import Report
 from partbox.errors import PartboxError
 from partbox.observe.health.health import Siblings
 from partbox.observe.logs.log_event import log_event
-from partbox.operations.stats import Pace, Rates
+from partbox.operations.stats import RateMeter, Rates
 
 log = logging.getLogger("partbox.http")
 
-EVERY = 1.02  # seconds from one look to the next; an answer that is younger than one would be given again
+REFRESH_INTERVAL = 1.02  # seconds from one look to the next; an answer that is younger than one would be given again
 
-REST = 15.0  # seconds from the end of one examination to the next
+EXAMINE_PAUSE = 15.0  # seconds from the end of one examination to the next
 SHARE = 10  # and so many times as long as the last one took
 
 Plain = dict[str, Any]
@@ -49,20 +49,20 @@ class _SubscriptionView:
     history: History = field(default_factory=History)
     owned_at: datetime | None = None
     alarms: list[Problem] = field(default_factory=list)
-    afar: list[Problem] = field(default_factory=list)
-    picture: Plain = field(default_factory=dict)
-    listed: bool = True
+    remote_problems: list[Problem] = field(default_factory=list)
+    frame_data: Plain = field(default_factory=dict)
+    is_listed: bool = True
 
     def update(self, at: datetime, cluster: Cluster, rates: Rates | None) -> None:
         labels = self.labels(cluster.instances)
-        self.news.watch(cluster, labels, at)
+        self.news.note_changes(cluster, labels, at)
         if not cluster.unowned or self.owned_at is None:
             self.owned_at = at
         point = self.history.add_point(at, cluster, rates)
         self.alarms = list(alarms(cluster, (at - self.owned_at).total_seconds(), at))
-        self.afar = list(afar(cluster, self.alarms))
-        self.listed = cluster.unlisted is None
-        self.picture = frame.subscription(cluster, labels, point, self.news.happenings)
+        self.remote_problems = list(remote_problems(cluster, self.alarms))
+        self.is_listed = cluster.unlisted is None
+        self.frame_data = frame.subscription(cluster, labels, point, self.news.happenings)
 
 
 class Diagnosis:
@@ -79,7 +79,7 @@ class Diagnosis:
         self.report: Report | None = None
         self.error: str | None = None
 
-    def wanted(self) -> None:
+    def begin_if_due(self) -> None:
         """Begin an examination if one is due; called in the event loop while the page is watched."""
         if (self._running is None or self._running.done()) and self._clock() >= self._next:
             self._running = asyncio.create_task(self._run())
@@ -97,42 +97,43 @@ class Diagnosis:
             if not isinstance(error, psycopg.Error | PartboxError):  # a fault in a check must not take the page with it
                 log_event(log, "loop_error", "doctor cannot examine for the page: %s", error, trace=error, loop="page")
             self.error = error_text(error)
-        self._next = self._clock() + max(REST, SHARE * (self._clock() - began))
+        self._next = self._clock() + max(EXAMINE_PAUSE, SHARE * (self._clock() - began))
 
 
 class Feed:
-    """While it is `watched`, `frame` has something new after each `turn`. Without `diagnosis` doctor is not asked.
+    """While it is `keep_refreshing`, `frame` has something new after each `next_refresh`. Without `diagnosis` doctor is
+    not asked.
 
-    `place` is told to viewers with each frame; `lags` are those of the last day.
+    `identity` is told to viewers with each frame; `lags` are those of the last day.
     """
 
     def __init__(
         self,
-        glance: CachedOverview,
+        overview_cache: CachedOverview,
         schema: str,
-        labels: Callable[[], ProcessLabels] = own,
+        labels: Callable[[], ProcessLabels] = own_labels,
         diagnosis: Diagnosis | None = None,
         siblings: Siblings = tuple,
-        place: Plain | None = None,
+        identity: Plain | None = None,
         lags: DayOfLags | None = None,
     ) -> None:
-        self._glance = glance
+        self._overview_cache = overview_cache
         self._siblings = siblings
-        self._place = {"schema": cut(schema), "version": version("partbox")} | (place or {})
+        self._identity = {"schema": cut(schema), "version": version("partbox")} | (identity or {})
         self.lags = lags or DayOfLags()
         self._diagnosis = diagnosis
         self._labels = labels
-        self._pace = Pace()
+        self._pace = RateMeter()
         self._views: dict[str, _SubscriptionView] = {}
         self._overview: Overview | None = None
-        self._looked_at: float | None = None
+        self._refreshed_at: float | None = None
         self._error: str | None = None
         self._watchers = 0
         self._reader: asyncio.Task[None] | None = None
-        self._turn = asyncio.Event()
+        self._refreshed = asyncio.Event()
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def keep_refreshing(self) -> Iterator[None]:
         """Keep looking while this context is entered."""
         self._watchers += 1
         if self._reader is None or self._reader.done():
@@ -143,13 +144,13 @@ class Feed:
             self._watchers -= 1
 
     @property
-    def fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         """True if it has looked just now; else wait for the next turn."""
-        return self._looked_at is not None and time.monotonic() - self._looked_at < 2 * EVERY
+        return self._refreshed_at is not None and time.monotonic() - self._refreshed_at < 2 * REFRESH_INTERVAL
 
-    async def turn(self, stopping: asyncio.Event) -> None:
+    async def next_refresh(self, stopping: asyncio.Event) -> None:
         """Wait for the next look, or until `stopping`."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._turn, stopping)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._refreshed, stopping)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -158,7 +159,7 @@ class Feed:
 
     def frame(self, subscription: str | None, *, history: bool) -> Plain:
         """The data to show. Its `subscription` is null if there is none of that name."""
-        shown: Plain = self._place | {"error": self._error}
+        shown: Plain = self._identity | {"error": self._error}
         shown |= {"database": None, "at": None, "subscriptions": [], "subscription_count": 0, "subscription": None}
         shown |= {"doctor": self._diagnosis and self._diagnosis.plain(), "troubles": []}
         shown |= {"databases": [asdict(each) for each in self._siblings()]}
@@ -168,36 +169,36 @@ class Feed:
         names = list(self._views)
         name = subscription or ("default" if "default" in names or not names else names[0])
         view = self._views.get(name)
-        shown |= frame.choice(self._overview, name)
-        shown |= {"troubles": self._troubles(name, view.alarms if view else [])}
+        shown |= frame.selector_entries(self._overview, name)
+        shown |= {"troubles": self._list_problems(name, view.alarms if view else [])}
         if view is None:
             return shown
-        if not view.listed:
-            self._glance.list_partitions(name)
-        past = {"history": [tuple(point) for point in view.history.points]} if history else {}
-        return shown | {"subscription": view.picture} | past
+        if not view.is_listed:
+            self._overview_cache.list_partitions(name)
+        history_part = {"history": [tuple(point) for point in view.history.points]} if history else {}
+        return shown | {"subscription": view.frame_data} | history_part
 
-    def _troubles(self, subscription: str, alarms: list[Problem]) -> list[Plain]:
+    def _list_problems(self, subscription: str, alarms: list[Problem]) -> list[Plain]:
         report = self._diagnosis.report if self._diagnosis else None
         findings = report.findings if report else ()
         others = {name: view for name, view in self._views.items() if name != subscription}
         most = {name: view.history.points[-1].open for name, view in others.items()}
-        far = merged_alike((each for view in others.values() for each in view.afar), most)
-        return [each.plain() for each in shown_problems(alarms, findings, subscription, CAUSES, far)]
+        remote = merged_alike((each for view in others.values() for each in view.remote_problems), most)
+        return [each.plain() for each in shown_problems(alarms, findings, subscription, CAUSES, remote)]
 
     async def _refresh_while_watched(self) -> None:
         """Look again and again until the last watcher has gone."""
         while self._watchers:
             if self._diagnosis is not None:
-                self._diagnosis.wanted()
+                self._diagnosis.begin_if_due()
             await self._refresh()
-            turn, self._turn = self._turn, asyncio.Event()
-            turn.set()
-            await asyncio.sleep(EVERY)
+            next_refresh, self._refreshed = self._refreshed, asyncio.Event()
+            next_refresh.set()
+            await asyncio.sleep(REFRESH_INTERVAL)
 
     async def _refresh(self) -> None:
         try:
-            overview = await in_background(self._glance.overview)
+            overview = await in_background(self._overview_cache.overview)
             if overview is not self._overview:
                 self._update_views(overview)
             self._error = None
@@ -205,7 +206,7 @@ class Feed:
             if not isinstance(error, psycopg.Error | PartboxError):  # our fault: no viewer waits for ever
                 log_event(log, "loop_error", "the page cannot show what it found: %s", error, trace=error, loop="page")
             self._error = error_text(error)
-        self._looked_at = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
     def _update_views(self, overview: Overview) -> None:
         self._overview = overview

@@ -10,10 +10,10 @@ from uuid import UUID
 from partbox.dashboard.history import ChartPoint
 from partbox.dashboard.page_text import cut, plain
 from partbox.db.delivery.limits import HandlerLimit
-from partbox.db.delivery.traffic import Traffic
+from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
-from partbox.operations.stats import Happening
-from partbox.terminal.roster import COLOURS, Face, Roster
+from partbox.operations.stats import NewsItem
+from partbox.terminal.roster import COLOURS, ProcessBadge, Roster
 from partbox.text.wording import node_names
 
 NOBODY = -1
@@ -23,16 +23,16 @@ MOST_LIMITS = 50  # those under which most waits
 MOST_CHOICES = 100
 MOST_RUNNING = 20  # handlers that run for long, those that run the longest
 
-ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, Face]]
+ProcessLabels = Callable[[Iterable[Instance]], dict[UUID, ProcessBadge]]
 """The labels of living processes."""
 
 
-def own() -> ProcessLabels:
+def own_labels() -> ProcessLabels:
     """ProcessLabels given by the page itself, when it first sees a process."""
     roster = Roster()
 
-    def labels(instances: Iterable[Instance]) -> dict[UUID, Face]:
-        roster.meet([each.instance_id for each in instances])
+    def labels(instances: Iterable[Instance]) -> dict[UUID, ProcessBadge]:
+        roster.add_processes([each.instance_id for each in instances])
         return from_roster(roster)(instances)
 
     return labels
@@ -40,10 +40,10 @@ def own() -> ProcessLabels:
 
 def from_roster(roster: Roster) -> ProcessLabels:
     """The labels that another view has given; a process without one is shown as nobody."""
-    return lambda instances: {each.instance_id: roster.face(each.instance_id) for each in instances}
+    return lambda instances: {each.instance_id: roster.badge(each.instance_id) for each in instances}
 
 
-def choice(overview: Overview, shown: str) -> dict[str, Any]:
+def selector_entries(overview: Overview, shown: str) -> dict[str, Any]:
     """The entries of the page's selector, of many those with dead events or most that wait, and how many there are."""
 
     def rank(cluster: Cluster) -> tuple[bool, int]:
@@ -59,7 +59,7 @@ def _entry(each: Cluster) -> dict[str, Any]:
 
 
 def subscription(
-    cluster: Cluster, labels: Mapping[UUID, Face], point: ChartPoint, happenings: Iterable[Happening]
+    cluster: Cluster, labels: Mapping[UUID, ProcessBadge], point: ChartPoint, happenings: Iterable[NewsItem]
 ) -> dict[str, Any]:
     """Everything about one subscription; lists of partitions have their values in order."""
     names = node_names(cluster.instances)
@@ -73,7 +73,7 @@ def subscription(
         "running": _running(cluster.instances),
         "limits": [_limit(each) for each in sorted(cluster.limits, key=lambda each: -each.waiting)[:MOST_LIMITS]],
         "sinks": [_sink(each) for each in cluster.sinks[:MOST_SINKS]],
-        **_partitions(cluster.partitions or _unread(cluster), places),
+        **_partitions(cluster.partitions or _unlisted_partitions(cluster), places),
         "point": tuple(point),
         "happenings": [plain(each, "at", "kind", text=each.text) for each in happenings],
     }
@@ -91,7 +91,7 @@ def _partitions(partitions: Sequence[PartitionStats], places: Mapping[UUID | Non
     }
 
 
-def _unread(cluster: Cluster) -> list[PartitionStats]:
+def _unlisted_partitions(cluster: Cluster) -> list[PartitionStats]:
     """Partitions without anything, until the next look lists them."""
     return [
         PartitionStats(each, None, None, 0, 0, True, None, None, None, False) for each in range(cluster.sums.partitions)
@@ -111,21 +111,21 @@ def _running(instances: Sequence[Instance]) -> dict[str, Any]:
     return {"count": count, "handlers": handlers}
 
 
-def _sink(each: Traffic) -> dict[str, Any]:
+def _sink(each: SinkTraffic) -> dict[str, Any]:
     failing = None if each.failing is None else round(each.failing)
     return plain(each, "sent", "in_flight", "mean", "retries", "error", name=cut(each.sink), failing=failing)
 
 
 def _limit(each: HandlerLimit) -> dict[str, Any]:
     return plain(each, "by", "waiting", "waited", name=each.handler, label=cut(each.handler)) | {
-        "rate": each.rate_said,
-        "at_once": each.at_once_said,
+        "rate": each.rate_text,
+        "at_once": each.at_once_text,
         "values": [plain(worst, "value", "waiting") for worst in each.values],
         "change": each.change and plain(each.change, "changed_at", "changed_by"),
     }
 
 
-def _instance(each: Instance, node: str, label: Face) -> dict[str, Any]:
+def _instance(each: Instance, node: str, label: ProcessBadge) -> dict[str, Any]:
     return plain(each, "pid", "lease", "partitions") | {
         "letter": label.letter,
         "slot": COLOURS.index(label.colour) if label.colour in COLOURS else len(COLOURS) - 1,

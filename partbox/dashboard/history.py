@@ -14,8 +14,8 @@ from partbox.dashboard.page_text import cut
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.inspect.stats import Cluster, Instance, Overview
 from partbox.errors import PartboxError
-from partbox.operations.stats import News, Rates, changes
-from partbox.terminal.roster import Face
+from partbox.operations.stats import NewsFeed, Rates, compare_clusters
+from partbox.terminal.roster import ProcessBadge
 from partbox.text.wording import counted
 
 KEPT_POINTS = 121  # a second apart
@@ -24,7 +24,7 @@ KEPT_NEWS = 40
 
 STEP = 300.0  # seconds of a bar
 BARS = 288  # of a day
-LOOKS = 60.0  # seconds between two looks while nobody watches
+SAMPLE_INTERVAL = 60.0  # seconds between two looks while nobody watches
 
 
 class ChartPoint(NamedTuple):
@@ -58,22 +58,22 @@ class History:
 class DayOfLags:
     """The longest lag of each subscription in every five minutes of the last day, and its newest. For any thread.
 
-    `keep` has them grow while nobody watches, too.
+    `start_sampling` has them grow while nobody watches, too.
     """
 
-    def __init__(self, looks: float = LOOKS) -> None:
+    def __init__(self, looks: float = SAMPLE_INTERVAL) -> None:
         self._looks = looks
         self._lock = threading.Lock()
         self._bars: dict[str, deque[tuple[int, float]]] = {}
         self._now: dict[str, float] = {}
         self._last = 0
-        self._keeper: threading.Thread | None = None
+        self._sampler: threading.Thread | None = None
 
-    def keep(self, glance: CachedOverview) -> None:
+    def start_sampling(self, overview_cache: CachedOverview) -> None:
         """Look once a minute, in a thread, until the glance is closed; does nothing the second time."""
-        if self._keeper is None:
-            self._keeper = threading.Thread(target=self._run, args=[glance], name="lags", daemon=True)
-            self._keeper.start()
+        if self._sampler is None:
+            self._sampler = threading.Thread(target=self._run, args=[overview_cache], name="lags", daemon=True)
+            self._sampler.start()
 
     def add(self, overview: Overview) -> None:
         """Note the lags of one look; forget subscriptions that are gone."""
@@ -88,32 +88,35 @@ class DayOfLags:
             for gone in self._bars.keys() - self._now.keys():
                 del self._bars[gone]
 
-    def worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
+    def list_worst(self, most: int) -> list[tuple[str, float, list[float | None]]]:
         """The `most` subscriptions that lag most, the worst first: name, newest lag (seconds), and the longest lag of
         every five minutes up to the last look, None where nobody looked."""
         with self._lock:
             known = {name: dict(bars) for name, bars in self._bars.items()}
             now, last = dict(self._now), self._last
         names = sorted(known, key=lambda name: (-now[name], -max(known[name].values()), name))[:most]
-        return [(name, now[name], [known[name].get(last - back) for back in reversed(range(BARS))]) for name in names]
+        return [
+            (name, now[name], [known[name].get(last - bars_ago) for bars_ago in reversed(range(BARS))])
+            for name in names
+        ]
 
-    def _run(self, glance: CachedOverview) -> None:
+    def _run(self, overview_cache: CachedOverview) -> None:
         while True:
             with suppress(psycopg.Error, PartboxError):
-                self.add(glance.overview())
-            if glance.closed.wait(self._looks):
+                self.add(overview_cache.overview())
+            if overview_cache.closed.wait(self._looks):
                 return
 
 
-class PageNews(News):
+class PageNews(NewsFeed):
     """The last happenings, found by comparing two looks at the subscription."""
 
     def __init__(self) -> None:
         super().__init__(KEPT_NEWS)
         self._last: Cluster | None = None
-        self._labels: Mapping[UUID, Face] = {}
+        self._labels: Mapping[UUID, ProcessBadge] = {}
 
-    def watch(self, cluster: Cluster, labels: Mapping[UUID, Face], at: datetime) -> None:
+    def note_changes(self, cluster: Cluster, labels: Mapping[UUID, ProcessBadge], at: datetime) -> None:
         """Compare with the last look; nothing is new at the first."""
         if self._last is not None:
             for kind, text in _differences(self._last, cluster, {**self._labels, **labels}):
@@ -121,9 +124,9 @@ class PageNews(News):
         self._last, self._labels = cluster, labels
 
 
-def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, Face]) -> Iterator[tuple[str, str]]:
+def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, ProcessBadge]) -> Iterator[tuple[str, str]]:
     """The `(kind, text)` of each difference."""
-    found = changes(before, after)
+    found = compare_clusters(before, after)
     if before.paused != after.paused:
         yield "said", "the subscription was paused" if after.paused else "the subscription was resumed"
     for each in found.joined:
@@ -140,5 +143,5 @@ def _differences(before: Cluster, after: Cluster, labels: Mapping[UUID, Face]) -
             yield "moved", f"{counted(number, 'partition')} moved{source} to {target}"
 
 
-def _name(instance: Instance, labels: Mapping[UUID, Face]) -> str:
+def _name(instance: Instance, labels: Mapping[UUID, ProcessBadge]) -> str:
     return f"process {labels[instance.instance_id].letter} (pid {instance.pid} on {cut(instance.node, 40)})"

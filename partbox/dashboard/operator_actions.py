@@ -45,16 +45,16 @@ class OperatorActions:
         limited = LimitedHandlers(dsn, settings)
         self._actions = Actions(dsn, settings)
         self.actions: dict[str, Callable[[ActionParams], Plain]] = {
-            "dead/replay": lambda asked: _each(asked, dead.replay),
-            "dead/discard": lambda asked: _each(asked, dead.discard),
-            "blocked/retry": lambda asked: self._each_head(asked, blocked.retry_now),
-            "blocked/skip": lambda asked: self._each_head(asked, blocked.skip, asked.reason or None),
-            "subscription/pause": lambda asked: _done(switch.pause(asked.subscription)),
-            "subscription/resume": lambda asked: _done(switch.resume(asked.subscription)),
-            "limit/set": lambda asked: _done(
-                limited.set(asked.handler, rate=asked.rate, at_once=asked.at_once, subscription=asked.subscription)
+            "dead/replay": lambda params: _act_on_each(params, dead.replay),
+            "dead/discard": lambda params: _act_on_each(params, dead.discard),
+            "blocked/retry": lambda params: self._act_on_heads(params, blocked.retry_now),
+            "blocked/skip": lambda params: self._act_on_heads(params, blocked.skip, params.reason or None),
+            "subscription/pause": lambda params: _done(switch.pause(params.subscription)),
+            "subscription/resume": lambda params: _done(switch.resume(params.subscription)),
+            "limit/set": lambda params: _done(
+                limited.set(params.handler, rate=params.rate, at_once=params.at_once, subscription=params.subscription)
             ),
-            "limit/reset": lambda asked: _done(limited.reset(asked.handler, subscription=asked.subscription)),
+            "limit/reset": lambda params: _done(limited.reset(params.handler, subscription=params.subscription)),
         }
         self.bulk: dict[str, Callable[..., int]] = {
             "dead/replay-all": dead.replay_all,
@@ -88,7 +88,10 @@ class OperatorActions:
     def done(self, subscription: str | None) -> list[Plain]:
         """The latest acts of operators, in this subscription or in any."""
         found = self._actions.list(PAGE, subscription=subscription)
-        return [plain(each, "at", "action", "subscription", "count", who=cut(each.who), on=_on(each)) for each in found]
+        return [
+            plain(each, "at", "action", "subscription", "count", who=cut(each.who), on=_object_text(each))
+            for each in found
+        ]
 
     def blocked(self, subscription: str, limit: int) -> Plain:
         """The aggregates that have been blocked the longest, MOST_KEYS at most; `more`: there are others."""
@@ -96,9 +99,9 @@ class OperatorActions:
         found = self._blocked.list(limit + 1, subscription=subscription)
         return {"keys": [_blocked(each) for each in found[:limit]], "more": len(found) > limit}
 
-    def _each_head(self, asked: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
+    def _act_on_heads(self, params: ActionParams, act: Callable[..., Any], *more: object) -> Plain:
         """Act on the aggregates that these records block; by now another record may block one."""
-        keys = {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=asked.subscription)}
+        keys = {each.record_id: each for each in self._blocked.list(MOST_KEYS, subscription=params.subscription)}
 
         def act_on_key(head: int, subscription: str) -> bool:
             if head not in keys:
@@ -106,24 +109,24 @@ class OperatorActions:
             key = keys[head].aggregate_type, keys[head].aggregate_id
             return bool(act(*key, *more, subscription=subscription).changed)
 
-        return _each(asked, act_on_key)
+        return _act_on_each(params, act_on_key)
 
 
 def _done(changed: bool) -> Plain:
     return {"done": int(changed), "failed": []}
 
 
-def _each(asked: ActionParams, act: Callable[..., object]) -> Plain:
+def _act_on_each(params: ActionParams, act: Callable[..., object]) -> Plain:
     done, failed = 0, []
-    for id in asked.records:
+    for id in params.records:
         try:
-            done += bool(act(id, subscription=asked.subscription))
+            done += bool(act(id, subscription=params.subscription))
         except PartboxError as error:
             failed.append({"record": id, "why": cut(masked(str(error)), LONG)})
     return {"done": done, "failed": failed}
 
 
-def _on(each: OperatorAction) -> str:
+def _object_text(each: OperatorAction) -> str:
     """On what, in words."""
     ids = [str(id) for id in each.target.get("record_ids", ())]
     others = {

@@ -12,7 +12,7 @@ SHORT = 80
 LONG = 200
 
 # Format characters that change the direction of a line, or hide; others (joiners of scripts and emoji) stay.
-_TRICKS = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff") | {
+_INVISIBLE = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff") | {
     chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xE0000, 0xE0080))
 }
 
@@ -21,9 +21,9 @@ def visible(text: str, keep: str = "") -> str:
     r"""The text with control characters (but those of `keep`) and tricks of writing spelt out, as `\\u202e`."""
     if text.isascii() and text.isprintable():
         return text
-    acting = {each for each in text if unicodedata.category(each) in ("Cc", "Cs", "Co") or each in _TRICKS} - {*keep}
-    spelt = {each: each.encode("unicode_escape", "surrogatepass").decode() for each in acting}
-    return "".join(spelt.get(each, each) for each in text)
+    unsafe = {each for each in text if unicodedata.category(each) in ("Cc", "Cs", "Co") or each in _INVISIBLE} - {*keep}
+    spelled_out = {each: each.encode("unicode_escape", "surrogatepass").decode() for each in unsafe}
+    return "".join(spelled_out.get(each, each) for each in text)
 
 
 def cut(text: str | None, most: int = SHORT) -> str | None:

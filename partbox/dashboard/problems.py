@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from partbox.dashboard.page_text import cut, visible
-from partbox.doctor.case import Finding, Severity, grouped
+from partbox.doctor.case import Finding, Severity, group_by
 from partbox.text.secrets import masked
 from partbox.text.wording import counted
 
@@ -58,9 +58,9 @@ class Problem:
         }
 
 
-def merged_alike(far: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
+def merged_alike(remote: Iterable[Problem], most: Mapping[str, int]) -> list[Problem]:
     """The problems of other subscriptions; of one that more than a few have, the worst, for which most waits."""
-    kinds = grouped(far, lambda each: each.name.removesuffix(f"-{each.subscription}"))
+    kinds = group_by(remote, lambda each: each.name.removesuffix(f"-{each.subscription}"))
     return [each for alike in kinds.values() for each in (alike if len(alike) <= FEW else [_merge(alike, most)])]
 
 
@@ -76,13 +76,13 @@ def shown_problems(
     findings: Sequence[Finding],
     subscription: str,
     live: Iterable[str],
-    afar: Sequence[Problem] = (),
+    remote_problems: Sequence[Problem] = (),
 ) -> list[Problem]:
     """The problems to show a viewer of `subscription`, the worst first.
 
-    They are alarms, also those of other subscriptions (`afar`), what doctor found there and everywhere, and one line
-    for each other subscription with other problems. A `live` cause is judged by alarms, which are newer: doctor adds
-    evidence and remedy.
+    They are alarms, also those of other subscriptions (`remote_problems`), what doctor found there and everywhere, and
+    one line for each other subscription with other problems. A `live` cause is judged by alarms, which are newer:
+    doctor adds evidence and remedy.
     """
     live = {*live}
     here = [
@@ -97,8 +97,11 @@ def shown_problems(
         for alarm in alarms
     ]
     rest = [_problem(each) for each in here if each.cause not in known]
-    others = [each for each in findings if each.cause not in live] if afar else findings
-    return sorted([*first, *afar, *rest, *_elsewhere(others, subscription)], key=lambda each: LEVELS.index(each.level))
+    others = [each for each in findings if each.cause not in live] if remote_problems else findings
+    return sorted(
+        [*first, *remote_problems, *rest, *_remote_findings(others, subscription)],
+        key=lambda each: LEVELS.index(each.level),
+    )
 
 
 def pieces(remedy: str) -> Iterator[tuple[str, bool]]:
@@ -120,8 +123,10 @@ def _problem(finding: Finding) -> Problem:
     return Problem(_LEVEL[finding.severity], finding.cause, *texts, ways, since=finding.since)
 
 
-def _elsewhere(findings: Sequence[Finding], subscription: str) -> Iterator[Problem]:
-    problems = grouped((each for each in findings if each.severity is Severity.PROBLEM), lambda each: each.subscription)
+def _remote_findings(findings: Sequence[Finding], subscription: str) -> Iterator[Problem]:
+    problems = group_by(
+        (each for each in findings if each.severity is Severity.PROBLEM), lambda each: each.subscription
+    )
     for name in sorted({each for each in problems if each} - {subscription}):
         first, *more = problems[name]
         others = f", and {counted(len(more), 'other problem')}" if more else ""

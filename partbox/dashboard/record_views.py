@@ -13,11 +13,11 @@ from partbox.db.inspect.found import FoundRecord
 from partbox.errors import PartboxError
 from partbox.operations.records import RecordSearch
 from partbox.operations.timeline import summary, timeline
-from partbox.protocol.standing import RecordStanding
+from partbox.protocol.delivery_status import DeliveryStatus
 from partbox.settings import Settings
 
 PAGE = 50
-TRACE = re.compile(r"[0-9a-f]{32}")
+TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 Plain = dict[str, Any]
 
@@ -36,7 +36,7 @@ class RecordViews:
 
     def show(self, record_id: int) -> Plain:
         """One record with its whole texts, its story and its headers; never its payload."""
-        record = self._one(record_id)
+        record = self._find_one(record_id)
         names = ("tenant_id", "partition", "published_at", "occurred_at", "available_at", "content_type", "size")
         return _row(record) | plain(
             record,
@@ -46,17 +46,17 @@ class RecordViews:
             aggregate_type=visible(record.aggregate_type),
             aggregate_id=record.aggregate_id and visible(record.aggregate_id),
             event_type=visible(record.event_type),
-            trace=record.trace_id if TRACE.fullmatch(record.trace_id or "") else None,
+            trace=record.trace_id if TRACE_ID.fullmatch(record.trace_id or "") else None,
             headers=[[cut(name), _whole(value)] for name, value in record.headers.items()],
-            standings=[_standing(each) for each in record.standings],
+            standings=[_plain_status(each) for each in record.standings],
             timeline=[plain(each, "at", "subscription", text=cut(each.text, 2 * LONG)) for each in timeline(record)],
         )
 
     def payload(self, record_id: int) -> Plain:
         """The payload of a record as a tree."""
-        return tree(self._one(record_id, payload=True).payload)
+        return tree(self._find_one(record_id, payload=True).payload)
 
-    def _one(self, record_id: int, *, payload: bool = False) -> FoundRecord:
+    def _find_one(self, record_id: int, *, payload: bool = False) -> FoundRecord:
         found = self._search.find(record=record_id, payload=payload)
         if not found.records:
             raise PartboxError(f"record {record_id} is not in the log: a purge has removed it, or it never was there")
@@ -69,7 +69,7 @@ def _row(record: FoundRecord) -> Plain:
     return plain(record, *names, record=record.record_id, states=states)
 
 
-def _standing(each: RecordStanding) -> Plain:
+def _plain_status(each: DeliveryStatus) -> Plain:
     said = cut(summary(each), 2 * LONG)
     return plain(
         each,

@@ -7,14 +7,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from partbox.errors import PartboxError
-from partbox.operations.arguments import LARGEST
+from partbox.operations.arguments import MAX_BIGINT
 
 FILTERS = ("event_type", "aggregate_type", "aggregate_id", "older_than", "group")
 FINDING = ("ended", "event_type", "tenant", "since", "until")
 MOST = 500  # records of one action
 LARGEST_BODY = 64 * 1024  # bytes
 
-Id = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
+Id = Annotated[int, Field(strict=True, ge=1, le=MAX_BIGINT)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 
 

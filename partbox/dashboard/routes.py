@@ -30,14 +30,14 @@ from partbox.dashboard.request_params import ActionParams
 from partbox.db.operator.actions import acting_as
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
-from partbox.operations.arguments import LARGEST
+from partbox.operations.arguments import MAX_BIGINT
 
 log = logging.getLogger("partbox.http")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 READING = ("look", "payload")
-LASTS = 15.0
+STREAM_SECONDS = 15.0
 """Seconds of one stream. The page asks for the next one at once, so rights that are taken away are gone by then, and an
 application that waits for its last answer before it ends need not wait longer."""
 MOST_LAGS = 20  # subscriptions
@@ -84,8 +84,8 @@ class PageRoutes:
         self._streams = 0
 
     def routes(self) -> list[BaseRoute]:
-        acting = {path: self._acting(path, act) for path, act in self._operator.actions.items()}
-        acting |= {path: self._bulk(act) for path, act in self._operator.bulk.items()}
+        acting = {path: self._action_endpoint(path, act) for path, act in self._operator.actions.items()}
+        acting |= {path: self._bulk_endpoint(act) for path, act in self._operator.bulk.items()}
         return [
             *self._files(),
             self._route("/events", self._events),
@@ -105,10 +105,10 @@ class PageRoutes:
         """The endpoint behind the judgement of its action; its errors as one line of JSON."""
 
         async def guarded(request: Request) -> Response:
-            judged = await self._guard.judge(request, action)
-            if isinstance(judged, Refusal):
-                return _plain({"error": judged.why}, judged.status)
-            request.state.identity = judged
+            judgement = await self._guard.judge(request, action)
+            if isinstance(judgement, Refusal):
+                return _plain({"error": judgement.why}, judgement.status)
+            request.state.identity = judgement
             try:
                 return await endpoint(request)
             except PartboxError as error:
@@ -128,19 +128,21 @@ class PageRoutes:
 
     def _file(self, answer: Response, *, guarded: bool) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            judged = await self._guard.judge(request, "look") if guarded and self._guard.guards_all else ""
-            return PlainTextResponse(judged.why, judged.status, DATA) if isinstance(judged, Refusal) else answer
+            judgement = await self._guard.judge(request, "look") if guarded and self._guard.guards_all else ""
+            return (
+                PlainTextResponse(judgement.why, judgement.status, DATA) if isinstance(judgement, Refusal) else answer
+            )
 
         return endpoint
 
     async def _events(self, request: Request) -> Response:
-        """Server-sent events: a frame a second, for `LASTS` seconds."""
+        """Server-sent events: a frame a second, for `STREAM_SECONDS` seconds."""
         if self._streams >= MOST_STREAMS:
             return _plain({"error": TOO_MANY}, 503)
         self._streams += 1
-        return _Stream(self._stream(request), self._streamed)
+        return _Stream(self._stream(request), self._end_stream)
 
-    def _streamed(self) -> None:
+    def _end_stream(self) -> None:
         self._streams -= 1
 
     async def _rights(self, request: Request) -> dict[str, Any]:
@@ -149,19 +151,19 @@ class PageRoutes:
         return {"may": may, "unlock": self._guard.unlock, "identity": cut(request.state.identity)}
 
     async def _stream(self, request: Request) -> AsyncIterator[bytes]:
-        subscription, first, ends = request.query_params.get("subscription"), True, time.monotonic() + LASTS
+        subscription, first, ends = request.query_params.get("subscription"), True, time.monotonic() + STREAM_SECONDS
         rights = await self._rights(request)
         stopping = getattr(request.state, "stopping", None) or asyncio.Event()
-        with self._feed.watched():
-            if not self._feed.fresh:
-                await self._feed.turn(stopping)
+        with self._feed.keep_refreshing():
+            if not self._feed.is_fresh:
+                await self._feed.next_refresh(stopping)
             while not stopping.is_set():
                 frame = self._feed.frame(subscription, history=first)
                 first = False
                 yield b"data: " + orjson.dumps(frame | rights) + b"\n\n"
                 if time.monotonic() >= ends:
                     return
-                await self._feed.turn(stopping)
+                await self._feed.next_refresh(stopping)
 
     async def _unlock(self, request: Request) -> Response:
         """Confirm a token: a wrong one is refused before this answers."""
@@ -170,16 +172,18 @@ class PageRoutes:
 
     async def _lags(self, request: Request) -> Response:
         """The longest lag in every five minutes of the last day, of the subscriptions that lag most."""
-        found = self._feed.lags.worst(MOST_LAGS)
+        found = self._feed.lags.list_worst(MOST_LAGS)
         return _plain([{"name": name, "label": cut(name), "now": now, "bars": bars} for name, now, bars in found])
 
     async def _dead_groups(self, request: Request) -> Response:
-        return await self._answer(self._operator.dead_groups, request, request_params.filters(request.query_params))
+        return await self._respond_shared(
+            self._operator.dead_groups, request, request_params.filters(request.query_params)
+        )
 
     async def _dead(self, request: Request) -> Response:
         filters = request_params.filters(request.query_params)
         after = request_params.number(request.query_params, "after")
-        return await self._answer(self._operator.dead, request, filters, after)
+        return await self._respond_shared(self._operator.dead, request, filters, after)
 
     async def _find(self, request: Request) -> Response:
         given = request.query_params
@@ -202,13 +206,13 @@ class PageRoutes:
 
     async def _blocked(self, request: Request) -> Response:
         limit = request_params.number(request.query_params, "limit", PAGE) or PAGE
-        return await self._answer(self._operator.blocked, request, limit)
+        return await self._respond_shared(self._operator.blocked, request, limit)
 
-    async def _answer(self, work: Callable[..., Any], request: Request, *arguments: object) -> Response:
+    async def _respond_shared(self, work: Callable[..., Any], request: Request, *arguments: object) -> Response:
         """The answer of `work` about the request's subscription, shared with those who ask the same meanwhile."""
         return _plain(await self._single_flight.ask(work, _subscription(request), *arguments))
 
-    def _acting(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
+    def _action_endpoint(self, name: str, act: Callable[[ActionParams], Any]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             params = await _body(request)
             try:
@@ -222,7 +226,7 @@ class PageRoutes:
 
         return endpoint
 
-    def _bulk(self, act: Callable[..., int]) -> Endpoint:
+    def _bulk_endpoint(self, act: Callable[..., int]) -> Endpoint:
         """Lines of JSON: the progress, and at the end the total. A closed connection ends it between two chunks."""
 
         async def endpoint(request: Request) -> Response:
@@ -269,7 +273,7 @@ async def _body(request: Request) -> ActionParams:
 def _record(request: Request) -> int:
     """The record of a path; as text, for a convertor fails at what is no record's id."""
     found = request_params.number(request.path_params, "record")
-    if not 0 < found <= LARGEST:
+    if not 0 < found <= MAX_BIGINT:
         raise PartboxError(f"record {found} is no id of a record")
     return int(found)
 

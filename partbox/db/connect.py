@@ -14,26 +14,28 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format, TransactionStatus
 
 from partbox.callables import name_of, place_of
-from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection, allowed, watched
+from partbox.db.deadline import WatchedAsyncConnection, WatchedConnection, deadline_for_lease, watched
 from partbox.db.driver import AsyncPlainConnection, AsyncPlainCursor, PlainConnection, PlainCursor
 from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import DEFAULTS
 from partbox.errors import PartboxError, SchemaError, SettingsError
-from partbox.platform import in_forked_children, refuse_on_windows
-from partbox.text.dsn import bare, parts, share
+from partbox.platform import call_in_forked_children, refuse_on_windows
+from partbox.text.dsn import bare, connect_share, parts
 from partbox.text.printing import printable_line, text_of
 from partbox.text.secrets import masked
 from partbox.text.wording import command
 
-instrumented = False
+is_instrumented = False
 """True if an application's patch of psycopg is to see the connections of workers; see `Tracing(statements=True)`."""
 
-TIMED = 170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
-REFUSED = "unsupported startup parameter"  # PgBouncer's words
-USUAL = 5  # executions of a statement, from which on psycopg prepares it by default
-LONGEST = 500  # characters of what an application's error says
+TRANSACTION_TIMEOUT_SINCE = (
+    170_000  # the first version with a transaction_timeout, which older ones refuse among the startup options
+)
+POOLER_REFUSAL = "unsupported startup parameter"  # PgBouncer's words
+PREPARE_THRESHOLD = 5  # executions of a statement, from which on psycopg prepares it by default
+MAX_ERROR_LENGTH = 500  # characters of what an application's error says
 
-PLANNED = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
+PLAN_OPTIONS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off"
 """The options of a session whose plans cannot go wrong, so that its statements may be planned once.
 
 Planning a poll anew costs 1.5 to 4 ms, twenty times what it takes to run. But a plan that was made while a segment was
@@ -41,7 +43,7 @@ empty was a sequential scan, and stayed one. Without sequential and bitmap scans
 the log is read by an index, whatever the statistics say.
 """
 
-SEEING = "-c row_security=off"
+ROW_SECURITY_OPTION = "-c row_security=off"
 """PostgreSQL raises where it would hide rows.
 
 Not on a connection that is lent: its handlers may live by row security, and what we send there are functions that
@@ -50,9 +52,9 @@ switch it off for themselves.
 
 Dsn = str | Callable[[], str]
 
-_open: WeakSet[Conn | AsyncConnection[Any]] = WeakSet()  # what a forked process would inherit
+_open_connections: WeakSet[Conn | AsyncConnection[Any]] = WeakSet()  # what a forked process would inherit
 
-otherwise: Callable[[], str] | None = None
+default_dsn: Callable[[], str] | None = None
 """Gives the DSN where nobody names one: that of the framework that this process belongs to."""
 
 
@@ -64,7 +66,7 @@ class PoolerRefused(psycopg.OperationalError):
     """A pooler refused the session options, and `pooler` is not set."""
 
 
-class PassingSchemaError(SchemaError):
+class TransientSchemaError(SchemaError):
     """The schema cannot be worked on now: it is being made anew, or a privilege is missing. A running worker waits."""
 
 
@@ -84,9 +86,9 @@ def resolve(dsn: Dsn | None) -> str:
     SettingsError, which quotes no part of it, if it is missing or invalid; NoDsn if a callable returns none.
     """
     if callable(dsn):
-        return _asked(dsn)
-    if not dsn and otherwise is not None:
-        dsn = otherwise()
+        return _call_dsn_source(dsn)
+    if not dsn and default_dsn is not None:
+        dsn = default_dsn()
     dsn = bare(dsn or "")
     if not dsn:
         raise SettingsError("no database: set PARTBOX_DSN, pass --dsn, or Outbox('postgresql://…'); or use embedded:")
@@ -99,37 +101,39 @@ def resolve(dsn: Dsn | None) -> str:
     return dsn
 
 
-def _asked(source: Callable[[], str]) -> str:
+def _call_dsn_source(source: Callable[[], str]) -> str:
     """Resolve the DSN that an application's callable returns; NoDsn for any failure, which may be temporary."""
     try:
         given: object = source()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        said = printable_line(masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), LONGEST)
-        raise NoDsn(f"the DSN callable failed ({_named(source)}): {said}") from None
+        error_text = printable_line(
+            masked(f"{type(error).__name__}: {' '.join(text_of(error).split())}"), MAX_ERROR_LENGTH
+        )
+        raise NoDsn(f"the DSN callable failed ({_describe_source(source)}): {error_text}") from None
     text = text_of(given) if issubclass(type(given), str) else ""  # a subclass of text may be anything
     if not text:
         kind = "an empty text" if type(given) is str else f"a {type(given).__name__}"
         raise NoDsn(
-            f"the DSN callable returned {kind} ({_named(source)}): it must return a text such as "
+            f"the DSN callable returned {kind} ({_describe_source(source)}): it must return a text such as "
             "postgresql://user@host/database"
         )
     try:
         return resolve(text)
     except PartboxError as error:
-        raise NoDsn(f"the DSN callable returned no usable DSN ({_named(source)}): {error}") from None
+        raise NoDsn(f"the DSN callable returned no usable DSN ({_describe_source(source)}): {error}") from None
 
 
-def _named(source: Callable[[], str]) -> str:
+def _describe_source(source: Callable[[], str]) -> str:
     """The name of the callable and the place where it is defined."""
     try:
-        return printable_line(f"{name_of(source)}, {place_of(source)}", LONGEST)
+        return printable_line(f"{name_of(source)}, {place_of(source)}", MAX_ERROR_LENGTH)
     except Exception as wrong:  # it is the application's, and may be anything
         return f"a callable without a name: {type(wrong).__name__}"
 
 
-def parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
+def connection_parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "") -> dict[str, Any]:
     """Connection parameters of a worker: a dead peer is noticed within the lease, and no statement outlives it.
 
     With `pooler` no session option is sent: behind a transaction pooler it would leak into other clients or be
@@ -140,7 +144,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "
     merged: dict[str, Any] = {
         "application_name": name,
         "client_encoding": "utf8",
-        "connect_timeout": share(lease, given),
+        "connect_timeout": connect_share(lease, given),
         "tcp_user_timeout": whole * 1000,
         "keepalives_idle": max(1, whole // 3),
         "keepalives_interval": max(1, whole // 3),
@@ -159,7 +163,7 @@ def parameters(dsn: str, *, lease: float, pooler: bool, name: str, more: str = "
     return merged
 
 
-class Binary(PlainCursor[Any]):
+class BinaryCursor(PlainCursor[Any]):
     """A cursor whose results are binary: no setting of the database or role, DateStyle above all, changes those.
 
     Also behind a pooler, where no session option may be sent.
@@ -186,24 +190,24 @@ def connect(
     psycopg prepares as by default. A statement without an answer for `limit` seconds, else a little more than `lease`,
     cuts it.
     """
-    more = ("" if lent else f"{SEEING} ") + (PLANNED if prepared else "")
-    conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
-    factory, adapters = (PlainCursor[Any], None) if lent else (Binary, DEFAULTS)
-    threshold = USUAL if lent and not pooler else None
+    more = ("" if lent else f"{ROW_SECURITY_OPTION} ") + (PLAN_OPTIONS if prepared else "")
+    conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name, more=more))
+    factory, adapters = (PlainCursor[Any], None) if lent else (BinaryCursor, DEFAULTS)
+    prepare_threshold = PREPARE_THRESHOLD if lent and not pooler else None
     try:
-        conn: WatchedConnection = _door(WatchedConnection, PlainConnection)(
-            conninfo, autocommit=True, prepare_threshold=threshold, cursor_factory=factory, context=adapters
+        conn: WatchedConnection = _connect_method(WatchedConnection, PlainConnection)(
+            conninfo, autocommit=True, prepare_threshold=prepare_threshold, cursor_factory=factory, context=adapters
         )
     except psycopg.OperationalError as error:
-        if REFUSED in str(error) and not pooler:
-            raise PoolerRefused(_pooler_refused(error)) from None
+        if POOLER_REFUSAL in str(error) and not pooler:
+            raise PoolerRefused(_pooler_refusal_text(error)) from None
         raise
     conn.lent, conn.pooled = lent, pooler
-    _open.add(conn)
-    conn.watch(allowed(lease) if limit is None else limit)
+    _open_connections.add(conn)
+    conn.watch(deadline_for_lease(lease) if limit is None else limit)
     try:
         if not pooler:
-            _begin(conn, lent=lent, prepared=prepared)
+            _set_up_session(conn, lent=lent, prepared=prepared)
     except BaseException:
         conn.close()
         raise
@@ -212,31 +216,31 @@ def connect(
 
 async def connect_async(dsn: str, *, lease: float, pooler: bool, name: str) -> WatchedAsyncConnection:
     """`connect`, for a connection that an application's asynchronous code gets."""
-    conninfo = make_conninfo("", **parameters(dsn, lease=lease, pooler=pooler, name=name))
-    threshold = None if pooler else USUAL
-    conn: WatchedAsyncConnection = await _door(WatchedAsyncConnection, AsyncPlainConnection)(
-        conninfo, autocommit=True, prepare_threshold=threshold, cursor_factory=AsyncPlainCursor[Any]
+    conninfo = make_conninfo("", **connection_parameters(dsn, lease=lease, pooler=pooler, name=name))
+    prepare_threshold = None if pooler else PREPARE_THRESHOLD
+    conn: WatchedAsyncConnection = await _connect_method(WatchedAsyncConnection, AsyncPlainConnection)(
+        conninfo, autocommit=True, prepare_threshold=prepare_threshold, cursor_factory=AsyncPlainCursor[Any]
     )
-    _open.add(conn)
-    conn.deadline = watched(conn, allowed(lease))
-    if not pooler and conn.info.server_version >= TIMED:
+    _open_connections.add(conn)
+    conn.deadline = watched(conn, deadline_for_lease(lease))
+    if not pooler and conn.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
         await conn.execute(query("untimed", "partbox"))
     return conn
 
 
-def _door(kind: Any, plain: Any) -> Any:
+def _connect_method(kind: Any, plain: Any) -> Any:
     """Return the `connect` of a class: psycopg's own, or what an application has put in its place, if that is asked."""
-    return super(plain, kind).connect if instrumented else kind.connect
+    return super(plain, kind).connect if is_instrumented else kind.connect
 
 
-def connect_plainly(dsn: str, **more: Any) -> Conn:
+def connect_plain(dsn: str, **more: Any) -> Conn:
     """Open a connection in autocommit mode with no deadline and no options, for a command or a few statements."""
     return PlainConnection.connect(dsn, autocommit=True, context=DEFAULTS, cursor_factory=PlainCursor[Any], **more)
 
 
-def _begin(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
+def _set_up_session(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
     """Finish a session that is all ours, by what startup options cannot say."""
-    if conn.info.server_version >= TIMED:
+    if conn.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
         conn.execute(query("untimed", "partbox"))  # of no schema, as those that follow
     if not lent:
         seeing, path, _ = conn.execute(query("session_begin", "partbox")).fetchone() or (False, None, None)
@@ -247,7 +251,7 @@ def _begin(conn: WatchedConnection, *, lent: bool, prepared: bool) -> None:
         conn.prepared = OrderedDict()
 
 
-def look_up_as_role(conn: Conn, *, here: bool = False) -> None:
+def use_role_search_path(conn: Conn, *, here: bool = False) -> None:
     """Give names without a schema the meaning that they have for the role, from now on or `here`, in this transaction.
 
     It is for tables and SQL that an operator names: in a session of ours such names are PostgreSQL's own alone.
@@ -256,19 +260,20 @@ def look_up_as_role(conn: Conn, *, here: bool = False) -> None:
         conn.execute(query("search_path", "partbox"), {"path": conn.path, "here": here})
 
 
-def _pooler_refused(error: psycopg.OperationalError) -> str:
-    said = str(error).splitlines()[0].rpartition("FATAL:")[2].strip()
+def _pooler_refusal_text(error: psycopg.OperationalError) -> str:
+    error_text = str(error).splitlines()[0].rpartition("FATAL:")[2].strip()
     return (
-        f"a connection pooler, such as PgBouncer, refuses the options of a session ({said}): set PARTBOX_POOLER=1 or "
+        f"a connection pooler, such as PgBouncer, refuses the options of a session ({error_text}): set "
+        f"PARTBOX_POOLER=1 or "
         "give --pooler; `partbox doctor` then says what the role must carry instead"
     )
 
 
 def is_standby(dsn: str, *, lease: float, pooler: bool = False, name: str = "partbox") -> bool:
     """True if a standby answers where `connect` failed; False also if nobody answers."""
-    kwargs = parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
+    kwargs = connection_parameters(dsn, lease=lease, pooler=pooler, name=name) | {"target_session_attrs": "standby"}
     try:
-        connect_plainly(make_conninfo("", **kwargs)).close()
+        connect_plain(make_conninfo("", **kwargs)).close()
     except psycopg.Error:
         return False
     return True
@@ -281,7 +286,7 @@ def check(conn: Conn, schema: str) -> None:
     if standby:
         raise SchemaError("this server is a standby: workers poll the primary only (its DSN is needed)")
     if not readable:
-        raise PassingSchemaError(
+        raise TransientSchemaError(
             f'no privilege on sequence "{schema}".record_id_seq: grant select on it to the worker role'
         )
     if not original:
@@ -294,18 +299,18 @@ def check(conn: Conn, schema: str) -> None:
             conn.execute(query("mark", schema), {})
 
 
-def _let_go() -> None:
+def _detach_inherited() -> None:
     """Replace each inherited socket by /dev/null: its number stays taken, since libpq may still write to it.
 
     A forked process must neither use nor close its parent's connections. What it writes reaches the parent's session,
     and libpq writes even when a connection is merely garbage-collected: it sends Terminate.
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for conn in list(_open):
+    for conn in list(_open_connections):
         with suppress(Error, OSError):
             os.dup2(nothing, conn.fileno(), inheritable=False)
     os.close(nothing)
-    _open.clear()
+    _open_connections.clear()
 
 
-in_forked_children(_let_go)
+call_in_forked_children(_detach_inherited)

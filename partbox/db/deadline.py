@@ -22,16 +22,19 @@ from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
 from partbox.db.driver import AsyncPlainConnection, PlainConnection
-from partbox.platform import in_forked_children
+from partbox.platform import call_in_forked_children
 
-LOOKS = (0.02, 0.5)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
+CHECK_INTERVALS = (
+    0.02,
+    0.5,
+)  # seconds between two looks at least and at most, a tenth of the shortest deadline between
 
 
 class HungError(OperationalError):
     """The peer did not answer a statement in time, and the connection was cut."""
 
 
-def allowed(lease: float) -> float:
+def deadline_for_lease(lease: float) -> float:
     """The deadline of a statement whose `statement_timeout` is `lease`: later, so the server's error comes first."""
     return lease * 1.25 + 0.5
 
@@ -41,24 +44,24 @@ class Deadline:
 
     def __init__(self, fd: int | None, limit: float) -> None:
         self.limit = limit
-        self.cut = False
-        self._until = inf
-        self._overdue = inf
+        self.is_cut = False
+        self._expires_at = inf
+        self._first_overdue = inf
         self._fd = fd  # a duplicate of our own: libpq may close its own at any time, and the number be another's
         self._closing = threading.Lock()
 
     def __enter__(self) -> None:
-        self._until = time.monotonic() + self.limit
+        self._expires_at = time.monotonic() + self.limit
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._until = inf
+        self._expires_at = inf
 
     def shorten(self, limit: float) -> None:
         """Lower the limit to so many seconds from now on, also for the running statement."""
         if self.limit < inf:
             self.limit = min(self.limit, limit)
-        if self._until < inf:  # a statement that ends just now has its socket shut down much later at the worst
-            self._until = min(self._until, time.monotonic() + self.limit)
+        if self._expires_at < inf:  # a statement that ends just now has its socket shut down much later at the worst
+            self._expires_at = min(self._expires_at, time.monotonic() + self.limit)
 
     def cut_if_overdue(self) -> None:
         """Cut a statement that is overdue at two checks in a row.
@@ -66,16 +69,16 @@ class Deadline:
         At the first the answer may have arrived: its thread may wait for a handler that holds the interpreter lock,
         or the whole process was stopped.
         """
-        until = self._until
+        until = self._expires_at
         if until > time.monotonic():
             return
-        if until == self._overdue:
-            self._shut_down()
-        self._overdue = until
+        if until == self._first_overdue:
+            self._shut_socket()
+        self._first_overdue = until
 
-    def lost(self, error: str = "the server closed the connection") -> OperationalError:
+    def lost_error(self, error: str = "the server closed the connection") -> OperationalError:
         """The error that says why the connection was lost."""
-        if self.cut:
+        if self.is_cut:
             return HungError(f"no answer within {self.limit:.1f} s, so the connection was cut")
         return OperationalError(error)
 
@@ -86,23 +89,23 @@ class Deadline:
         if fd is not None:
             os.close(fd)
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Release the socket in a forked child, where the holder of the lock does not exist."""
         self._closing = threading.Lock()
         self.close()
 
-    def _shut_down(self) -> None:
+    def _shut_socket(self) -> None:
         with self._closing:
             if self._fd is None:
                 return
-            self.cut = True
+            self.is_cut = True
             end = socket.socket(fileno=self._fd)
             with suppress(OSError):  # not connected any more
                 end.shutdown(socket.SHUT_RDWR)
             end.detach()
 
 
-NEVER: Final = Deadline(None, inf)
+NO_DEADLINE: Final = Deadline(None, inf)
 
 
 class _Watchdog:
@@ -125,7 +128,7 @@ class _Watchdog:
             self.watched.discard(deadline)
 
     def _run(self) -> None:
-        pause = LOOKS[0]
+        pause = CHECK_INTERVALS[0]
         while True:
             time.sleep(pause)
             with self._lock:
@@ -136,30 +139,30 @@ class _Watchdog:
             for each in watched:
                 each.cut_if_overdue()
             shortest = min(each.limit for each in watched)
-            pause = min(max(LOOKS[0], shortest / 10), LOOKS[1])
+            pause = min(max(CHECK_INTERVALS[0], shortest / 10), CHECK_INTERVALS[1])
 
 
 _watchdog = _Watchdog()
 
 
-def _renew() -> None:
+def _reset_watchdog() -> None:
     """Start afresh in a forked child: its threads are gone, a lock may be held for ever, and it must keep no socket."""
     global _watchdog  # noqa: PLW0603  one a process
     for deadline in list(_watchdog.watched):
-        deadline.let_go()
+        deadline.release_in_child()
     _watchdog = _Watchdog()
 
 
-in_forked_children(_renew)
+call_in_forked_children(_reset_watchdog)
 
 
 class WatchedConnection(PlainConnection[Any]):
     """A connection with a deadline. psycopg sends every statement by `wait`, db/blocking.py by libpq's own call."""
 
-    deadline: Deadline = NEVER
+    deadline: Deadline = NO_DEADLINE
     lent: bool = False  # an application's code gets it too, and may change how it converts values
     incarnation: Any = None  # see db/delivery/server_incarnation.py
-    basis: Any = None  # see db/delivery/proof.py
+    baseline: Any = None  # see db/delivery/proof.py
     pooled = False  # no session options were sent
     path: str | None = None  # the role's search_path, where ours is another: see db/connect.py
     bell: int | None = None  # see db/delivery/bell.py
@@ -174,8 +177,8 @@ class WatchedConnection(PlainConnection[Any]):
             with self.deadline:
                 return super().wait(gen, *args, **kwargs)
         except OperationalError as error:
-            if self.deadline.cut:
-                raise self.deadline.lost() from error
+            if self.deadline.is_cut:
+                raise self.deadline.lost_error() from error
             raise
         except KeyboardInterrupt:
             # psycopg cancels the statement, and reads the answer unless Ctrl-C met its own code between two reads. With
@@ -188,15 +191,15 @@ class WatchedConnection(PlainConnection[Any]):
         try:
             super().close()
         finally:
-            self._put_away()
+            self._drop_deadline()
 
     def __exit__(self, *error: Any) -> None:
         try:
             super().__exit__(*error)
         finally:
-            self._put_away()
+            self._drop_deadline()
 
-    def _put_away(self) -> None:
+    def _drop_deadline(self) -> None:
         if self.closed:
             _watchdog.forget(self.deadline)
             self.deadline.close()
@@ -205,15 +208,15 @@ class WatchedConnection(PlainConnection[Any]):
 class WatchedAsyncConnection(AsyncPlainConnection[Any]):
     """An asynchronous connection with a deadline, which an application's code gets, too."""
 
-    deadline: Deadline = NEVER
+    deadline: Deadline = NO_DEADLINE
 
     async def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
         try:
             with self.deadline:
                 return await super().wait(gen, *args, **kwargs)
         except OperationalError as error:
-            if self.deadline.cut:
-                raise self.deadline.lost() from error
+            if self.deadline.is_cut:
+                raise self.deadline.lost_error() from error
             raise
 
 
@@ -227,15 +230,15 @@ def watched(conn: BaseConnection[Any], limit: float) -> Deadline:
 
 def of(conn: BaseConnection[Any]) -> Deadline:
     """The deadline of a connection; one that never expires if it has none."""
-    return conn.deadline if isinstance(conn, WatchedConnection | WatchedAsyncConnection) else NEVER
+    return conn.deadline if isinstance(conn, WatchedConnection | WatchedAsyncConnection) else NO_DEADLINE
 
 
 @contextmanager
-def allowing(conn: BaseConnection[Any], limit: float = inf) -> Iterator[None]:
+def allow_long_statements(conn: BaseConnection[Any], limit: float = inf) -> Iterator[None]:
     """Allow statements up to `limit` seconds: for an application's statements, or those known to be long."""
     deadline = of(conn)
     before = deadline.limit
-    if deadline is not NEVER:
+    if deadline is not NO_DEADLINE:
         deadline.limit = limit
     try:
         yield

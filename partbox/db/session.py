@@ -14,7 +14,9 @@ from partbox.errors import SchemaError
 from partbox.settings import Settings
 from partbox.text.wording import no_subscription
 
-PATIENCE = 30.0  # seconds a statement may take; who reads or changes many rows needs longer than a worker's lease
+STATEMENT_TIMEOUT = (
+    30.0  # seconds a statement may take; who reads or changes many rows needs longer than a worker's lease
+)
 
 
 @contextmanager
@@ -23,19 +25,19 @@ def session(dsn: Callable[[], str], settings: Settings, name: str) -> Iterator[C
 
     SchemaError if there is but a standby, or the schema is none that we can work on.
     """
-    with _connected(dsn(), settings, name) as conn:
+    with _connect_primary(dsn(), settings, name) as conn:
         migrate.check(conn, settings.schema_name)
         yield conn
 
 
-def _connected(dsn: str, settings: Settings, name: str) -> Conn:
+def _connect_primary(dsn: str, settings: Settings, name: str) -> Conn:
     """libpq only says that a session would be read-only, which may have other causes, so a standby is asked for."""
     try:
-        return connect(dsn, lease=PATIENCE, pooler=settings.pooler, name=name)
+        return connect(dsn, lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name=name)
     except (ConnectionTimeout, PoolerRefused):
         raise  # not to be waited for, or refused, twice
     except OperationalError:
-        if is_standby(dsn, lease=PATIENCE, pooler=settings.pooler, name=name):
+        if is_standby(dsn, lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name=name):
             text = f"this server is a standby: {name} runs on the primary only (its DSN is needed)"
             raise SchemaError(text) from None
         raise

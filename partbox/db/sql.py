@@ -29,7 +29,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"\A(--.*\n)+")
 
 
-def folder() -> Path:
+def sql_folder() -> Path:
     """The folder `sql/`: inside the package when installed from a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "sql"
@@ -37,9 +37,9 @@ def folder() -> Path:
 
 
 @cache
-def _texts(queries: Path | None = None) -> dict[str, str]:
+def _load_queries(queries: Path | None = None) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for path in sorted((queries or folder() / "queries").glob("*.sql")):
+    for path in sorted((queries or sql_folder() / "queries").glob("*.sql")):
         _, *parts = _NAME.split(path.read_text(encoding="utf-8"))
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in texts:
@@ -48,18 +48,18 @@ def _texts(queries: Path | None = None) -> dict[str, str]:
     return texts
 
 
-def composed(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
+def compose_text(text: str, schema: str, /, **more: compose.Composable) -> compose.Composed:
     """`text` with the names that a schema brings, `more`, and the queries that are parts of others, put in."""
-    return _composed(text, {**_named(schema, "%"), **more})
+    return _composed(text, {**_schema_names(schema, "%"), **more})
 
 
 def _composed(text: str, names: dict[str, compose.Composable]) -> compose.Composed:
-    parts = {field for _, field, _, _ in Formatter().parse(text) if field in _texts()}
-    queries = {part: _composed(_COMMENT.sub("", _texts()[part]), names) for part in parts}
+    parts = {field for _, field, _, _ in Formatter().parse(text) if field in _load_queries()}
+    queries = {part: _composed(_COMMENT.sub("", _load_queries()[part]), names) for part in parts}
     return compose.SQL(text).format(**names, **queries)
 
 
-def _named(schema: str, percent: str) -> dict[str, compose.Composable]:
+def _schema_names(schema: str, percent: str) -> dict[str, compose.Composable]:
     """The names that a schema brings; a % in them becomes `percent`."""
 
     def put(text: str) -> str:
@@ -83,28 +83,28 @@ def _named(schema: str, percent: str) -> dict[str, compose.Composable]:
 
 
 @cache
-def bare(name: str, schema: str) -> bytes:
+def plain_query(name: str, schema: str) -> bytes:
     """The named query for a COPY, which takes no parameters."""
-    return composed(_texts()[name], schema).as_bytes(DEFAULTS)
+    return compose_text(_load_queries()[name], schema).as_bytes(DEFAULTS)
 
 
 def script(name: str, **parts: compose.Composable) -> bytes:
     """The named query, or several statements, for one message without parameters."""
-    return composed(_texts()[name], "partbox", **parts).as_bytes(DEFAULTS)
+    return compose_text(_load_queries()[name], "partbox", **parts).as_bytes(DEFAULTS)
 
 
 @cache
 def query(name: str, schema: str, queries: Path | None = None) -> bytes:
     """The named query, composed for `schema`, to be executed with parameters: a % in the name is doubled for those."""
-    return _composed(_texts(queries)[name], _named(schema, "%%")).as_bytes(DEFAULTS)
+    return _composed(_load_queries(queries)[name], _schema_names(schema, "%%")).as_bytes(DEFAULTS)
 
 
 @cache
-def around(outer: str, name: str, schema: str) -> bytes:
+def wrap_query(outer: str, name: str, schema: str) -> bytes:
     """The named query `outer` around another, which is its part `act`, to be executed with parameters."""
-    names = _named(schema, "%%")
-    act = _composed(_COMMENT.sub("", _texts()[name]), names)
-    return _composed(_texts()[outer], {**names, "act": act}).as_bytes(DEFAULTS)
+    names = _schema_names(schema, "%%")
+    act = _composed(_COMMENT.sub("", _load_queries()[name]), names)
+    return _composed(_load_queries()[outer], {**names, "act": act}).as_bytes(DEFAULTS)
 
 
 def rows(conn: Conn, name: str, schema: str, **values: object) -> list[tuple[Any, ...]]:
@@ -130,12 +130,12 @@ def row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]
     return next(iter(rows(conn, name, schema, **values)), None)
 
 
-def only(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]:
+def one_row(conn: Conn, name: str, schema: str, **values: object) -> tuple[Any, ...]:
     """The row of a named query that always has one."""
     return rows(conn, name, schema, **values)[0]
 
 
-def filled(name: str, schema: str, **parts: compose.Composable) -> bytes:
+def filled_query(name: str, schema: str, **parts: compose.Composable) -> bytes:
     """The named query for one that names more than the schema, to be executed with parameters."""
     put = {slot: compose.SQL(part.as_string(DEFAULTS).replace("%", "%%")) for slot, part in parts.items()}
-    return _composed(_texts()[name], {**_named(schema, "%%"), **put}).as_bytes(DEFAULTS)
+    return _composed(_load_queries()[name], {**_schema_names(schema, "%%"), **put}).as_bytes(DEFAULTS)

@@ -10,46 +10,46 @@ from typing import Any, Protocol
 
 from psycopg.sql import Literal
 
-from partbox.db.sql import bare, query, script
+from partbox.db.sql import plain_query, query, script
 
 
-def _named(name: str, find: Callable[[str, str], bytes] = query) -> Callable[[str], bytes]:
+def _statement(name: str, find: Callable[[str, str], bytes] = query) -> Callable[[str], bytes]:
     return cache(partial(find, name))
 
 
-publish = _named("publish")
+publish = _statement("publish")
 """Insert one event; the number of rows is 1 if it was written."""
-publish_told = _named("publish_told")
+publish_told = _statement("publish_told")
 """Insert one event; a row if it was written."""
-publish_ringing = _named("publish_ringing")
+publish_ringing = _statement("publish_ringing")
 """Insert one event, and ring if the flag is up; a row if it was written: whether it rang."""
-publish_unheard = _named("publish_unheard")
+publish_unheard = _statement("publish_unheard")
 """Insert one event, and ring if wanted; fails if it was not written."""
-refuse_unwritten = _named("refuse_unwritten")
+refuse_unwritten = _statement("refuse_unwritten")
 """Fail, and with it the transaction, because an event was not written."""
-publish_several = _named("publish_several")
+publish_several = _statement("publish_several")
 """Insert several events; fails unless all were written."""
-publish_several_ringing = _named("publish_several_ringing")
+publish_several_ringing = _statement("publish_several_ringing")
 """Insert several events, and ring if the flag is up; whether it rang. Fails unless all were written."""
-ring = _named("ring")
+ring = _statement("ring")
 """Ring for partitions if the flag is up; whether it rang."""
-publish_once = _named("publish_once")
+publish_once = _statement("publish_once")
 """Insert one event with an idempotency key; whether that was unused. Fails if it was and the event not written."""
-publish_once_ringing = _named("publish_once_ringing")
+publish_once_ringing = _statement("publish_once_ringing")
 """`publish_once`, which rings."""
-take_keys = _named("take_keys")
+take_keys = _statement("take_keys")
 """Take the idempotency keys of several events; the places of those that were unused."""
-used_keys = _named("used_keys")
+used_keys = _statement("used_keys")
 """The number of these idempotency keys that are there."""
-cancel = _named("cancel")
+cancel = _statement("cancel")
 """Cancel a delayed event; whether that was in time."""
-publish_clock = _named("publish_clock")
+publish_clock = _statement("publish_clock")
 """The database's clock in microseconds since 1970, for events that are copied."""
-publish_copy = _named("publish_copy", bare)
+publish_copy = _statement("publish_copy", plain_query)
 """COPY of events that leave every time to the database."""
-publish_copy_timed = _named("publish_copy_timed", bare)
+publish_copy_timed = _statement("publish_copy_timed", plain_query)
 """COPY of events of which some have times of their own."""
-publish_mark = _named("publish_mark")
+publish_mark = _statement("publish_mark")
 """Note in the transaction that a batch was published."""
 published_marks = partial(query, "published_marks", "partbox")
 """The batches that no savepoint has taken back."""
@@ -64,15 +64,15 @@ publish_xid = partial(query, "publish_xid", "partbox")
 """The id of the transaction, to be asked for later."""
 published_status = partial(query, "published_status", "partbox")
 """The state of a transaction: committed, aborted, or in progress."""
-inbox_first_time = _named("inbox_first_time")
+inbox_first_time = _statement("inbox_first_time")
 """Note that a consumer has seen an event; a row if it is the first time."""
-inbox_seen = _named("inbox_seen")
+inbox_seen = _statement("inbox_seen")
 """Try the same again; the lines of the plan as it ran, which count the rows that were in the way."""
-django_newest = _named("django_newest")
+django_newest = _statement("django_newest")
 """The highest record id that was given out."""
-django_published = _named("django_published")
+django_published = _statement("django_published")
 """An id at or a little above that of the record which this session has published last."""
-django_task = _named("django_task")
+django_task = _statement("django_task")
 """Path, payload, time, status, attempts, error and traceback of a task."""
 
 

@@ -6,92 +6,92 @@ from collections.abc import Callable
 from uuid import UUID
 
 from partbox.db.inspect.stats import Cluster, Instance
-from partbox.operations.stats import Happening, News, changes
+from partbox.operations.stats import NewsFeed, NewsItem, compare_clusters
 from partbox.terminal.roster import Roster
 from partbox.text.wording import counted
 
 FRESH = 1.5  # seconds that a partition counts as just moved
 
 
-class ActivityFeed(News):
-    """Counts `joins` and `moves` (partitions that changed owner); `tell` gets every happening."""
+class ActivityFeed(NewsFeed):
+    """Counts `joins` and `moves` (partitions that changed owner); `notify` gets every happening."""
 
-    def __init__(self, roster: Roster, tell: Callable[[Happening], None]) -> None:
+    def __init__(self, roster: Roster, notify: Callable[[NewsItem], None]) -> None:
         super().__init__()
         self._roster = roster
-        self._tell = tell
+        self._notify = notify
         self._last: Cluster | None = None
-        self._looked_at = 0.0
-        self._met: set[UUID] = set()
+        self._observed_at = 0.0
+        self._joined: set[UUID] = set()
         self._expected: set[UUID] = set()  # to go
-        self._began: float | None = None  # since then partitions have been on the move
+        self._moving_since: float | None = None  # since then partitions have been on the move
         self._moved_at: dict[int, float] = {}
         self.joins = self.moves = 0
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report something that happened just now."""
-        self._tell(self.add(text))
+        self._notify(self.add(text))
 
-    def restart(self, text: str) -> None:
+    def reset_counts(self, text: str) -> None:
         """Report it, and count from here."""
         self.joins = self.moves = 0
-        self.say(text)
+        self.report(text)
 
-    def departs(self, process: Instance, how: str, at: float | None = None) -> None:
+    def report_departure(self, process: Instance, how: str, at: float | None = None) -> None:
         """Report `how` it goes (its name for the braces), and since when its partitions move; default: from now on."""
         self._expected.add(process.instance_id)
         if process.partitions:
-            self._began = self._began or at or time.monotonic()
-        self.say(f"{how.format(self._name(process))}: its {counted(process.partitions, 'partition')} go to others")
+            self._moving_since = self._moving_since or at or time.monotonic()
+        self.report(f"{how.format(self._name(process))}: its {counted(process.partitions, 'partition')} go to others")
 
     @property
-    def calm(self) -> bool:
+    def is_settled(self) -> bool:
         """True if no partition is on the move, and every process has got its first share."""
         last = self._last
-        if self._began is not None or last is None or not _settled(last):
+        if self._moving_since is not None or last is None or not _is_settled(last):
             return False
-        return self._met.issuperset(each.instance_id for each in last.instances)
+        return self._joined.issuperset(each.instance_id for each in last.instances)
 
     def moved(self, now: float) -> frozenset[int]:
         """The partitions that have just changed owner."""
         return frozenset(partition for partition, at in self._moved_at.items() if now - at < FRESH)
 
-    def watch(self, cluster: Cluster, at: float) -> None:
+    def observe(self, cluster: Cluster, at: float) -> None:
         """Compare with the last look, and report what is new; `at` is the monotonic time of this one."""
-        self._roster.meet(each.instance_id for each in cluster.instances)
-        self._newcomers(cluster, at)
+        self._roster.add_processes(each.instance_id for each in cluster.instances)
+        self._report_joined(cluster, at)
         if self._last is not None:
             self._compare(self._last, cluster, at)
-        self._last, self._looked_at = cluster, at
+        self._last, self._observed_at = cluster, at
 
-    def _newcomers(self, cluster: Cluster, at: float) -> None:
+    def _report_joined(self, cluster: Cluster, at: float) -> None:
         """Report the processes that have just got their first share."""
         assigned = Counter(each.assignee for each in cluster.partitions)
         for process in cluster.instances:
             share = assigned[process.instance_id]
-            if share and process.instance_id not in self._met:
-                self._met.add(process.instance_id)
+            if share and process.instance_id not in self._joined:
+                self._joined.add(process.instance_id)
                 self.joins += 1
-                self._began = self._began or at - process.age
-                self.say(f"{self._name(process)} joined: {counted(share, 'partition')} move to it")
+                self._moving_since = self._moving_since or at - process.age
+                self.report(f"{self._name(process)} joined: {counted(share, 'partition')} move to it")
 
     def _compare(self, before: Cluster, after: Cluster, at: float) -> None:
-        found = changes(before, after)
+        found = compare_clusters(before, after)
         for process, _ in found.gone:
             if process.instance_id not in self._expected:
-                self.departs(process, "{} is gone, nobody asked it to", self._looked_at)
+                self.report_departure(process, "{} is gone, nobody asked it to", self._observed_at)
         self.moves += len(found.claims)
         self._moved_at.update(dict.fromkeys(found.claims, at))
         claimed = at - min((each.claimed_age for each in after.partitions if each.claimed_age is not None), default=0.0)
-        if self._began is not None and claimed > self._began and _settled(after):
-            self.say(f"rebalanced in {claimed - self._began:.1f} s")
-            self._began = None
+        if self._moving_since is not None and claimed > self._moving_since and _is_settled(after):
+            self.report(f"rebalanced in {claimed - self._moving_since:.1f} s")
+            self._moving_since = None
 
     def _name(self, process: Instance) -> str:
-        return f"process {self._roster.face(process.instance_id).letter} (pid {process.pid})"
+        return f"process {self._roster.badge(process.instance_id).letter} (pid {process.pid})"
 
 
-def _settled(cluster: Cluster) -> bool:
+def _is_settled(cluster: Cluster) -> bool:
     """True if every partition is owned as planned, and no process is leaving."""
     planned = all(each.owner == each.assignee for each in cluster.partitions)
     return planned and not cluster.unowned and not any(each.draining for each in cluster.instances)

@@ -94,7 +94,7 @@ class DeliveryAudit:
     def close(self) -> None:
         self._file.close()
 
-    def killed(self, pid: int) -> None:
+    def expect_repeats(self, pid: int) -> None:
         """Expect repeats after this process, which is about to be killed: what it did not save is delivered again."""
         self._killed.add(pid)
 
@@ -104,23 +104,23 @@ class DeliveryAudit:
         whole = len(data) - len(data) % DELIVERY.size
         self._file.seek(whole - len(data), os.SEEK_CUR)  # a delivery that is only half there is read the next time
         found = (RecordedDelivery(*fields) for fields in DELIVERY.iter_unpack(data[:whole]))
-        return [each for each in found if self._judge(each)]
+        return [each for each in found if self._count_delivery(each)]
 
-    def compare(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
+    def compare_orders(self, orders: Iterable[tuple[int, int]]) -> tuple[int, int, int]:
         """The numbers of events published, lost and made up, by the shop's own table of `(order, step)`."""
-        published = arrived = 0
+        published = received = 0
         for order, step in orders:
-            self._reach(order)
+            self._grow_to(order)
             published += step
-            arrived += (self._seen[order] & (1 << step) - 1).bit_count()
-        return published, published - arrived, self.delivered - arrived
+            received += (self._seen[order] & (1 << step) - 1).bit_count()
+        return published, published - received, self.delivered - received
 
-    def _judge(self, each: RecordedDelivery) -> bool:
+    def _count_delivery(self, each: RecordedDelivery) -> bool:
         """Count it; True for a first delivery."""
         if each.declined:
             self.phantoms += 1
             return False
-        self._reach(each.order)
+        self._grow_to(each.order)
         owner = self._owner(each)
         if each.epoch != owner.epoch or each.step > self._last[each.order] + 1:
             self.out_of_order += 1
@@ -142,7 +142,7 @@ class DeliveryAudit:
             owner = self._owners[each.partition] = _Owner(each.epoch, each.pid, after_kill)
         return owner
 
-    def _reach(self, order: int) -> None:
+    def _grow_to(self, order: int) -> None:
         missing = bytes(max(0, order + 1 - len(self._seen)))
         self._seen += missing
         self._last += missing

@@ -25,20 +25,20 @@ from partbox.http.address import LOOPBACK, Address
 from partbox.http.server import check_installed
 from partbox.outbox import Outbox
 from partbox.platform import require_workers
-from partbox.supervisor.signals import uninterrupted
+from partbox.supervisor.signals import hold_signals
 from partbox.supervisor.supervisor import Supervisor
-from partbox.terminal.interrupts import Interrupts, stderr_to
+from partbox.terminal.interrupts import Interrupts, redirect_stderr
 from partbox.terminal.roster import Roster
 from partbox.text.wording import counted
 
 SCHEMA: Final = "partbox_demo"
 LOG: Final = "log"  # of the worker processes and their supervisor
-THROWN_AWAY: Final = {"fsync": "off"}
-LOOK = 0.25  # seconds between two frames, and two queries
-TO_START = 60.0
-TO_DRAIN = 20.0
-FIRST = 5.0  # seconds until the first act of the churn
-PAUSE = 4.0  # and between two; every other one is a kill
+SERVER_OPTIONS: Final = {"fsync": "off"}
+FRAME_PAUSE = 0.25  # seconds between two frames, and two queries
+START_TIMEOUT = 60.0
+DRAIN_TIMEOUT = 20.0
+FIRST_ACT = 5.0  # seconds until the first act of the churn
+ACT_PAUSE = 4.0  # and between two; every other one is a kill
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ def run_demo(plan: DemoPlan, out: TextIO) -> Summary:
     Raises PartboxError or psycopg.Error if it cannot go on.
     """
     require_workers()
-    shown = Screen(out)
+    screen = Screen(out)
     with Interrupts() as interrupts:
-        shown.say("setting up the database ...")
+        screen.report("setting up the database ...")
         dsn = None if plan.dsn is None else resolve(plan.dsn)
-        with workspace(dsn, SCHEMA, THROWN_AWAY) as (dsn, folder), stderr_to(folder / LOG):
-            summary = _Demo(plan, dsn, folder, interrupts, shown).run()
+        with workspace(dsn, SCHEMA, SERVER_OPTIONS) as (dsn, folder), redirect_stderr(folder / LOG):
+            summary = _Demo(plan, dsn, folder, interrupts, screen).run()
             if not summary.ok:
-                shown.say(_last_words(folder / LOG))
+                screen.report(_log_tail(folder / LOG))
         return summary
 
 
@@ -77,33 +77,33 @@ class Churn:
         self._wanted = processes
         self._feed = feed
         self._audit = audit
-        self._due = FIRST
+        self._due = FIRST_ACT
         self._acts = cycle((self._kill, self._add, self._kill, self._remove))
         self.kills = self.leaves = 0
 
-    def act(self, cluster: Cluster, elapsed: float) -> None:
+    def act_if_due(self, cluster: Cluster, elapsed: float) -> None:
         """Do the next act, if it is due."""
-        if elapsed >= self._due and self._feed.calm and len(cluster.instances) == self._wanted:
-            self._due = elapsed + PAUSE
+        if elapsed >= self._due and self._feed.is_settled and len(cluster.instances) == self._wanted:
+            self._due = elapsed + ACT_PAUSE
             next(self._acts)(cluster)
 
     def _kill(self, cluster: Cluster) -> None:
         victim = random.choice(cluster.instances)
-        self._audit.killed(victim.pid)
+        self._audit.expect_repeats(victim.pid)
         with suppress(ProcessLookupError):
             os.kill(victim.pid, signal.SIGKILL)
         self.kills += 1
-        self._feed.departs(victim, "killed {}")
+        self._feed.report_departure(victim, "killed {}")
 
     def _add(self, _: Cluster) -> None:
         self._scale(1)
-        self._feed.say("one more process is asked for")
+        self._feed.report("one more process is asked for")
 
     def _remove(self, cluster: Cluster) -> None:
         started = {child.pid: child.started_at for child in self._supervisor.children}
         self._scale(-1)  # the youngest leaves
         self.leaves += 1
-        self._feed.departs(max(cluster.instances, key=lambda each: started.get(each.pid, 0.0)), "{} leaves")
+        self._feed.report_departure(max(cluster.instances, key=lambda each: started.get(each.pid, 0.0)), "{} leaves")
 
     def _scale(self, more: int) -> None:
         self._wanted += more
@@ -111,12 +111,12 @@ class Churn:
 
 
 class _Demo:
-    def __init__(self, plan: DemoPlan, dsn: str, folder: Path, interrupts: Interrupts, shown: Screen) -> None:
+    def __init__(self, plan: DemoPlan, dsn: str, folder: Path, interrupts: Interrupts, screen: Screen) -> None:
         self._plan = plan
         self._dsn = dsn
         self._folder = folder
         self._interrupts = interrupts
-        self._screen = shown
+        self._screen = screen
         self._processes = counted(plan.processes, "worker process")
         self._outbox = Outbox(dsn, schema=SCHEMA)
         deliveries = folder / "deliveries"
@@ -127,7 +127,7 @@ class _Demo:
         self._shop = Shop(self._outbox, plan.rate)
         self._audit = DeliveryAudit(deliveries)
         self._roster = Roster()
-        self._feed = ActivityFeed(self._roster, shown.hear)
+        self._feed = ActivityFeed(self._roster, screen.print_happening)
         self._churn = Churn(self._supervisor, plan.processes, self._feed, self._audit)
         self._serving = ExitStack()
         self._page: str | None = None
@@ -141,8 +141,8 @@ class _Demo:
             if not self._interrupts.asked.is_set():
                 self._start()
                 with self._screen.live():
-                    if self._gather():
-                        self._open()
+                    if self._await_processes():
+                        self._open_shop()
                         self._churn_until_the_end()
                         self._drain()
         finally:
@@ -150,11 +150,11 @@ class _Demo:
         return self._summary()
 
     def _start(self) -> None:
-        self._feed.say(f"starting {self._processes}")
-        with uninterrupted():
+        self._feed.report(f"starting {self._processes}")
+        with hold_signals():
             self._supervisor.start()
             served = self._serve()
-        self._feed.say(served)
+        self._feed.report(served)
 
     def _serve(self) -> str:
         """Serve the live page, with the letters of the terminal, if that is possible; the news of it."""
@@ -169,47 +169,49 @@ class _Demo:
             return f"no live page: {error}"
         return f"live page: {self._page}"
 
-    def _gather(self) -> bool:
+    def _await_processes(self) -> bool:
         """Wait for the worker processes; False if the end comes first."""
         asked = self._interrupts.asked
         processes = self._plan.processes
-        ready = self._wait(lambda: len(self._look().instances) == processes and self._feed.calm, TO_START, asked.is_set)
+        ready = self._wait(
+            lambda: len(self._refresh().instances) == processes and self._feed.is_settled, START_TIMEOUT, asked.is_set
+        )
         if not ready and not asked.is_set():
-            raise PartboxError(f"the worker processes are not ready within {TO_START:g} s: {self._complaint()}")
+            raise PartboxError(f"the worker processes are not ready within {START_TIMEOUT:g} s: {self._failure_text()}")
         return ready
 
-    def _open(self) -> None:
+    def _open_shop(self) -> None:
         """Open the shop; from here on everything counts."""
         self._opened = True
         self._began = time.monotonic()
         self._meter = DeliveryMeter(self._began)
-        self._feed.restart(f"{self._processes} for 256 partitions; the shop opens")
+        self._feed.reset_counts(f"{self._processes} for 256 partitions; the shop opens")
         self._shop.open()
 
     def _churn_until_the_end(self) -> None:
         end = self._began + (self._plan.seconds or float("inf"))
-        while (left := end - time.monotonic()) > 0 and not self._interrupts.asked.wait(min(LOOK, left)):
-            cluster = self._look()
+        while (left := end - time.monotonic()) > 0 and not self._interrupts.asked.wait(min(FRAME_PAUSE, left)):
+            cluster = self._refresh()
             if self._plan.chaos:
-                self._churn.act(cluster, time.monotonic() - self._began)
+                self._churn.act_if_due(cluster, time.monotonic() - self._began)
 
     def _drain(self) -> None:
         """Wait until what was published is delivered."""
         self._shop.close()
-        self._feed.say("the shop is closed; waiting for the last events")
-        self._wait(self._is_delivered, TO_DRAIN, self._interrupts.at_once.is_set)
-        self._look()
+        self._feed.report("the shop is closed; waiting for the last events")
+        self._wait(self._is_delivered, DRAIN_TIMEOUT, self._interrupts.at_once.is_set)
+        self._refresh()
 
     def _is_delivered(self) -> bool:
-        self._look()
+        self._refresh()
         return self._audit.delivered >= self._shop.published
 
-    def _look(self) -> Cluster:
+    def _refresh(self) -> Cluster:
         """Look at everything, and show it."""
         self._check()
         cluster, now = stats.cluster(self._conn, SCHEMA, "default"), time.monotonic()
         events = self._meter.read(now, self._audit.read(), self._shop.published)
-        self._feed.watch(cluster, now)
+        self._feed.observe(cluster, now)
         self._screen.show(
             Frame(
                 elapsed=now - self._began if self._opened else None,
@@ -227,17 +229,17 @@ class _Demo:
         return cluster
 
     def _wait(self, check: Callable[[], bool], seconds: float, given_up: Callable[[], bool]) -> bool:
-        return self._interrupts.wait_until(check, seconds, given_up, self._check, LOOK)
+        return self._interrupts.wait_until(check, seconds, given_up, self._check, FRAME_PAUSE)
 
     def _check(self) -> None:
         """Raise what ended the shop or the worker processes."""
         if self._shop.failure is not None:
             raise self._shop.failure
         if self._supervisor.failure is not None or not self._supervisor.running:
-            raise PartboxError(f"the worker processes ended: {self._complaint()}")
+            raise PartboxError(f"the worker processes ended: {self._failure_text()}")
 
-    def _complaint(self) -> str:
-        return _last_words(self._folder / LOG, 1) or "they gave no reason"
+    def _failure_text(self) -> str:
+        return _log_tail(self._folder / LOG, 1) or "they gave no reason"
 
     def _stop(self) -> None:
         """End the clerks, the page and the worker processes, whatever happened."""
@@ -247,15 +249,15 @@ class _Demo:
         while self._supervisor.running:
             if self._interrupts.at_once.is_set():
                 self._supervisor.kill()
-            self._supervisor.join(LOOK)
+            self._supervisor.join(FRAME_PAUSE)
         self._meter.read(time.monotonic(), self._audit.read(), self._shop.published)
         self._audit.close()
         self._conn.close()
 
     def _summary(self) -> Summary:
         seconds = time.monotonic() - self._began
-        published, lost, made_up = self._audit.compare(self._shop.orders() if self._opened else [])
-        half, most = (round(1000 * lag, 2) for lag in lags) if (lags := self._meter.lags()) else (None, None)
+        published, lost, made_up = self._audit.compare_orders(self._shop.orders() if self._opened else [])
+        median, most = (round(1000 * lag, 2) for lag in lags) if (lags := self._meter.lags()) else (None, None)
         return Summary(
             published=published,
             delivered=self._audit.delivered,
@@ -270,11 +272,11 @@ class _Demo:
             leaves=self._churn.leaves,
             moves=self._feed.moves,
             seconds=round(seconds, 1),
-            lag_p50_ms=half,
+            lag_p50_ms=median,
             lag_p99_ms=most,
             cut_short=self._interrupts.at_once.is_set(),
         )
 
 
-def _last_words(log: Path, lines: int = 15) -> str:
+def _log_tail(log: Path, lines: int = 15) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

@@ -11,9 +11,9 @@ from partbox.demo.audit import STEPS
 from partbox.outbox import Outbox
 
 CLERKS = 3
-OPEN = 200  # orders on their way at any time
+OPEN_ORDERS = 200  # orders on their way at any time
 DECLINED = 0.02  # of all steps; their transactions are rolled back after the event was published
-BEHIND = 0.5  # seconds of work that a delayed clerk catches up with
+MAX_BACKLOG = 0.5  # seconds of work that a delayed clerk catches up with
 
 
 class Shop:
@@ -29,7 +29,7 @@ class Shop:
         self._open: list[int] = []
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._clerks = [threading.Thread(target=self._work, name=f"clerk-{n}", daemon=True) for n in range(CLERKS)]
+        self._clerks = [threading.Thread(target=self._run_clerk, name=f"clerk-{n}", daemon=True) for n in range(CLERKS)]
         self.published = self.rolled_back = 0
         self.failure: Exception | None = None
 
@@ -52,27 +52,27 @@ class Shop:
         with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
             return conn.execute(query("demo_orders", self._schema), {}).fetchall()
 
-    def _work(self) -> None:
+    def _run_clerk(self) -> None:
         try:
             with psycopg.connect(self._outbox.dsn, autocommit=True) as conn:
                 due = time.monotonic()
                 while not self._closing.wait(max(0.0, due - time.monotonic())):
-                    self._serve(conn)
-                    due = max(due + self._pause, time.monotonic() - BEHIND)
+                    self._advance_order(conn)
+                    due = max(due + self._pause, time.monotonic() - MAX_BACKLOG)
         except Exception as error:
             self.failure = error
             self._closing.set()
 
-    def _serve(self, conn: Conn) -> None:
+    def _advance_order(self, conn: Conn) -> None:
         """One step of one order, in one transaction with its event."""
         with self._lock:
-            picked = random.choice(self._open) if len(self._open) >= OPEN else None
-        declined = picked is not None and random.random() < DECLINED
+            order_id = random.choice(self._open) if len(self._open) >= OPEN_ORDERS else None
+        declined = order_id is not None and random.random() < DECLINED
         with conn.transaction():
-            if picked is None:
+            if order_id is None:
                 moved = conn.execute(query("demo_place", self._schema), {"total": random.randrange(5, 500)}).fetchone()
             else:
-                moved = conn.execute(query("demo_advance", self._schema), {"id": picked}).fetchone()
+                moved = conn.execute(query("demo_advance", self._schema), {"id": order_id}).fetchone()
             if moved is None:  # another clerk had shipped it before
                 return
             order, step = moved

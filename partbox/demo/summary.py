@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from partbox.terminal.cluster_view import figures
+from partbox.terminal.cluster_view import summary_table
 
 LOST = 1
 CUT_SHORT = 130  # as shells say of Ctrl-C
@@ -65,11 +65,11 @@ class Summary:
             ("moves", self.moves, "partitions changed owner"),
         )
         counts = ((name, f"{count:,}", Text(remark, "bright_black")) for name, count, remark in rows)
-        half, most = self.lag_p50_ms, self.lag_p99_ms
+        median, most = self.lag_p50_ms, self.lag_p99_ms
         lag = ("-", "")
-        if half is not None and most is not None:
-            lag = f"{half:.1f} ms", f"median from publish to handler; 99 % within {most:.1f} ms"
-        return figures([*counts, ("lag", *lag)])
+        if median is not None and most is not None:
+            lag = f"{median:.1f} ms", f"median from publish to handler; 99 % within {most:.1f} ms"
+        return summary_table([*counts, ("lag", *lag)])
 
     def verdict(self) -> Text:
         """One line: the promise was kept, or what is wrong."""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from partbox.db.inspect.stats import Cluster
 from partbox.demo.audit import Throughput
-from partbox.operations.stats import Happening
+from partbox.operations.stats import NewsItem
 from partbox.terminal import cluster_view
 from partbox.terminal.cluster_view import DIM, GAP, ROOMY, SIDE, ProcessColumn, full_screen
 from partbox.terminal.roster import Roster
@@ -38,11 +38,11 @@ class Frame:
     events: Throughput
     duplicates: int
     out_of_order: int
-    happenings: Sequence[Happening]
+    happenings: Sequence[NewsItem]
     page: str | None = None
 
 
-def picture(frame: Frame, width: int, height: int) -> RenderableType:
+def render_demo(frame: Frame, width: int, height: int) -> RenderableType:
     """The whole view, for a terminal of this size."""
     roomy, beside = width >= ROOMY, width >= BESIDE
     room, taken = (height, SIDE) if beside else (height - SIDE, 2 * SIDE)
@@ -65,7 +65,7 @@ def picture(frame: Frame, width: int, height: int) -> RenderableType:
     on_top = left < lines
     count = max(3, left) if on_top or not lines else left - lines
     news = [
-        Text.assemble((clock(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
+        Text.assemble((local_time(each) if roomy else "", DIM), each.text, no_wrap=True, overflow="ellipsis")
         for each in list(frame.happenings)[-count:][:count]  # none if that is 0
     ]
     top, bottom = (page, []) if on_top else (Text(), [page] if lines else [])
@@ -74,7 +74,7 @@ def picture(frame: Frame, width: int, height: int) -> RenderableType:
 
 def line(frame: Frame) -> str:
     """The same in one line, for a pipe."""
-    owners = [f"{frame.roster.face(each.instance_id).letter} {each.partitions}" for each in frame.cluster.instances]
+    owners = [f"{frame.roster.badge(each.instance_id).letter} {each.partitions}" for each in frame.cluster.instances]
     events = frame.events
     lags = f"lag p50 {_ms(events.lags[0])}, p99 {_ms(events.lags[1])}" if events.lags else "lag -"
     return (
@@ -85,7 +85,7 @@ def line(frame: Frame) -> str:
     )
 
 
-def clock(happening: Happening) -> str:
+def local_time(happening: NewsItem) -> str:
     """The local time of day at which it happened, to stand before its text."""
     return f"{happening.at.astimezone():%H:%M:%S}  "
 
@@ -109,7 +109,7 @@ def _processes(frame: Frame, full: bool, most: int) -> Table:
         cells: list[RenderableType] = [pid, owns, rate]
         if full:
             cells = [pid, Text(each.node), owns, f"{each.heartbeat_age:.1f} s ago", rate]
-        rows.append((frame.roster.face(each.instance_id), cells))
+        rows.append((frame.roster.badge(each.instance_id), cells))
     return cluster_view.processes(columns, rows, most)
 
 
@@ -138,7 +138,7 @@ FOR_PIPES = 300  # columns
 
 
 class Screen:
-    """`live()` is entered around every `show`; `hear` and `say` may be called at any time."""
+    """`live()` is entered around every `show`; `print_happening` and `report` may be called at any time."""
 
     def __init__(self, out: TextIO) -> None:
         console = Console(file=out, highlight=False)
@@ -153,16 +153,16 @@ class Screen:
     def show(self, frame: Frame) -> None:
         """Draw the frame on a terminal; elsewhere print its numbers if the next line is due."""
         if self._live is not None:
-            self._live.update(picture(frame, *self._console.size), refresh=True)
+            self._live.update(render_demo(frame, *self._console.size), refresh=True)
         elif frame.elapsed is not None and frame.elapsed >= self._due:
             self._due = frame.elapsed + EVERY
-            self.say(line(frame))
+            self.report(line(frame))
 
-    def hear(self, happening: Happening) -> None:
+    def print_happening(self, happening: NewsItem) -> None:
         """Print the happening, unless the next frame shows it."""
         if self._live is None:
-            self.say(f"{clock(happening)}{happening.text}")
+            self.report(f"{local_time(happening)}{happening.text}")
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self._console.print(text, markup=False)
         self._console.file.flush()

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from partbox.db.connect import connect_plainly
+from partbox.db.connect import connect_plain
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import Conn, query
 from partbox.embedded import server_user
@@ -34,14 +34,14 @@ def workspace(dsn: str | None, schema: str, options: Mapping[str, str]) -> Itera
             dsn = server.start()
             stack.callback(server.start)  # after a crash: lets PostgreSQL put its shared memory away
         else:
-            with connect_plainly(dsn) as conn:
-                refuse_taken(conn, schema, "demo")
+            with connect_plain(dsn) as conn:
+                refuse_existing(conn, schema, "demo")
             stack.callback(_remove, dsn, schema)
         migrate(dsn, schema)
         yield dsn, folder
 
 
-def refuse_taken(conn: Conn, schema: str, program: str) -> None:
+def refuse_existing(conn: Conn, schema: str, program: str) -> None:
     """SettingsError if the schema exists."""
     if conn.execute(query("workspace_found", schema), {"schema": schema}).fetchone() is not None:
         raise SettingsError(
@@ -56,7 +56,7 @@ def drop(conn: Conn, schema: str) -> None:
 
 
 def _remove(dsn: str, schema: str) -> None:
-    with connect_plainly(dsn) as conn:
+    with connect_plain(dsn) as conn:
         drop(conn, schema)
 
 

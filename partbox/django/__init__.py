@@ -13,6 +13,6 @@ __all__ = ["outbox"]
 
 def outbox() -> "Outbox":
     """The outbox that `PARTBOX["OUTBOX"]` names, with what its handlers need in Django; ImproperlyConfigured."""
-    from partbox.django.loading import loaded
+    from partbox.django.loading import load_outbox
 
-    return loaded()
+    return load_outbox()

@@ -55,7 +55,7 @@ class RecordAdmin(ReadOnly):
         found = super().get_queryset(request).filter(partition__in=PARTITIONS).defer("payload")
         if getattr(request.resolver_match, "kwargs", {}).get("object_id"):
             return found
-        return found.filter(id__gt=database.newest() - RECENT)
+        return found.filter(id__gt=database.highest_record_id() - RECENT)
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("headers",) if _sees_payloads(request) else ("headers", "payload")
@@ -114,20 +114,20 @@ class DeadAdmin(ReadOnly):
         return super().get_queryset(request).filter(subscription=_subscription(request))
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
-        return _may(request, "replay_dead")
+        return _has_permission(request, "replay_dead")
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
-        return _may(request, "discard_dead")
+        return _has_permission(request, "discard_dead")
 
     @admin.action(description="Replay: deliver again", permissions=["replay"])
     def replay(self, request: HttpRequest, queryset: Any) -> None:
-        self._each(request, queryset, outbox().dead.replay, "replayed")
+        self._act_on_each(request, queryset, outbox().dead.replay, "replayed")
 
     @admin.action(description="Discard: give up for good", permissions=["discard"])
     def discard(self, request: HttpRequest, queryset: Any) -> None:
-        self._each(request, queryset, outbox().dead.discard, "discarded")
+        self._act_on_each(request, queryset, outbox().dead.discard, "discarded")
 
-    def _each(self, request: HttpRequest, queryset: Any, act: Callable[..., int], done: str) -> None:
+    def _act_on_each(self, request: HttpRequest, queryset: Any, act: Callable[..., int], done: str) -> None:
         """One by one in the order of the log; failures are shown and skipped."""
         number = 0
         with outbox().acting_as(request.user.get_username()):
@@ -146,7 +146,7 @@ def _sees_payloads(request: HttpRequest) -> bool:
     return bool(request.user.has_perm("partbox.view_payload"))
 
 
-def _may(request: HttpRequest, permission: str) -> bool:
+def _has_permission(request: HttpRequest, permission: str) -> bool:
     """No actions without an outbox."""
     return config().outbox is not None and bool(request.user.has_perm(f"partbox.{permission}"))
 

@@ -14,5 +14,5 @@ class PartboxConfig(AppConfig):
         from partbox.db import connect
         from partbox.django import checks, database
 
-        connect.otherwise = database.dsn
+        connect.default_dsn = database.dsn
         checks.register()

@@ -11,7 +11,7 @@ from django.db import Error as DatabaseError
 from partbox.db.schema.migrate import check as check_schema
 from partbox.django.conf import config
 from partbox.django.database import connection
-from partbox.django.loading import loaded
+from partbox.django.loading import load_outbox
 from partbox.errors import SchemaError
 from partbox.outbox import Outbox
 
@@ -26,10 +26,10 @@ def register() -> None:
 
 def check_outbox(app_configs: Sequence[Any] | None = None, **_: Any) -> Messages:
     """The database is of PostgreSQL, the outbox can be imported and has the schema that is migrated."""
-    return [*_outbox()]
+    return [*_outbox_messages()]
 
 
-def _outbox() -> Iterator[checks.CheckMessage]:
+def _outbox_messages() -> Iterator[checks.CheckMessage]:
     try:
         connection()
     except ImproperlyConfigured as error:
@@ -42,7 +42,7 @@ def _outbox() -> Iterator[checks.CheckMessage]:
         )
         return
     try:
-        outbox = loaded()
+        outbox = load_outbox()
     except Exception as error:  # whatever the application's code does at import
         text = str(error) if isinstance(error, ImproperlyConfigured) else f"{type(error).__name__}: {error}"
         yield checks.Error(f"The outbox {chosen.outbox!r} cannot be imported: {text}", id="partbox.E002")
@@ -54,10 +54,10 @@ def _outbox() -> Iterator[checks.CheckMessage]:
             f'Set PARTBOX["SCHEMA"] to {schema!r}.',
             id="partbox.E003",
         )
-    yield from _transactional(outbox)
+    yield from _transaction_messages(outbox)
 
 
-def _transactional(outbox: Outbox) -> Iterator[checks.CheckMessage]:
+def _transaction_messages(outbox: Outbox) -> Iterator[checks.CheckMessage]:
     """The ORM has connections of its own, and what it writes there is refused inside of transactions of other kinds."""
     others = ("True", "sqlalchemy")
     names = [row.handler for row in outbox.handlers.table() if row.options.get("transactional") in others]

@@ -49,7 +49,7 @@ def table(name: str) -> str:
     return f'"{schema}"."{name}"'
 
 
-def named() -> Outbox:
+def import_outbox() -> Outbox:
     """The outbox that `PARTBOX["OUTBOX"]` names, as the application has made it; ImproperlyConfigured."""
     target = config().outbox
     if not target:

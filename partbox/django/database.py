@@ -50,7 +50,7 @@ def dsn() -> str:
     return make_conninfo("", **values)
 
 
-def newest() -> int:
+def highest_record_id() -> int:
     """The highest record id that was given out."""
     return int(_row(statements.django_newest)[0])
 

@@ -26,13 +26,13 @@ class ModelEventsMixin(EventsMixin):
 
     def save(self, *args: Any, using: str | None = None, **options: Any) -> None:
         save = super().save  # type: ignore[misc]  # of the model beside it
-        self._publishing(using, lambda alias: save(*args, using=alias, **options))
+        self._write_and_publish(using, lambda alias: save(*args, using=alias, **options))
 
     def delete(self, *args: Any, using: str | None = None, **options: Any) -> Any:
         delete = super().delete  # type: ignore[misc]
-        return self._publishing(using, lambda alias: delete(*args, using=alias, **options))
+        return self._write_and_publish(using, lambda alias: delete(*args, using=alias, **options))
 
-    def _publishing(self, using: str | None, write: Callable[[str], Any]) -> Any:
+    def _write_and_publish(self, using: str | None, write: Callable[[str], Any]) -> Any:
         """Write, and publish the events on the same connection."""
         alias = using or router.db_for_write(type(self), instance=self)
         with transaction.atomic(using=alias, savepoint=False):

@@ -7,12 +7,12 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connections
 
-from partbox.django.conf import named
+from partbox.django.conf import import_outbox
 from partbox.outbox import Outbox
 
 TARGET = "partbox.django.target:outbox"
 """The same for the command line and its processes."""
-_once = RLock()  # requests in several threads may be the first to ask
+_load_lock = RLock()  # requests in several threads may be the first to ask
 
 
 class FreshConnections:
@@ -61,10 +61,10 @@ def _close_broken() -> None:
             conn.close()
 
 
-def loaded() -> Outbox:
+def load_outbox() -> Outbox:
     """The outbox that the setting names. Errors of importing its module are raised."""
-    outbox = named()
-    with _once:
+    outbox = import_outbox()
+    with _load_lock:
         if FreshConnections not in outbox.handlers.interceptors:
             if getattr(settings, "TASKS", None):
                 from partbox.django.task_backend import register

@@ -9,7 +9,7 @@ from django.db import connections
 from partbox.cli import command, main
 
 
-class Forwarded(BaseCommand):
+class ForwardedCommand(BaseCommand):
     """Runs the command `name` of partbox, its target being `target` if it takes one."""
 
     name: str
@@ -21,9 +21,11 @@ class Forwarded(BaseCommand):
             many: dict[str, Any] = {"action": "append"} if each.multiple else {}
             if each.is_flag:
                 for option in (*each.opts, *each.secondary_opts):
-                    parser.add_argument(option, dest=_dest(each), action="append_const", const=option, help=shown)
+                    parser.add_argument(
+                        option, dest=_option_dest(each), action="append_const", const=option, help=shown
+                    )
             else:
-                parser.add_argument(*each.opts, dest=_dest(each), metavar=each.metavar, help=shown, **many)
+                parser.add_argument(*each.opts, dest=_option_dest(each), metavar=each.metavar, help=shown, **many)
 
     def handle(self, *_: Any, **options: Any) -> None:
         connections.close_all()  # opened by checks; the processes have their own
@@ -37,7 +39,7 @@ class Forwarded(BaseCommand):
         """The command line of partbox."""
         words = [self.name, *([self.target] if self.target else [])]
         for each in _options(self.name):
-            given = options.get(_dest(each))
+            given = options.get(_option_dest(each))
             if each.is_flag:
                 words += given or []
             elif given is not None:
@@ -50,5 +52,5 @@ def _options(name: str) -> list[Any]:
     return [each for each in found if each.param_type_name == "option" and not {"--help", "-h"} & {*each.opts}]
 
 
-def _dest(option: Any) -> str:
+def _option_dest(option: Any) -> str:
     return f"partbox_{option.name}"

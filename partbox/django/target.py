@@ -9,6 +9,6 @@ from django.apps import apps
 if not apps.ready:
     django.setup()
 
-from partbox.django.loading import loaded
+from partbox.django.loading import load_outbox
 
-outbox = loaded()
+outbox = load_outbox()

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from partbox.db.operator.dead import typed
+from partbox.db.operator.dead import split_error
 from partbox.django import database
 from partbox.django import task_calls as calls
-from partbox.django.conf import named
+from partbox.django.conf import import_outbox
 from partbox.django.database import connection
 from partbox.django.task_calls import BaseTaskBackend, base, exceptions, signals
 from partbox.errors import PublishError
@@ -43,7 +43,7 @@ class PartboxBackend(BaseTaskBackend):
         conn = connection()
         # The caller's transaction, if there is one. Not an inner `atomic`: a refused publish would break it.
         with nullcontext() if conn.in_atomic_block else transaction.atomic(using=conn.alias):
-            if named().publish(conn, event) is None:
+            if import_outbox().publish(conn, event) is None:
                 raise PublishError(f"task {task.module_path} was suppressed by a before_publish hook")
             id = f"{database.published()}.{event.event_id}"
         result = calls.result(task.module_path, self.alias, event.payload, id, status=READY, enqueued_at=timezone.now())
@@ -67,13 +67,13 @@ class PartboxBackend(BaseTaskBackend):
             result_id,
             status=STATUS.get(row.status, READY),
             enqueued_at=row.created_at,
-            errors=[_error(row.error, row.trace)] if row.error else [],
+            errors=[_task_error(row.error, row.trace)] if row.error else [],
             worker_ids=[""] * (row.attempts or 0),
         )
 
 
-def _error(error: str, trace: str | None) -> Any:
-    kind, _ = typed(error)
+def _task_error(error: str, trace: str | None) -> Any:
+    kind, _ = split_error(error)
     name = kind or "Exception"
     return base.TaskError(
         exception_class_path=name if "." in name else f"builtins.{name}", traceback=masked(trace or error)
@@ -112,12 +112,12 @@ class Runner:
             context = [base.TaskContext(task_result=result)] if result.task.takes_context else []
             result.task.call(*context, *result.args, **result.kwargs)
         except Exception as error:
-            _end(result, FAILED, error)
+            _finish_result(result, FAILED, error)
             raise
-        _end(result, base.TaskResultStatus.SUCCESSFUL)
+        _finish_result(result, base.TaskResultStatus.SUCCESSFUL)
 
 
-def _end(result: Any, status: Any, error: Exception | None = None) -> None:
+def _finish_result(result: Any, status: Any, error: Exception | None = None) -> None:
     if error is not None:
         kind = type(error)
         trace = "".join(format_exception(error))

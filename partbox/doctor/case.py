@@ -10,15 +10,15 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from partbox.db.inspect.evidence import Evidence
-from partbox.db.inspect.facts import Open
+from partbox.db.inspect.facts import ParkedCounts
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
-from partbox.doctor.limits import IDLE, SAID, STALLED, Limits
+from partbox.doctor.limits import PARTITION_STALL, PROCESS_STALL, REPORT_AGE_LIMIT, Limits
 from partbox.text.wording import age, command, counted, node_names
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-UNFINISHED = ("retrying", "deferred", "held", "ready")
+UNFINISHED_STATES = ("retrying", "deferred", "held", "ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Case:
         owns = counted(process.partitions, "partition")
         return f"process {process.pid} on {self.node(process)}, {heartbeat}, {owns}"
 
-    def braked(self, subscription: str) -> list[Open]:
+    def braked(self, subscription: str) -> list[ParkedCounts]:
         """The partitions of a subscription that read nothing new, because too many of their records are parked."""
-        mine = (each for each in self.evidence.open if each.subscription == subscription)
-        return [each for each in mine if each.rows >= self.limits.braked]
+        of_subscription = (each for each in self.evidence.open if each.subscription == subscription)
+        return [each for each in of_subscription if each.rows >= self.limits.braked]
 
     def earlier(self, subscription: str) -> Cluster | None:
         """The cluster as it was at the first look."""
@@ -111,8 +111,8 @@ class Symptom(NamedTuple):
     lasts: float | None = None
 
 
-Judge = Callable[[Case], Iterable[Symptom]]
-ClusterJudge = Callable[[Case, Cluster], Iterable[Symptom]]
+CheckFunction = Callable[[Case], Iterable[Symptom]]
+ClusterCheck = Callable[[Case, Cluster], Iterable[Symptom]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Check:
     name: str
     severities: tuple[Severity, ...]
     meaning: str
-    judge: Judge | None = None
+    judge: CheckFunction | None = None
 
     def __call__(self, case: Case) -> Iterator[Finding]:
         for summary, evidence, remedy, subscription, severity, lasts in self.judge(case) if self.judge else ():
@@ -130,15 +130,15 @@ class Check:
             yield Finding(severity or self.severities[0], summary, evidence, remedy, subscription, self.name, since)
 
 
-def check(name: str, *severities: Severity) -> Callable[[Judge], Check]:
+def check(name: str, *severities: Severity) -> Callable[[CheckFunction], Check]:
     """A check of this name, whose findings have one of these severities; its meaning is the docstring."""
     return lambda judge: Check(name, severities, " ".join((getdoc(judge) or "").split()), judge)
 
 
-def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterJudge], Check]:
+def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterCheck], Check]:
     """A check that judges each subscription by itself."""
 
-    def made(judge: ClusterJudge) -> Check:
+    def make_check(judge: ClusterCheck) -> Check:
         @wraps(judge)
         def judge_all(case: Case) -> Iterator[Symptom]:
             for cluster in case.clusters:
@@ -147,7 +147,7 @@ def subscription_check(name: str, *severities: Severity) -> Callable[[ClusterJud
 
         return check(name, *severities)(judge_all)
 
-    return made
+    return make_check
 
 
 def healthy(findings: Iterable[Finding]) -> bool:
@@ -155,7 +155,7 @@ def healthy(findings: Iterable[Finding]) -> bool:
     return all(each.severity is not Severity.PROBLEM for each in findings)
 
 
-def grouped(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+def group_by(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """The items by key; keys and items keep the order in which they come."""
     groups: dict[K, list[T]] = {}
     for each in found:
@@ -163,12 +163,12 @@ def grouped(found: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def living(cluster: Cluster) -> list[Instance]:
+def working_processes(cluster: Cluster) -> list[Instance]:
     """Return the processes that work."""
     return [each for each in cluster.instances if not each.expired and each.lifespan is None]
 
 
-def entering(cluster: Cluster) -> list[Instance]:
+def starting_processes(cluster: Cluster) -> list[Instance]:
     """Return the processes that are in their lifespan, the longest first."""
     found = [(each.lifespan.seconds, each) for each in cluster.instances if each.lifespan and not each.expired]
     return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
@@ -176,48 +176,48 @@ def entering(cluster: Cluster) -> list[Instance]:
 
 def waiting(cluster: Cluster) -> int:
     """Records that a worker has to do with, now or soon."""
-    return cluster.pending + sum(cluster.parked.get(state, 0) for state in UNFINISHED)
+    return cluster.pending + sum(cluster.parked.get(state, 0) for state in UNFINISHED_STATES)
 
 
-def ownerless(cluster: Cluster) -> list[PartitionStats]:
+def unowned_partitions(cluster: Cluster) -> list[PartitionStats]:
     """Partitions without an owner, or whose owner is gone."""
-    there: set[UUID] = {each.instance_id for each in cluster.instances}
-    return [each for each in cluster.partitions if each.owner not in there]
+    instance_ids: set[UUID] = {each.instance_id for each in cluster.instances}
+    return [each for each in cluster.partitions if each.owner not in instance_ids]
 
 
-def standing(cluster: Cluster) -> list[PartitionStats]:
+def stalled_partitions(cluster: Cluster) -> list[PartitionStats]:
     """Partitions with records that have waited for minutes in which nothing became of any record there; for less where
     the owner is idle. Those do not count whose owner has events that wait for their turn under a limit."""
-    idlers = idle(cluster)
+    idle_owners = idle_processes(cluster)
     limited = {each.instance_id for each in cluster.instances if _is_limited(each)}
     waiting = (each for each in cluster.partitions if each.pending and each.owner not in limited)
-    return [each for each in waiting if each.owner in idlers or stood(each) > STALLED]
+    return [each for each in waiting if each.owner in idle_owners or stalled_seconds(each) > PARTITION_STALL]
 
 
-def idle(cluster: Cluster) -> set[UUID]:
+def idle_processes(cluster: Cluster) -> set[UUID]:
     """Processes that have neither read nor saved any of what waits in their partitions."""
-    stands: dict[UUID, float] = {}
+    stalled_for: dict[UUID, float] = {}
     for each in cluster.partitions:
         if each.pending and each.owner is not None:
-            stands[each.owner] = min(stands.get(each.owner, stood(each)), stood(each))
+            stalled_for[each.owner] = min(stalled_for.get(each.owner, stalled_seconds(each)), stalled_seconds(each))
     limits = {
-        each.instance_id: max(IDLE[0], IDLE[1] * each.lease)
-        for each in living(cluster)
+        each.instance_id: max(PROCESS_STALL[0], PROCESS_STALL[1] * each.lease)
+        for each in working_processes(cluster)
         if not (each.running or _is_limited(each))
     }
-    return {owner for owner, limit in limits.items() if stands.get(owner, 0.0) > limit}
+    return {owner for owner, limit in limits.items() if stalled_for.get(owner, 0.0) > limit}
 
 
 def _is_limited(process: Instance) -> bool:
     """True if a limit holds back events of the process, as one says every two seconds that does not hang."""
-    return (process.limits_age or 0.0) < SAID and any(each.waiting for each in process.limits)
+    return (process.limits_age or 0.0) < REPORT_AGE_LIMIT and any(each.waiting for each in process.limits)
 
 
-def stood(each: PartitionStats) -> float:
+def stalled_seconds(each: PartitionStats) -> float:
     """Seconds in which a record of the partition has waited, and nothing became of any."""
-    return min(each.oldest_age or 0.0, quiet(each))
+    return min(each.oldest_age or 0.0, seconds_quiet(each))
 
 
-def quiet(each: PartitionStats) -> float:
+def seconds_quiet(each: PartitionStats) -> float:
     """Seconds since something became of a record of the partition, or it was claimed."""
     return min((age for age in (each.saved_age, each.claimed_age) if age is not None), default=0.0)

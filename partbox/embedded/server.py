@@ -25,7 +25,7 @@ import psutil
 from psycopg.conninfo import make_conninfo
 
 from partbox.embedded import processes, programs, server_user
-from partbox.embedded.processes import locked
+from partbox.embedded.processes import lock_file
 from partbox.embedded.programs import Programs, telling
 from partbox.errors import PartboxError, SettingsError
 
@@ -62,14 +62,14 @@ class Server:
 
     def start(self) -> str:
         """Start the server if it does not run, making the database if there is none; returns its DSN."""
-        with self.guarded():
+        with self.guard_folder():
             self.start_guarded()
         return self.dsn
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Stop the server if it runs, and wait until it has ended."""
         if self.data.exists():
-            with self.guarded():
+            with self.guard_folder():
                 self.stop_guarded(mode)
 
     def kill(self) -> None:
@@ -79,28 +79,30 @@ class Server:
         postmaster = psutil.Process(pid)
         postmaster.suspend()  # so that it starts no more children
         # The postmaster goes last: when it is gone, a commit that waits for a standby ends its wait, and is visible.
-        family = [*postmaster.children(), postmaster]
-        for each in family:
+        server_processes = [*postmaster.children(), postmaster]
+        for each in server_processes:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
-        _wait(lambda: not any(processes.alive(each.pid) for each in family), "the killed server did not end")
+        _wait(
+            lambda: not any(processes.is_alive(each.pid) for each in server_processes), "the killed server did not end"
+        )
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guard_folder(self) -> Iterator[None]:
         """Keep others from starting or stopping the server; SettingsError for a folder that cannot be used."""
         self._prepare()
-        with locked(self.data / "start.lock"):
+        with lock_file(self.data / "start.lock"):
             yield
 
     def start_guarded(self) -> None:
-        """`start`, inside `guarded`."""
+        """`start`, inside `guard_folder`."""
         if not self.running:
             self._initialise()
             self._launch()
         _wait(self._is_ready, f"the server in {self.data} does not become ready, see {self._log}")
 
     def stop_guarded(self, mode: str = "fast") -> None:
-        """`stop`, inside `guarded`."""
+        """`stop`, inside `guard_folder`."""
         if self.running:
             self._programs.run("pg_ctl", self._pgdata, "stop", "-m", mode, "-w", "-t", "60")
             with suppress(OSError):  # gone already, or somebody else's file in it
@@ -113,10 +115,10 @@ class Server:
             pid = int((self._pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        return pid if self._listens in processes.arguments(pid) else None
+        return pid if self._socket_setting in processes.arguments(pid) else None
 
     @property
-    def _listens(self) -> str:
+    def _socket_setting(self) -> str:
         """The setting that identifies our postmaster's command line."""
         return f"unix_socket_directories={self._socket.parent}"
 
@@ -133,14 +135,14 @@ class Server:
         binaries = (self._binaries or programs.binaries(self._pgdata)).resolve()
         if not (binaries / "initdb").exists():
             raise SettingsError(f"{binaries} holds no initdb: name the folder of PostgreSQL's server programs")
-        return Programs(server_user.executable(binaries) if user else binaries, user)
+        return Programs(server_user.make_executable(binaries) if user else binaries, user)
 
     def _prepare(self) -> None:
         """Check everything that may be refused before anything is written, then make the folder."""
         _check_folder(self.data)
         try:
             _ = self._programs
-            server_user.open_folder(self.data)
+            server_user.make_open_folder(self.data)
         except OSError as error:
             raise SettingsError(
                 f"cannot prepare {self.data}: {error.strerror}: {error.filename}: name a folder that you may make and "
@@ -159,7 +161,7 @@ class Server:
             )
         new = self.data / "pgdata.new"
         shutil.rmtree(new, ignore_errors=True)
-        server_user.private_folder(new, self._programs.user)
+        server_user.make_private_folder(new, self._programs.user)
         sync = ["--no-sync"] if self.options.get("fsync") == "off" else []
         settings = ["-U", "postgres", "-E", "UTF8", "--no-locale", "--auth-local=trust", "--auth-host=reject"]
         self._programs.run("initdb", new, *settings, *sync)
@@ -171,8 +173,8 @@ class Server:
         socket_lock = self._socket.with_name(f"{self._socket.name}.lock")
         for left in (self._pgdata / "postmaster.pid", self._socket, socket_lock):
             left.unlink(missing_ok=True)
-        server_user.private_folder(self._socket.parent, self._programs.user)
-        settings = [*(f"{name}={value}" for name, value in self.options.items()), self._listens]
+        server_user.make_private_folder(self._socket.parent, self._programs.user)
+        settings = [*(f"{name}={value}" for name, value in self.options.items()), self._socket_setting]
         options = shlex.join(part for setting in settings for part in ("-c", setting))
         _wait(lambda: self._try_launch(options), f"old processes of the server in {self.data} do not end")
 
@@ -201,7 +203,7 @@ def _check_folder(data: Path) -> None:
     """Refuse a folder that the server's user cannot reach, or that holds something else."""
     if data.exists() and not data.is_dir():
         raise SettingsError(f"{data} is not a folder: name another one for the database")
-    if os.geteuid() == 0 and (folder := server_user.closed(data)):
+    if os.geteuid() == 0 and (folder := server_user.find_closed_folder(data)):
         raise SettingsError(
             f"{folder} is closed to the system user {server_user.NAME!r}, which runs PostgreSQL for root: "
             f"choose a folder whose parents are open (such as one below {server_user.STATE}), or be another user"

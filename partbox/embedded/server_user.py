@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partbox.embedded.processes import locked
+from partbox.embedded.processes import lock_file
 from partbox.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def server_user() -> "pwd.struct_passwd | None":
     if os.geteuid() != 0:
         return None
     if not (user := _find_user()):
-        with locked(open_folder(STATE) / "lock"):
+        with lock_file(make_open_folder(STATE) / "lock"):
             user = _find_user() or _add_user()
     return user
 
@@ -61,7 +61,7 @@ def _add_user() -> "pwd.struct_passwd":
     return made
 
 
-def closed(path: Path) -> Path | None:
+def find_closed_folder(path: Path) -> Path | None:
     """The outermost existing folder on the way to and including `path` that other users cannot enter, or None."""
     way = [folder for folder in (*reversed(path.parents), path) if folder.exists()]
     return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
@@ -70,10 +70,10 @@ def closed(path: Path) -> Path | None:
 def temporary_folders() -> list[Path]:
     """Folders for temporary files that the server's user can enter, the usual one first."""
     folders = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
-    return [each for each in folders if each.is_dir() and (os.geteuid() != 0 or closed(each) is None)]
+    return [each for each in folders if each.is_dir() and (os.geteuid() != 0 or find_closed_folder(each) is None)]
 
 
-def open_folder(path: Path) -> Path:
+def make_open_folder(path: Path) -> Path:
     """Make `path` and its missing parents; for root so that others can enter. What exists stays as it is."""
     mode = 0o755 if os.geteuid() == 0 else 0o700
     for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
@@ -85,7 +85,7 @@ def open_folder(path: Path) -> Path:
     return path
 
 
-def private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
+def make_private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
     """Make `path` for the server's user alone; refuse one that is somebody else's or open to others."""
     owner = user.pw_uid if user else os.geteuid()
     try:
@@ -99,14 +99,14 @@ def private_folder(path: Path, user: "pwd.struct_passwd | None") -> Path:
     return path
 
 
-def executable(binaries: Path) -> Path:
+def make_executable(binaries: Path) -> Path:
     """`binaries` if other users can execute them, else the same folder in a copy of the installation that they can."""
-    if closed(binaries) is None:
+    if find_closed_folder(binaries) is None:
         return binaries
     prefix = binaries.parent
     digest = hashlib.sha256((binaries / "postgres").read_bytes()).hexdigest()
     copy = STATE / f"postgresql-{digest[:12]}"
-    with locked(open_folder(STATE) / "lock"):
+    with lock_file(make_open_folder(STATE) / "lock"):
         if not copy.exists():
             _copy(prefix, copy)
     return copy / prefix.parent.name / prefix.name / binaries.name

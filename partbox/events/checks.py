@@ -15,16 +15,19 @@ from partbox.errors import PublishError
 
 GLOBAL: Final = "__GLOBAL__"  # the aggregate type of an event that names none
 TASK: Final = "partbox-task"  # the aggregate type of a task's events
-PREFIX: Final = "partbox-"
+HEADER_PREFIX: Final = "partbox-"
 """Headers that begin with it are not the publisher's, and not shown among an event's headers."""
 
-IDEMPOTENCY_KEY: Final = PREFIX + "idempotency-key"
-VERSION: Final = PREFIX + "version"  # of the class that its payload is of, see `partbox.events.declaration`
-RAW: Final = PREFIX + "raw"  # the payload is bytes that no codec has made (see partbox.codecs)
-FAILED: Final = PREFIX + "failed"
-"""An import gives it to an event that had failed, beside `NEVER`: only both mean that it is dead from the start."""
+IDEMPOTENCY_HEADER: Final = HEADER_PREFIX + "idempotency-key"
+VERSION_HEADER: Final = (
+    HEADER_PREFIX + "version"
+)  # of the class that its payload is of, see `partbox.events.declaration`
+RAW_HEADER: Final = HEADER_PREFIX + "raw"  # the payload is bytes that no codec has made (see partbox.codecs)
+FAILED_HEADER: Final = HEADER_PREFIX + "failed"
+"""An import gives it to an event that had failed, beside `NEVER_AVAILABLE`: only both mean that it is dead from the
+start."""
 
-NEVER: Final = 9_223_371_331_199_999_999
+NEVER_AVAILABLE: Final = 9_223_371_331_199_999_999
 """`available_at` of a record that had failed when it was imported, in microseconds since 2000, and as text: the last
 finite time of PostgreSQL, which publishers may give too."""
 NEVER_TEXT: Final = "294276-12-31 23:59:59.999999Z"
@@ -35,7 +38,7 @@ MAX_HEADERS: Final = 65_536
 MAX_KEY: Final = 255
 MAX_VERSION: Final = 2**31 - 1
 MAX_DELAY: Final = timedelta(days=36_500)
-PASSING: Final = timedelta(minutes=1)
+CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 """The time by which `available_at` may be past: clocks differ, and a transaction goes on after it has looked at one."""
 MAX_QUOTE: Final = 100
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -76,7 +79,7 @@ def _problem(value: object) -> str | None:
     return None
 
 
-def bounded(name: str, value: str) -> str:
+def check_id_size(name: str, value: str) -> str:
     """An id of at most MAX_ID bytes."""
     if len(value) * 4 > MAX_ID and (size := len(value.encode())) > MAX_ID:
         raise PublishError(f"{name} {quoted(value)} has {size} bytes, above {MAX_ID}: hash what is longer")
@@ -87,11 +90,11 @@ def aggregate_id(value: str | int | UUID) -> str:
     """An identity of at most MAX_ID bytes."""
     if type(value) is str and len(value) * 4 <= MAX_ID:  # as nearly always
         return text("aggregate_id", value)
-    return bounded("aggregate_id", identity("aggregate_id", value))
+    return check_id_size("aggregate_id", identity("aggregate_id", value))
 
 
 def tenant(value: str) -> str:
-    return bounded("tenant_id", text("tenant_id", value))
+    return check_id_size("tenant_id", text("tenant_id", value))
 
 
 def name(field: str, value: str | Enum) -> str:
@@ -146,9 +149,9 @@ def headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     except (TypeError, ValueError):
         raise PublishError(f"headers must be a mapping of texts, not {quoted(headers)}: give a dict") from None
     for name, value in copied.items():
-        if text("a header's name", name).lower().startswith(PREFIX):
+        if text("a header's name", name).lower().startswith(HEADER_PREFIX):
             raise PublishError(
-                f"header {quoted(name)} begins with {PREFIX!r}, which partbox keeps for itself: rename it"
+                f"header {quoted(name)} begins with {HEADER_PREFIX!r}, which partbox keeps for itself: rename it"
             )
         text(f"header {quoted(name)}", value, secret=True)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in copied.items())

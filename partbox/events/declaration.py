@@ -23,11 +23,11 @@ from partbox.events import checks
 
 Cls = TypeVar("Cls", bound=type)
 Identity = str | int | UUID
-Choice = str | tuple[str, ...] | Callable[[Any], Any]
+KeyChoice = str | tuple[str, ...] | Callable[[Any], Any]
 """An attribute by name, several of them, or a function of the instance."""
 
-MARK: Final = "__partbox_event__"
-FIRST: Final = 1
+EVENT_MARK: Final = "__partbox_event__"
+FIRST_VERSION: Final = 1
 """The version of an event that has none."""
 
 _classes: dict[str, type] = {}
@@ -43,24 +43,24 @@ class EventType:
     name: str
     cls: type
     aggregate_type: str
-    key: Choice | None
-    tenant: Choice | None
+    key: KeyChoice | None
+    tenant: KeyChoice | None
     version: int
 
     def aggregate_id(self, event: Any) -> Identity:
         """The key of an instance; PublishError if it is None, or cannot be had."""
         assert self.key is not None
-        found: Identity | None = _chosen(self.key, event, f"the key of {self.name}")
+        found: Identity | None = _choose(self.key, event, f"the key of {self.name}")
         if found is None:
             raise PublishError(
-                f"{_named(self.key)} of {self.name} is None, and it is the key: flush first, so that the object "
+                f"{_choice_text(self.key)} of {self.name} is None, and it is the key: flush first, so that the object "
                 "has its id; for an event without order declare no key"
             )
         return found
 
     def tenant_id(self, event: Any) -> str | None:
         """The tenant of an instance; None without one. PublishError."""
-        found = None if self.tenant is None else _chosen(self.tenant, event, f"the tenant of {self.name}")
+        found = None if self.tenant is None else _choose(self.tenant, event, f"the tenant of {self.name}")
         return found if found is None else str(found)
 
     def json_schema(self) -> dict[str, Any]:
@@ -81,23 +81,23 @@ def type_name(field: str, value: str | Enum | type) -> str:
     """A type of events as its text: a declared class stands for its name, an Enum for its value. PublishError."""
     if not isinstance(value, type):
         return checks.kind(field, value)
-    return _declared_of(value).name
+    return _require_declaration(value).name
 
 
 def declaration_of(event: Any) -> EventType:
     """The declaration of the class of an instance; PublishError, which quotes nothing of it, if it has none."""
     if isinstance(event, type):
         raise PublishError(f"{event.__qualname__} is a class: publish an instance of it")
-    return _declared_of(type(event))
+    return _require_declaration(type(event))
 
 
-def _declared_of(cls: type) -> EventType:
+def _require_declaration(cls: type) -> EventType:
     if (found := event_type_of(cls)) is not None:
         return found
     if (kind := kind_of(cls)) is None:
         raise PublishError(f"an Event is needed, not a {cls.__name__}: wrap it in partbox.Event")
-    above = next((declared for each in cls.__mro__ if (declared := event_type_of(each)) is not None), None)
-    inherits = "" if above is None else f" of its own (it inherits from {above.cls.__qualname__})"
+    inherited = next((declared for each in cls.__mro__ if (declared := event_type_of(each)) is not None), None)
+    inherits = "" if inherited is None else f" of its own (it inherits from {inherited.cls.__qualname__})"
     raise PublishError(
         f"{cls.__qualname__} is a {kind.value}, and no event{inherits}: decorate the class with @partbox.event, or "
         "give a type and its payload"
@@ -112,7 +112,7 @@ def event_types() -> list[EventType]:
 
 def event_type_of(cls: Any) -> EventType | None:
     """The declaration of a class itself, not of one that it inherits from; None if it has none."""
-    return vars(cls).get(MARK) if isinstance(cls, type) else None
+    return vars(cls).get(EVENT_MARK) if isinstance(cls, type) else None
 
 
 @overload
@@ -124,9 +124,9 @@ def event(
     *,
     name: str | None = None,
     aggregate_type: str | Enum = checks.GLOBAL,
-    key: Choice | None = None,
-    tenant: Choice | None = None,
-    version: int = FIRST,
+    key: KeyChoice | None = None,
+    tenant: KeyChoice | None = None,
+    version: int = FIRST_VERSION,
 ) -> Callable[[Cls], Cls]: ...
 
 
@@ -136,9 +136,9 @@ def event(
     *,
     name: str | None = None,
     aggregate_type: str | Enum = checks.GLOBAL,
-    key: Choice | None = None,
-    tenant: Choice | None = None,
-    version: int = FIRST,
+    key: KeyChoice | None = None,
+    tenant: KeyChoice | None = None,
+    version: int = FIRST_VERSION,
 ) -> Any:
     """Decorates a dataclass, pydantic model, msgspec.Struct or attrs class whose instances are published.
 
@@ -148,34 +148,37 @@ def event(
     of the old one cannot take, and register `outbox.upcast` for what is stored. RegistrationError for a class of no
     such kind, an attribute that it lacks, or a second class of that name.
     """
-    declare = partial(_declared, name=name, aggregate_type=aggregate_type, key=key, tenant=tenant, version=version)
+    declare = partial(_declare, name=name, aggregate_type=aggregate_type, key=key, tenant=tenant, version=version)
     return declare if cls is None else declare(cls)
 
 
-def _declared(cls: Any, *, name: str | None, **given: Any) -> Any:
-    who = getattr(cls, "__qualname__", repr(cls))
+def _declare(cls: Any, *, name: str | None, **given: Any) -> Any:
+    class_name = getattr(cls, "__qualname__", repr(cls))
     if kind_of(cls) is None:
         raise RegistrationError(
-            f"{who} cannot be an event: make it a dataclass, a pydantic model, a msgspec.Struct or an attrs class, "
+            f"{class_name} cannot be an event: make it a dataclass, a pydantic model, a msgspec.Struct or "
+            f"an attrs class, "
             "with @partbox.event above the other decorators"
         )
     version = given["version"]
-    if type(version) is not int or version < FIRST:
-        raise RegistrationError(f"version of the event {who} cannot be {version!r}: give a whole number from {FIRST}")
+    if type(version) is not int or version < FIRST_VERSION:
+        raise RegistrationError(
+            f"version of the event {class_name} cannot be {version!r}: give a whole number from {FIRST_VERSION}"
+        )
     try:
         name = checks.name("name", cls.__name__ if name is None else name)
         given["aggregate_type"] = checks.name("aggregate_type", given["aggregate_type"])
     except PublishError as error:
-        raise RegistrationError(f"of the event {who}, {error}") from None
+        raise RegistrationError(f"of the event {class_name}, {error}") from None
     for what in ("key", "tenant"):
-        given[what] = _choice(what, given[what], cls)
-    _keep(EventType(name, cls, **given))
+        given[what] = _check_choice(what, given[what], cls)
+    _register(EventType(name, cls, **given))
     return cls
 
 
-def _choice(what: str, given: Any, cls: type) -> Choice | None:
+def _check_choice(what: str, given: Any, cls: type) -> KeyChoice | None:
     if given is None or callable(given):
-        return cast(Choice | None, given)
+        return cast(KeyChoice | None, given)
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
     there = fields_of(cls)
     for name in names:
@@ -192,19 +195,19 @@ def _choice(what: str, given: Any, cls: type) -> Choice | None:
     return given if isinstance(given, str) else names
 
 
-def _keep(new: EventType) -> None:
+def _register(new: EventType) -> None:
     old = _classes.get(new.name)
-    if old is not None and old is not new.cls and _stands(old, new.cls):
+    if old is not None and old is not new.cls and _is_still_defined(old, new.cls):
         raise RegistrationError(
             f"{new.name!r} is the event {old.__module__}.{old.__qualname__}, and cannot be {new.cls.__module__}."
             f"{new.cls.__qualname__} too: give one of them another name=, or leave the second undecorated and ask for "
             "it by a handler's annotation"
         )
-    setattr(new.cls, MARK, new)
+    setattr(new.cls, EVENT_MARK, new)
     _classes[new.name] = new.cls
 
 
-def _stands(old: type, new: type) -> bool:
+def _is_still_defined(old: type, new: type) -> bool:
     """True if a class is still where its module defines it, and the new one is another, not that one made anew.
 
     A module is run again when it is reloaded, and under two names if it is the program.
@@ -219,7 +222,7 @@ def _stands(old: type, new: type) -> bool:
     return not (same_file and old.__qualname__ == new.__qualname__)
 
 
-def _chosen(choice: Choice, event: Any, what: str) -> Any:
+def _choose(choice: KeyChoice, event: Any, what: str) -> Any:
     try:
         if isinstance(choice, str):
             return getattr(event, choice)
@@ -227,18 +230,18 @@ def _chosen(choice: Choice, event: Any, what: str) -> Any:
             return choice(event)
         found = [getattr(event, name) for name in choice]
     except Exception as error:
-        raise PublishError(f"{what}, {_named(choice)}, cannot be had: {type(error).__name__}: {error}") from error
+        raise PublishError(f"{what}, {_choice_text(choice)}, cannot be had: {type(error).__name__}: {error}") from error
     if None in found:
         return None
-    return "/".join(_part(checks.identity(what, each)) for each in found)
+    return "/".join(_escape_part(checks.identity(what, each)) for each in found)
 
 
-def _part(text: str) -> str:
+def _escape_part(text: str) -> str:
     """A part of a key, without the sign that stands between parts."""
     return text.replace("%", "%25").replace("/", "%2F")
 
 
-def _named(choice: Choice) -> str:
+def _choice_text(choice: KeyChoice) -> str:
     if isinstance(choice, str):
         return choice
     return getattr(choice, "__qualname__", repr(choice)) if callable(choice) else f"({', '.join(choice)})"

@@ -9,8 +9,8 @@ import orjson
 from typing_extensions import TypeVar as TypeVarWithDefault  # Python 3.13 has it
 
 from partbox.errors import PayloadError
-from partbox.events.checks import FAILED, IDEMPOTENCY_KEY, PREFIX, RAW, VERSION
-from partbox.events.declaration import FIRST
+from partbox.events.checks import FAILED_HEADER, HEADER_PREFIX, IDEMPOTENCY_HEADER, RAW_HEADER, VERSION_HEADER
+from partbox.events.declaration import FIRST_VERSION
 from partbox.events.record import (
     AGGREGATE_ID,
     AGGREGATE_TYPE,
@@ -39,11 +39,11 @@ EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 T = TypeVar("T")
 Payload_co = TypeVarWithDefault("Payload_co", default=Any, covariant=True)
 
-_VERSION = f'"{VERSION}"'.encode()
+_VERSION = f'"{VERSION_HEADER}"'.encode()
 
-_blank = object.__new__
+_new_object = object.__new__
 
-_UNREAD: Any = object()
+_NOT_DECODED: Any = object()
 """In the place of a payload that nobody has asked for."""
 
 
@@ -70,7 +70,7 @@ class ProcessState:
 STATELESS = ProcessState()
 
 
-class Claim(NamedTuple):
+class ClaimContext(NamedTuple):
     """The parts shared by all events that a process gets by one claim of a partition."""
 
     epoch: int
@@ -86,17 +86,17 @@ class DeliveredEvent(Generic[Payload_co]):
     row as read from the log, whose columns `partbox.events.record` names.
     """
 
-    __slots__ = ("_claim", "_payload", "attempt", "ignored", "parked", "place", "record")
+    __slots__ = ("_claim", "_payload", "attempt", "ignored", "limit_key", "parked", "record")
 
     ignored: Any  # set where it has failed and that does not matter; not before, most never need it
-    place: Any  # at which it waits for its turn, set when its limit is known; not before, most handlers have none
+    limit_key: Any  # at which it waits for its turn, set when its limit is known; not before, most handlers have none
 
-    def __init__(self, record: Row, claim: Claim, attempt: int = 1, parked: Any = None) -> None:
+    def __init__(self, record: Row, claim: ClaimContext, attempt: int = 1, parked: Any = None) -> None:
         self.record = record
         self._claim = claim
         self.attempt = attempt
         self.parked = parked
-        self._payload = _UNREAD
+        self._payload = _NOT_DECODED
 
     @property
     def epoch(self) -> int:
@@ -163,17 +163,17 @@ class DeliveredEvent(Generic[Payload_co]):
         """The version of the class that its payload is of; 1 if the publisher gave none."""
         headers = self.record[HEADERS]
         if headers is None or _VERSION not in headers:
-            return FIRST
-        given = orjson.loads(headers).get(VERSION, FIRST)
+            return FIRST_VERSION
+        given = orjson.loads(headers).get(VERSION_HEADER, FIRST_VERSION)
         try:
             return int(given)
         except (TypeError, ValueError):  # somebody's INSERT
-            raise PayloadError(f"the header {VERSION} is no number") from None
+            raise PayloadError(f"the header {VERSION_HEADER} is no number") from None
 
     @property
     def payload(self) -> Payload_co:
         """The payload, decoded once by the codec of the content type. Raises PayloadError if that fails."""
-        if self._payload is _UNREAD:
+        if self._payload is _NOT_DECODED:
             self._payload = self.decoded()
         return cast(Payload_co, self._payload)
 
@@ -182,7 +182,7 @@ class DeliveredEvent(Generic[Payload_co]):
         kind, data = self.record[CONTENT_TYPE], self.record[PAYLOAD]
         if data is None:
             data = self.record[PAYLOAD_BYTES]
-        raw = kind is not None and RAW in self._all_headers()
+        raw = kind is not None and RAW_HEADER in self._all_headers()
         return self._claim.codecs.decode(data, kind, raw=raw)
 
     def carrying(self, payload: T) -> "DeliveredEvent[T]":
@@ -213,20 +213,20 @@ class DeliveredEvent(Generic[Payload_co]):
         The stored form is read: from JSON even a strict model takes texts for times, UUIDs and Decimals. One of an
         older version of an event class goes through `outbox.upcast` first; NewerVersionError if it is of a newer one.
         """
-        from partbox.events.reading import read  # and with it libraries that take long to load
+        from partbox.events.reading import read_payload  # and with it libraries that take long to load
 
         codecs = self._claim.codecs
-        return read(self, model, is_json=codecs.is_json(self.content_type), by=codecs.upcasts)
+        return read_payload(self, model, is_json=codecs.is_json(self.content_type), by=codecs.upcasts)
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers that the publisher gave."""
-        return _given(self._all_headers())
+        return _publisher_headers(self._all_headers())
 
     @property
     def idempotency_key(self) -> str | None:
         """The key under which the event was published, if any."""
-        return self._all_headers().get(IDEMPOTENCY_KEY)
+        return self._all_headers().get(IDEMPOTENCY_HEADER)
 
     @property
     def had_failed(self) -> bool:
@@ -235,7 +235,7 @@ class DeliveredEvent(Generic[Payload_co]):
             headers: object = self._all_headers()
         except ValueError:  # somebody's INSERT wrote what only PostgreSQL takes for JSON
             return False
-        return isinstance(headers, dict) and FAILED in headers
+        return isinstance(headers, dict) and FAILED_HEADER in headers
 
     def headers_and_own(self) -> tuple[dict[str, str], str | None, str | None]:
         """`headers`, `idempotency_key`, and the version if one was given: one text, which is decoded once here."""
@@ -243,13 +243,13 @@ class DeliveredEvent(Generic[Payload_co]):
         if raw is None:
             return {}, None, None
         headers: dict[str, str] = orjson.loads(raw)
-        key, version = headers.get(IDEMPOTENCY_KEY), headers.get(VERSION)
-        return _given(headers), key, version
+        key, version = headers.get(IDEMPOTENCY_HEADER), headers.get(VERSION_HEADER)
+        return _publisher_headers(headers), key, version
 
     @property
     def available_at(self) -> datetime | None:
         """UTC; the time before which it was not to be delivered, also by `deliver_after`. None: it was not delayed."""
-        return None if self.record[AVAILABLE_AT] is None else _moment(self.record[AVAILABLE_AT])
+        return None if self.record[AVAILABLE_AT] is None else _to_datetime(self.record[AVAILABLE_AT])
 
     @property
     def is_delayed(self) -> bool:
@@ -259,12 +259,12 @@ class DeliveredEvent(Generic[Payload_co]):
     @property
     def occurred_at(self) -> datetime:
         """UTC; the publisher's, or the database's time at publish."""
-        return _moment(self.record[OCCURRED_AT])
+        return _to_datetime(self.record[OCCURRED_AT])
 
     @property
     def created_at(self) -> datetime:
         """UTC; the database's time at publish."""
-        return _moment(self.record[CREATED_AT])
+        return _to_datetime(self.record[CREATED_AT])
 
     def __repr__(self) -> str:
         """One line, without the payload, which never goes into logs."""
@@ -279,26 +279,26 @@ class DeliveredEvent(Generic[Payload_co]):
         return orjson.loads(raw) if raw is not None else {}
 
 
-def fresh(rows: Iterable[Row], claim: Claim) -> list[DeliveredEvent]:
+def first_deliveries(rows: Iterable[Row], claim: ClaimContext) -> list[DeliveredEvent]:
     """The events of these rows at their first attempt; a call of the class for each takes twice as long."""
     made = []
     for row in rows:
-        event = _blank(DeliveredEvent)
-        event.record, event._claim, event.attempt, event.parked, event._payload = row, claim, 1, None, _UNREAD
+        event = _new_object(DeliveredEvent)
+        event.record, event._claim, event.attempt, event.parked, event._payload = row, claim, 1, None, _NOT_DECODED
         made.append(event)
     return made
 
 
-def _given(headers: dict[str, str]) -> dict[str, str]:
+def _publisher_headers(headers: dict[str, str]) -> dict[str, str]:
     """The publisher's headers, without ours; AttributeError if others wrote them and they are not an object."""
     given = headers.items()
     for name in headers:
-        if name.startswith(PREFIX):
-            return {name: value for name, value in given if not name.startswith(PREFIX)}
+        if name.startswith(HEADER_PREFIX):
+            return {name: value for name, value in given if not name.startswith(HEADER_PREFIX)}
     return headers
 
 
-def _moment(raw: bytes) -> datetime:
+def _to_datetime(raw: bytes) -> datetime:
     """PostgreSQL's infinity, and whatever is beyond Python's years, becomes the last or first moment there is."""
     since = microseconds(raw)
     try:

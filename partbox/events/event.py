@@ -11,7 +11,7 @@ from uuid import UUID
 from partbox.classes import Instance
 from partbox.errors import PublishError
 from partbox.events import checks
-from partbox.events.copying import Uncopied, copied
+from partbox.events.copying import BorrowedPayload, copy_payload
 from partbox.events.declaration import declaration_of, event_type_of
 from partbox.platform import uuid7
 from partbox.text.wording import hint
@@ -42,9 +42,9 @@ class EventFields(TaskFields, total=False):
 
 NOT_GIVEN: Final[Any] = ...
 
-_put: Final = object.__setattr__
+_set_field: Final = object.__setattr__
 
-_BARE: Final = frozenset((dict, list, str, int, float, bool, bytes, type(None)))
+_CLASSLESS: Final = frozenset((dict, list, str, int, float, bool, bytes, type(None)))
 """Types of payloads that belong to no class."""
 
 
@@ -99,24 +99,29 @@ class Event:
         **unknown: Never,
     ) -> None:
         if payload is NOT_GIVEN:
-            payload, given = event_type, _of_class(event_type, aggregate_type, aggregate_id, tenant_id, version)
+            payload, given = (
+                event_type,
+                _fields_from_class(event_type, aggregate_type, aggregate_id, tenant_id, version),
+            )
             event_type, aggregate_type, aggregate_id, tenant_id, version = given
         without_id = (bool(unknown) and _without_id(unknown) and aggregate_id is None) or aggregate_id is NOT_GIVEN
-        _put(self, "event_type", checks.name("event_type", cast(str | Enum, event_type)))
-        _put(self, "payload", copied(payload, self.event_type))
-        _put(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
+        _set_field(self, "event_type", checks.name("event_type", cast(str | Enum, event_type)))
+        _set_field(self, "payload", copy_payload(payload, self.event_type))
+        _set_field(self, "aggregate_type", checks.name("aggregate_type", aggregate_type))
         own = None if without_id else aggregate_id
-        _put(self, "aggregate_id", _unordered(self, without_id) if own is None else checks.aggregate_id(own))
-        _put(self, "_without_id", without_id)
-        _put(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
-        _put(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
-        _put(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
-        _put(self, "occurred_at", checks.moment("occurred_at", occurred_at))
-        _put(self, "available_at", checks.moment("available_at", available_at))
-        _put(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
-        _put(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
-        _put(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
-        _put(self, "version", _version_of(self) if version is None else checks.version(version))
+        _set_field(
+            self, "aggregate_id", _check_unordered(self, without_id) if own is None else checks.aggregate_id(own)
+        )
+        _set_field(self, "_without_id", without_id)
+        _set_field(self, "tenant_id", None if tenant_id is None else checks.tenant(tenant_id))
+        _set_field(self, "headers", checks.headers(headers) if headers else checks.NO_HEADERS)
+        _set_field(self, "event_id", uuid7() if event_id is None else checks.uuid(event_id))
+        _set_field(self, "occurred_at", checks.moment("occurred_at", occurred_at))
+        _set_field(self, "available_at", checks.moment("available_at", available_at))
+        _set_field(self, "deliver_after", None if deliver_after is None else checks.delay(deliver_after))
+        _set_field(self, "content_type", None if content_type is None else checks.name("content_type", content_type))
+        _set_field(self, "idempotency_key", None if idempotency_key is None else checks.key(idempotency_key))
+        _set_field(self, "version", _version_of(self) if version is None else checks.version(version))
         if available_at is not None:
             _check_times(self)
 
@@ -129,8 +134,8 @@ class Event:
         Raises PublishError."""
         same = object.__new__(Event)
         for name in self.__slots__:
-            _put(same, name, getattr(self, name))
-        _put(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
+            _set_field(same, name, getattr(self, name))
+        _set_field(same, "headers", MappingProxyType({**checks.headers(more), **self.headers}))
         return same
 
     @property
@@ -146,11 +151,11 @@ def _without_id(unknown: Mapping[str, Any]) -> bool:
     return bool(unknown["_without_id"])
 
 
-def _of_class(
+def _fields_from_class(
     given: Any, aggregate_type: str | Enum, aggregate_id: Any, tenant_id: str | None, version: int | None
 ) -> tuple[Any, ...]:
     """Type, aggregate type, aggregate id, tenant and version of an instance of a class, unless they are given."""
-    event = given.payload if type(given) is Uncopied else given
+    event = given.payload if type(given) is BorrowedPayload else given
     if isinstance(event, str | Enum):
         raise PublishError(f"{event!r} has no payload: give one (None is JSON null), or an Event")
     declared = declaration_of(event)
@@ -166,11 +171,11 @@ def _of_class(
 def _version_of(event: Event) -> int | None:
     """The version of the payload's class, if that is declared under the type of the event."""
     cls = type(event.payload)
-    declared = None if cls in _BARE else event_type_of(cls)
+    declared = None if cls in _CLASSLESS else event_type_of(cls)
     return declared.version if declared is not None and declared.name == event.event_type else None
 
 
-def _unordered(event: Event, without_id: bool) -> str | None:
+def _check_unordered(event: Event, without_id: bool) -> str | None:
     """The id of an event that has none: it was left out, or no aggregate type is beside it."""
     if not without_id and event.aggregate_type != checks.GLOBAL:
         raise PublishError(
@@ -189,7 +194,7 @@ def _check_times(event: Event) -> None:
         raise PublishError(
             f"available_at {event.available_at} is before occurred_at {event.occurred_at}: make it the same or later"
         )
-    if event.occurred_at is None and due < datetime.now(UTC) - _EPOCH - checks.PASSING:
+    if event.occurred_at is None and due < datetime.now(UTC) - _EPOCH - checks.CLOCK_TOLERANCE:
         raise PublishError(
             f"available_at {event.available_at} is past, and the event occurs now: leave it out to have the event "
             "delivered at once, or give occurred_at too"

@@ -12,7 +12,7 @@ def next_number() -> int:
     return next(_numbers)
 
 
-class Gathered(NamedTuple):
+class NumberedEvent(NamedTuple):
     """An event and its number: events of several entities are published in the order of their numbers."""
 
     number: int
@@ -22,14 +22,14 @@ class Gathered(NamedTuple):
 class EventList(MutableSequence[Any]):
     """A list of events that remembers the order in which they came, also among those of other entities.
 
-    It equals a list of the same events. `noticed` is called with it whenever an event comes.
+    It equals a list of the same events. `on_event` is called with it whenever an event comes.
     """
 
-    __slots__ = ("_gathered", "noticed")
+    __slots__ = ("_gathered", "on_event")
 
-    def __init__(self, events: Iterable[Any] = (), noticed: "Callable[[EventList], None] | None" = None) -> None:
-        self._gathered: list[Gathered] = []
-        self.noticed = noticed
+    def __init__(self, events: Iterable[Any] = (), on_event: "Callable[[EventList], None] | None" = None) -> None:
+        self._gathered: list[NumberedEvent] = []
+        self.on_event = on_event
         self.extend(events)
 
     def __len__(self) -> int:
@@ -41,10 +41,10 @@ class EventList(MutableSequence[Any]):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, slice):
-            self._gathered[index] = [Gathered(next_number(), each) for each in value]
+            self._gathered[index] = [NumberedEvent(next_number(), each) for each in value]
         else:
-            self._gathered[index] = Gathered(self._gathered[index].number, value)
-        self._notice()
+            self._gathered[index] = NumberedEvent(self._gathered[index].number, value)
+        self._call_on_event()
 
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         del self._gathered[index]
@@ -62,19 +62,19 @@ class EventList(MutableSequence[Any]):
         return EventList, (list(self),)
 
     def insert(self, index: int, value: Any) -> None:
-        self._gathered.insert(index, Gathered(next_number(), value))
-        self._notice()
+        self._gathered.insert(index, NumberedEvent(next_number(), value))
+        self._call_on_event()
 
-    def _notice(self) -> None:
-        if self.noticed is not None:
-            self.noticed(self)
+    def _call_on_event(self) -> None:
+        if self.on_event is not None:
+            self.on_event(self)
 
-    def taken(self) -> list[Gathered]:
+    def taken(self) -> list[NumberedEvent]:
         """Its events with their numbers; the list is empty afterwards."""
         taken, self._gathered = self._gathered, []
         return taken
 
-    def put_back(self, events: Iterable[Gathered]) -> None:
+    def put_back(self, events: Iterable[NumberedEvent]) -> None:
         """Have events that were taken before those that came since."""
         self._gathered = [*events, *self._gathered]
 

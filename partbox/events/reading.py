@@ -24,7 +24,7 @@ class HasPayload(Protocol):
     def decoded(self) -> Any: ...
 
 
-def read(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
+def read_payload(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcasts) -> T:
     """The payload; of an older version than the class it goes through the upcasts `by` first.
 
     Raises PayloadError if it does not fit, NewerVersionError if it is of a newer version.
@@ -33,23 +33,23 @@ def read(event: HasPayload, model: type[T], *, is_json: bool, by: upcasts.Upcast
     reader, declared = reader_of(cls), event_type_of(cls)
     try:
         if declared is not None and declared.name == event.event_type and event.version != declared.version:
-            upcasts.check_known(event.version, declared)
-            payload = upcasts.raised(event.decoded(), event.version, declared, by)
-            return _from_plain(reader, payload) if is_json else reader.from_python(payload)  # type: ignore[no-any-return]
-        return _as_stored(reader, event) if is_json else reader.from_python(event.decoded())  # type: ignore[no-any-return]
+            upcasts.check_not_newer(event.version, declared)
+            payload = upcasts.apply_upcasts(event.decoded(), event.version, declared, by)
+            return _read_plain(reader, payload) if is_json else reader.from_python(payload)  # type: ignore[no-any-return]
+        return _read_stored(reader, event) if is_json else reader.from_python(event.decoded())  # type: ignore[no-any-return]
     except UnfitError as error:
         problem = str(error)
     raise PayloadError(f"the payload is no {getattr(model, '__name__', model)}: {problem}")
 
 
-def _as_stored(reader: Reader, event: HasPayload) -> Any:
+def _read_stored(reader: Reader, event: HasPayload) -> Any:
     try:
         return reader.from_json(event.raw)
     except NotJsonError:
         return reader.from_python(event.decoded())  # which raises PayloadError for what is damaged
 
 
-def _from_plain(reader: Reader, payload: Any) -> Any:
+def _read_plain(reader: Reader, payload: Any) -> Any:
     """From JSON again, if it has that form: then even a strict class takes texts for times and Decimals."""
     try:
         text = orjson.dumps(payload)

@@ -27,10 +27,10 @@ HEADERS: Final = 10
 AVAILABLE_AT: Final = 11
 OCCURRED_AT: Final = 12
 CREATED_AT: Final = 13
-CANCELLING: Final = 14
+MAY_BE_CANCELLED: Final = 14
 """Only the record of a parked row has it: true if it is delayed, and cancelled or perhaps about to be."""
 
-PLACE: Final = slice(PARTITION, ID + 1)
+LOG_POSITION: Final = slice(PARTITION, ID + 1)
 """(partition, id): where the record is in the log."""
 
 IDENTITY: Final = slice(ID, EVENT_ID + 1)
@@ -45,17 +45,17 @@ AGGREGATE: Final = slice(AGGREGATE_TYPE, AGGREGATE_ID + 1)
 
 _payload, _available_at, _event_type = itemgetter(PAYLOAD), itemgetter(AVAILABLE_AT), itemgetter(EVENT_TYPE)
 _NAMES = (EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID, TENANT_ID, CONTENT_TYPE)
-SHORT = 600  # bytes of the names of an event, as most have them
+USUAL_NAME_BYTES = 600  # bytes of the names of an event, as most have them
 
-_signed = struct.Struct(">q").unpack
+_unpack_int64 = struct.Struct(">q").unpack
 
 
 def microseconds(time: bytes) -> int:
     """A time of a row as a number: microseconds since 2000-01-01 UTC."""
-    return _signed(time)[0]  # type: ignore[no-any-return]
+    return _unpack_int64(time)[0]  # type: ignore[no-any-return]
 
 
-def left_out(rows: Sequence[Row]) -> list[Row]:
+def list_incomplete(rows: Sequence[Row]) -> list[Row]:
     """The rows of which something was left out because it is large: the payload, or a name."""
     # A look without a line of Python for each, and the answer of most pages.
     if None not in map(_payload, rows) and None not in map(_event_type, rows):
@@ -68,26 +68,26 @@ def lacks_names(row: Row) -> bool:
     return row[EVENT_TYPE] is None
 
 
-class Share(NamedTuple):
+class PartitionRows(NamedTuple):
     """The rows of one partition in a page, with their ids."""
 
     rows: list[Row]
     ids: list[int]
 
 
-class Survey:
+class PageStats:
     """Facts about the rows of a page, gathered as the rows are made: later each look at a row goes to memory.
 
-    `shares`: by partition, in the order in which they came. `types`: of their events. `lacks`: something was left out
-    of one. `delayed`: one has a time before which it does not run.
+    `by_partition`: by partition, in the order in which they came. `types`: of their events. `has_incomplete`: something
+    was left out of one. `has_delayed`: one has a time before which it does not run.
     """
 
-    __slots__ = ("delayed", "lacks", "shares", "types")
+    __slots__ = ("by_partition", "has_delayed", "has_incomplete", "types")
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
-        self.lacks = self.delayed = False
+        self.has_incomplete = self.has_delayed = False
         self.types: set[str] = set()
-        self.shares: defaultdict[int, Share] = defaultdict(lambda: Share([], []))
+        self.by_partition: defaultdict[int, PartitionRows] = defaultdict(lambda: PartitionRows([], []))
         self.add(rows)
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -96,16 +96,16 @@ class Survey:
             return
         types = [*map(_event_type, rows)]
         self.types.update(types[:1] if types.count(types[0]) == len(types) else types)  # a hash for each costs more
-        self.lacks = self.lacks or None in map(_payload, rows) or None in self.types
-        self.delayed = self.delayed or any(map(_available_at, rows))
-        shares = self.shares
+        self.has_incomplete = self.has_incomplete or None in map(_payload, rows) or None in self.types
+        self.has_delayed = self.has_delayed or any(map(_available_at, rows))
+        by_partition = self.by_partition
         for row in rows:
-            its, ids = shares[row[PARTITION]]
-            its.append(row)
+            partition_rows, ids = by_partition[row[PARTITION]]
+            partition_rows.append(row)
             ids.append(row[ID])
 
 
-def size(row: Row) -> int:
+def row_bytes(row: Row) -> int:
     """Bytes of the payload and headers of a row, and of names beyond what every event is reckoned with, in memory."""
     data = sum(len(row[at]) for at in (PAYLOAD, PAYLOAD_BYTES, HEADERS) if row[at] is not None)
-    return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - SHORT)
+    return data + max(0, sum(getsizeof(row[at]) for at in _NAMES if row[at] is not None) - USUAL_NAME_BYTES)

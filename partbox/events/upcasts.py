@@ -10,7 +10,7 @@ from typing import Any
 
 from partbox.callables import is_async, name_of, place_of, takes
 from partbox.errors import NewerVersionError, PayloadError, RegistrationError
-from partbox.events.declaration import FIRST, EventType, event_type_of
+from partbox.events.declaration import FIRST_VERSION, EventType, event_type_of
 
 Upcast = Callable[[Any], Any]
 Upcasts = dict[tuple[str, int], Upcast]
@@ -22,9 +22,9 @@ def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
     if declared is None:
         raise RegistrationError(f"{cls!r} is no event class: decorate it with @partbox.event")
     where = f"the upcast of {declared.name!r} from version {from_version!r}"
-    if type(from_version) is not int or not FIRST <= from_version < declared.version:
+    if type(from_version) is not int or not FIRST_VERSION <= from_version < declared.version:
         last = declared.version
-        remedy = f"give a version from {FIRST} to {last - 1}" if last > FIRST else "raise it first"
+        remedy = f"give a version from {FIRST_VERSION} to {last - 1}" if last > FIRST_VERSION else "raise it first"
         raise RegistrationError(f"{where} leads nowhere, for {cls.__qualname__} is of version {last}: {remedy}")
     if not callable(function) or is_async(function) or not takes(function, 1):
         raise RegistrationError(f"{where} must be a plain function of the payload, which returns the next version's")
@@ -33,7 +33,7 @@ def add(upcasts: Upcasts, cls: Any, from_version: int, function: Any) -> None:
     upcasts[declared.name, from_version] = function
 
 
-def raised(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
+def apply_upcasts(payload: Any, version: int, declared: EventType, upcasts: Upcasts) -> Any:
     """The payload as the class has it, from that of an older version. Raises PayloadError."""
     for each in range(version, declared.version):
         upcast = upcasts.get((declared.name, each))
@@ -55,7 +55,7 @@ def raised(payload: Any, version: int, declared: EventType, upcasts: Upcasts) ->
     return payload
 
 
-def check_known(version: int, declared: EventType) -> None:
+def check_not_newer(version: int, declared: EventType) -> None:
     """NewerVersionError if the class does not know this version yet."""
     if version > declared.version:
         raise NewerVersionError(

@@ -1,7 +1,17 @@
 """Handlers: their options, their registry, and the routes from an event to its handler."""
 
-from partbox.handlers.handler import ANY, Handler, Routes, Row, routing
+from partbox.handlers.handler import ANY, Handler, Routes, Row, build_fallback
 from partbox.handlers.options import Options
-from partbox.handlers.registry import BATCH, AnyHandler, Handlers
+from partbox.handlers.registry import DEFAULT_BATCH_SIZE, AnyHandler, Handlers
 
-__all__ = ["ANY", "BATCH", "AnyHandler", "Handler", "Handlers", "Options", "Routes", "Row", "routing"]
+__all__ = [
+    "ANY",
+    "DEFAULT_BATCH_SIZE",
+    "AnyHandler",
+    "Handler",
+    "Handlers",
+    "Options",
+    "Routes",
+    "Row",
+    "build_fallback",
+]

@@ -14,7 +14,7 @@ from partbox.callables import innermost, signature_of
 from partbox.errors import RegistrationError
 from partbox.events import DeliveredEvent
 
-KNOWN: Final[Mapping[str, Any]] = {
+KNOWN_NAMES: Final[Mapping[str, Any]] = {
     "DeliveredEvent": DeliveredEvent,
     "Sequence": Sequence,
     "Iterable": Iterable,
@@ -32,32 +32,32 @@ class Annotations:
     """The parameters of a call, `signature`, and what they are annotated with. ValueError for a builtin that does not
     tell.
 
-    `cls` is the class that a handler is registered for, if it is; `who` names the call in errors.
+    `cls` is the class that a handler is registered for, if it is; `label` names the call in errors.
     """
 
-    def __init__(self, call: Callable[..., Any], cls: type | None, who: str) -> None:
+    def __init__(self, call: Callable[..., Any], cls: type | None, label: str) -> None:
         self._call = call
-        self._fallback = KNOWN if cls is None else {**KNOWN, cls.__name__: cls}
-        self.who = who
+        self._fallback = KNOWN_NAMES if cls is None else {**KNOWN_NAMES, cls.__name__: cls}
+        self.label = label
         self.signature = signature_of(call)
 
     def of(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
         """The annotation of a parameter, `inspect.Parameter.empty` where there is none. RegistrationError if it cannot
         be resolved. `extras`: what stands beside the type in Annotated too."""
-        return self._resolved(repr(parameter.name), parameter.annotation, extras=extras)
+        return self._resolve(repr(parameter.name), parameter.annotation, extras=extras)
 
     def of_result(self) -> Any:
         """The annotation of what is returned, as `of`."""
-        return self._resolved("the result", self.signature.return_annotation)
+        return self._resolve("the result", self.signature.return_annotation)
 
-    def tried(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
+    def of_or_empty(self, parameter: inspect.Parameter, *, extras: bool = False) -> Any:
         """Return the annotation of a parameter like `of`, and `inspect.Parameter.empty` where it cannot be resolved."""
         try:
             return self.of(parameter, extras=extras)
         except RegistrationError:
             return EMPTY
 
-    def _resolved(self, what: str, annotation: Any, *, extras: bool = False) -> Any:
+    def _resolve(self, what: str, annotation: Any, *, extras: bool = False) -> Any:
         if annotation is EMPTY:
             return annotation
 
@@ -73,18 +73,18 @@ class Annotations:
             except Exception as error:  # whatever an expression may raise
                 problem = f"{type(error).__name__}: {error}"
         raise RegistrationError(
-            f"the annotation of {what} of {self.who} cannot be resolved ({problem}): import its type outside of `if "
+            f"the annotation of {what} of {self.label} cannot be resolved ({problem}): import its type outside of `if "
             "TYPE_CHECKING:`, before the function"
         )
 
 
-def annotations_of(call: Callable[..., Any], first: int, cls: type | None, who: str) -> list[Any]:
+def annotations_of(call: Callable[..., Any], first: int, cls: type | None, label: str) -> list[Any]:
     """Return the annotations of the first parameters, `inspect.Parameter.empty` where one has none.
 
     `cls` is the class that the handler is registered for, if it is. RegistrationError if one cannot be resolved.
     """
     try:
-        annotations = Annotations(call, cls, who)
+        annotations = Annotations(call, cls, label)
     except ValueError:  # a builtin that does not tell
         return [EMPTY] * first
     given = [each for each in annotations.signature.parameters.values() if each.kind in POSITIONAL][:first]

@@ -23,61 +23,63 @@ def found(annotations: Annotations) -> dict[str, Any]:
 
 
 def _dependant(annotations: Annotations, parameter: inspect.Parameter) -> Any:
-    annotation = annotations.tried(parameter, extras=True)
+    annotation = annotations.of_or_empty(parameter, extras=True)
     for one in (parameter.default, *getattr(annotation, "__metadata__", ())):
         kind = type(one)
         if kind.__name__ == "Dependant" and kind.__module__.startswith(LIBRARY):
             return one
         if kind.__name__ == "Depends" and kind.__module__.startswith("fastapi."):
             raise RegistrationError(
-                f"{annotations.who} asks for {parameter.name!r} by the Depends of FastAPI, which is for requests: "
+                f"{annotations.label} asks for {parameter.name!r} by the Depends of FastAPI, which is for requests: "
                 "import that of fast_depends (pip install 'partbox[depends]')"
             )
     return None
 
 
-def check(dependencies: Mapping[str, Any], given: Collection[str], who: str, *, is_async: bool) -> None:
+def check(dependencies: Mapping[str, Any], given: Collection[str], label: str, *, is_async: bool) -> None:
     """Raise RegistrationError if a handler cannot have these: one that is sync awaits nothing, and nothing but `given`
     and dependencies of their own is there for providers to take."""
     for each in dependencies.values():
-        _check_provider(each.dependency, given, who, awaits=is_async)
+        _check_provider(each.dependency, given, label, awaits=is_async)
 
 
-def _check_provider(provider: Call, given: Collection[str], who: str, *, awaits: bool) -> None:
+def _check_provider(provider: Call, given: Collection[str], label: str, *, awaits: bool) -> None:
     name = f"{name_of(provider)} ({place_of(provider)})"
-    if not awaits and _is_awaited(provider):
+    if not awaits and _is_async_provider(provider):
         raise RegistrationError(
-            f"{who} is sync and depends on {name}, which is async: make the handler an async def, or its provider sync"
+            f"{label} is sync and depends on {name}, which is async: make the handler an async def, or its "
+            f"provider sync"
         )
     try:
         annotations = Annotations(provider, None, name)
     except ValueError:
         raise RegistrationError(
-            f"{name}, on which {who} depends, does not tell its parameters: write a function around it"
+            f"{name}, on which {label} depends, does not tell its parameters: write a function around it"
         ) from None
     dependencies = found(annotations)
     for parameter in annotations.signature.parameters.values():
         if parameter.name in dependencies and parameter.name in given:
             raise RegistrationError(
-                f"{name}, on which {who} depends, would get the handler's {parameter.name!r} and not what its Depends "
+                f"{name}, on which {label} depends, would get the handler's {parameter.name!r} and not what "
+                f"its Depends "
                 "says: give that parameter another name"
             )
-        if _is_needed(parameter) and parameter.name not in {*dependencies, *given}:
+        if _is_required(parameter) and parameter.name not in {*dependencies, *given}:
             annotations.of(parameter)  # a Depends may be behind a name that cannot be resolved
             raise RegistrationError(
-                f"{name}, on which {who} depends, takes {parameter.name!r}, which nothing gives: a provider may take "
+                f"{name}, on which {label} depends, takes {parameter.name!r}, which nothing gives: a provider may take "
                 f"{', '.join(given)}, by these names, and dependencies of its own"
             )
     for each in dependencies.values():
-        _check_provider(each.dependency, given, who, awaits=awaits)
+        _check_provider(each.dependency, given, label, awaits=awaits)
 
 
-def _is_awaited(provider: Call) -> bool:
+def _is_async_provider(provider: Call) -> bool:
     return not inspect.isclass(provider) and (
         is_async(provider) or any(map(inspect.isasyncgenfunction, (provider, type(provider).__call__)))
     )
 
 
-def _is_needed(parameter: inspect.Parameter) -> bool:
+def _is_required(parameter: inspect.Parameter) -> bool:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return parameter.default is EMPTY and parameter.kind not in variable

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from partbox.callables import Call, is_async, name_of, place_of
 from partbox.errors import RegistrationError
-from partbox.handlers.demand import ANY as ANY
-from partbox.handlers.demand import Demand, Offer, named
-from partbox.handlers.demanding import met
+from partbox.handlers.argument_adapters import adapt_call
+from partbox.handlers.argument_plan import ANY as ANY
+from partbox.handlers.argument_plan import ArgumentPlan, HandlerInput, annotation_text
 from partbox.handlers.options import Blocking, OnError
 from partbox.handlers.transactional import Transactional, TransactionKind, kind_of
 from partbox.handlers.unroutable import Unroutable, unroutable_of
@@ -19,20 +19,20 @@ from partbox.protocol.retry import RetryPolicy
 if TYPE_CHECKING:
     from partbox.settings import Routing, Settings
 
-CACHED = 10_000
+MAX_CACHED = 10_000
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class HandlerBase:
     """The part of a handler that no setting changes.
 
-    `call` takes an event, a list of them if `max_size` is given, or what `demand` says instead; `per_key`: events of
-    one key in a list, at most. `aggregate_type` None = any. `close` is awaited when the worker ends, if an async
-    handler ran; a worker calls `observed_by`, which sinks have, with the handler's name and its observers before it
-    delivers. `session`: the class that it asks for, if it gets a session of SQLAlchemy.
+    `call` takes an event, a list of them if `max_size` is given, or what `argument_plan` says instead; `per_key`:
+    events of one key in a list, at most. `aggregate_type` None = any. `close` is awaited when the worker ends, if an
+    async handler ran; a worker calls `observed_by`, which sinks have, with the handler's name and its observers before
+    it delivers. `session`: the class that it asks for, if it gets a session of SQLAlchemy.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Registered:
     per_key: int | None = None
     close: Callable[[], Any] | None = None
     observed_by: Callable[[str, Any], None] | None = None
-    demand: Demand | None = None
+    argument_plan: ArgumentPlan | None = None
     session: type | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handler(Registered):
+class Handler(HandlerBase):
     """A handler as the worker uses it, every option filled in.
 
     `call` takes an event, whatever the demand, and behind it the connection or session of its `transaction` unless
@@ -90,11 +90,11 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration(Registered):
+class Registration(HandlerBase):
     """A handler as it was registered: plain data without locks, so that spawned processes can get it."""
 
     options: Mapping[str, Any]
-    offer: Offer | None = None
+    handler_input: HandlerInput | None = None
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -102,12 +102,12 @@ class Registration(Registered):
         return self.subscription, self.event_type, self.aggregate_type
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         return f"{self.name} ({place_of(self.call)})"
 
-    def resolved(self, settings: "Settings", who: str | None = None) -> Handler:
+    def resolve(self, settings: "Settings", label: str | None = None) -> Handler:
         """The handler, with the settings for options that were not given; RegistrationError."""
-        usual = {
+        defaults = {
             "retry": settings.retry,
             "max_attempts": settings.max_attempts,
             "on_failure": settings.on_failure,
@@ -115,27 +115,29 @@ class Registration(Registered):
             "timeout": settings.handler_timeout,
             "circuit": settings.circuit,
         }
-        options = usual | dict(self.options)
+        options = defaults | dict(self.options)
         circuit, more = options.pop("circuit"), options.pop("circuit_on", ())
         try:
             errors = None if circuit is None else ErrorNames((*circuit, *more)).found()
         except ValueError as error:
-            raise RegistrationError(f"the circuit of {who or self.who} cannot be made: {error}") from None
-        same = {each.name: getattr(self, each.name) for each in fields(Registered)}
-        awaited = is_async(self.call)
-        self._check_hope()
-        if self.demand is not None:
-            same["call"] = met(self.call, self.demand, is_async=awaited, is_batch=self.max_size is not None)
+            raise RegistrationError(f"the circuit of {label or self.label} cannot be made: {error}") from None
+        base_fields = {each.name: getattr(self, each.name) for each in fields(HandlerBase)}
+        must_await = is_async(self.call)
+        self._check_guess()
+        if self.argument_plan is not None:
+            base_fields["call"] = adapt_call(
+                self.call, self.argument_plan, is_async=must_await, is_batch=self.max_size is not None
+            )
         limit = Limit(options.pop("rate", None), options.pop("at_once", None), options.pop("limit_by", None))
         newer = unroutable_of(settings.on_newer)
-        return Handler(**same, is_async=awaited, circuit=errors, limit=limit, newer=newer, **options)
+        return Handler(**base_fields, is_async=must_await, circuit=errors, limit=limit, newer=newer, **options)
 
-    def _check_hope(self) -> None:
-        needs = self.demand.needs if self.demand is not None else None
-        if needs is not None and needs.is_hope:
-            state = named(needs.state)
+    def _check_guess(self) -> None:
+        needs = self.argument_plan.needs if self.argument_plan is not None else None
+        if needs is not None and needs.is_guess:
+            state = annotation_text(needs.state)
             raise RegistrationError(
-                f"{self.who} asks for {state}, which no event is and no lifespan yields: put @outbox.lifespan "
+                f"{self.label} asks for {state}, which no event is and no lifespan yields: put @outbox.lifespan "
                 f"above a generator function that is annotated to yield it, as in -> Iterator[{state}]"
             )
 
@@ -145,10 +147,10 @@ class Registration(Registered):
             options["circuit"] = "off"
         if self.max_size is not None:
             options["max_size"] = str(self.max_size)
-        if self.demand is not None and self.demand.model is not None:
-            options["payload"] = getattr(self.demand.model, "__qualname__", str(self.demand.model))
-        if self.demand is not None and (needs := self.demand.needs) is not None:
-            state = [] if needs.state is None else [named(needs.state)]
+        if self.argument_plan is not None and self.argument_plan.model is not None:
+            options["payload"] = getattr(self.argument_plan.model, "__qualname__", str(self.argument_plan.model))
+        if self.argument_plan is not None and (needs := self.argument_plan.needs) is not None:
+            state = [] if needs.state is None else [annotation_text(needs.state)]
             options["needs"] = ", ".join(state + [name_of(each.dependency) for each in needs.dependencies.values()])
         kind: Literal["sync", "async"] = "async" if is_async(self.call) else "sync"
         return Row(
@@ -156,34 +158,36 @@ class Registration(Registered):
         )
 
 
-def routing(subscription: str, settings: "Settings", *, awaited: bool, missed: Call | None = None) -> Handler:
+def build_fallback(
+    subscription: str, settings: "Settings", *, must_await: bool, on_unrouted: Call | None = None
+) -> Handler:
     """The handler of events that have no other: the setting `on_unroutable`.
 
-    `awaited`: it must be async, because interceptors around it are. `missed` is called first with each
+    `must_await`: it must be async, because interceptors around it are. `on_unrouted` is called first with each
     such event, unless the setting is a function of the application.
     """
     mode = settings.unroutable_in(subscription)
-    call = mode if callable(mode) else _without_handler(mode, missed)
-    if awaited and not is_async(call):
-        call = _awaitable(call)
-    its_own = Registration(
+    call = mode if callable(mode) else _route_unhandled(mode, on_unrouted)
+    if must_await and not is_async(call):
+        call = _make_async(call)
+    registration = Registration(
         name="on_unroutable", call=call, event_type=ANY, aggregate_type=None, subscription=subscription, options={}
     )
-    return its_own.resolved(settings, "on_unroutable")
+    return registration.resolve(settings, "on_unroutable")
 
 
-def _awaitable(call: Call) -> Call:
+def _make_async(call: Call) -> Call:
     async def route(event: Any) -> Any:
         return call(event)
 
     return route
 
 
-def _without_handler(mode: "Routing", missed: Call | None) -> Call:
+def _route_unhandled(mode: "Routing", on_unrouted: Call | None) -> Call:
     def route(event: Any) -> Any:
-        if missed is not None:
-            missed(event)
-        outcome = unroutable_of(mode)(event, f"no handler for {_what(event)}")
+        if on_unrouted is not None:
+            on_unrouted(event)
+        outcome = unroutable_of(mode)(event, f"no handler for {_describe_event(event)}")
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -191,7 +195,7 @@ def _without_handler(mode: "Routing", missed: Call | None) -> Call:
     return route
 
 
-def _what(event: Any) -> str:
+def _describe_event(event: Any) -> str:
     return f"event type {event.event_type!r} of aggregate type {event.aggregate_type!r}"
 
 
@@ -203,7 +207,7 @@ class Routes(dict[tuple[str, str], T]):
     `default` where none does. Results are kept: a dict, for a look-up without a call.
     """
 
-    __slots__ = ("_decided_by_aggregate", "_default", "_registered", "only")
+    __slots__ = ("_decided_by_aggregate", "_default", "_registered", "only_route")
 
     def __init__(self, registered: Mapping[tuple[str, str | None], T], default: T) -> None:
         super().__init__()
@@ -212,7 +216,7 @@ class Routes(dict[tuple[str, str], T]):
         self._decided_by_aggregate = {
             event_type for event_type, aggregate_type in registered if aggregate_type is not None
         }
-        self.only: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
+        self.only_route: T | None = registered[ANY, None] if registered.keys() == {(ANY, None)} else None
         """The one that every event finds, where that is sure without a look-up; else None."""
 
     @property
@@ -247,9 +251,9 @@ class Routes(dict[tuple[str, str], T]):
 
     def __missing__(self, pair: tuple[str, str]) -> T:
         event_type, aggregate_type = pair
-        wider = (pair, (event_type, None), (ANY, aggregate_type), (ANY, None))
-        found = next((self._registered[each] for each in wider if each in self._registered), self._default)
-        if len(self) >= CACHED:  # types are free text: their number has no bound, the cache has
+        candidates = (pair, (event_type, None), (ANY, aggregate_type), (ANY, None))
+        found = next((self._registered[each] for each in candidates if each in self._registered), self._default)
+        if len(self) >= MAX_CACHED:  # types are free text: their number has no bound, the cache has
             self.clear()
         self[pair] = found
         return found

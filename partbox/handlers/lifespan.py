@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from partbox.callables import binds, name_of, place_of, signature_of
+from partbox.callables import can_bind, name_of, place_of, signature_of
 from partbox.errors import RegistrationError
 from partbox.handlers.annotations import Annotations
-from partbox.handlers.demand import NO_STATE
+from partbox.handlers.argument_plan import UNKNOWN_STATE
 
 LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any]]
 
@@ -23,7 +23,7 @@ class Lifespan:
     state: Any
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         return f"{name_of(self.call)} ({place_of(self.call)})"
 
 
@@ -36,9 +36,9 @@ def lifespan_of(function: Any) -> Lifespan:
             f"{named} is no generator function, so it cannot be the lifespan: write a def or an async def that yields "
             "the state once, and put no @contextmanager above it"
         )
-    who = f"{name_of(function)} ({place_of(function)})"
-    if not binds(signature_of(function), 0):
-        raise RegistrationError(f"{who} takes arguments, and a lifespan is called with none: read settings inside")
-    yielded = get_args(Annotations(function, None, who).of_result())
-    state = yielded[0] if yielded else NO_STATE
-    return Lifespan(function, is_async, NO_STATE if state in (None, type(None), Any, object) else state)
+    label = f"{name_of(function)} ({place_of(function)})"
+    if not can_bind(signature_of(function), 0):
+        raise RegistrationError(f"{label} takes arguments, and a lifespan is called with none: read settings inside")
+    yielded = get_args(Annotations(function, None, label).of_result())
+    state = yielded[0] if yielded else UNKNOWN_STATE
+    return Lifespan(function, is_async, UNKNOWN_STATE if state in (None, type(None), Any, object) else state)

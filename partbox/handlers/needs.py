@@ -17,52 +17,52 @@ class Needs:
     """The arguments of a handler that needs more than its event, as numbers of what there is: the state, the values of
     its event, what is behind them, and then what its providers give.
 
-    `places` are those by position, `keywords` the others; `dependencies` are by parameter. Providers may take what
-    `given` names. `behind`: the place of the last parameter that no provider fills, but for the state's. `state`: the
-    class of the state, if that is asked for; `is_hope`: no lifespan is registered that yields it.
+    `positions` are those by position, `keywords` the others; `dependencies` are by parameter. Providers may take what
+    `given` names. `trailing_arg`: the place of the last parameter that no provider fills, but for the state's. `state`:
+    the class of the state, if that is asked for; `is_guess`: no lifespan is registered that yields it.
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     keywords: Mapping[str, int]
     dependencies: Mapping[str, Any]
     given: tuple[str, ...]
-    behind: int
+    trailing_arg: int
     state: Any = None
-    is_hope: bool = False
+    is_guess: bool = False
 
-    def call(self, handler: Call, *there: Any) -> Any:
+    def call(self, handler: Call, *available: Any) -> Any:
         """Call the handler with what there is."""
-        placed = [there[each] for each in self.places]
+        placed = [available[each] for each in self.positions]
         if not self.keywords:
             return handler(*placed)
-        return handler(*placed, **{name: there[each] for name, each in self.keywords.items()})
+        return handler(*placed, **{name: available[each] for name, each in self.keywords.items()})
 
 
-def plan(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
+def split_arguments(signature: inspect.Signature, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
     """The numbers by position and by keyword: by position as long as no parameter is left out."""
-    places: list[int] = []
+    positions: list[int] = []
     for name, parameter in signature.parameters.items():
         if parameter.kind not in POSITIONAL or name not in numbers:
             break
-        places.append(numbers[name])
-    placed = [*signature.parameters][: len(places)]
-    return tuple(places), {name: each for name, each in numbers.items() if name not in placed}
+        positions.append(numbers[name])
+    placed = [*signature.parameters][: len(positions)]
+    return tuple(positions), {name: each for name, each in numbers.items() if name not in placed}
 
 
-def supplied(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
+def supply_arguments(handler: Call, needs: Needs, *, is_async: bool, is_batch: bool) -> Call:
     """A call that takes an event, or a list of them, and then what the parameters of the event get, and what is behind
     them."""
     state_of = _state_of_first if is_batch else _state
     if needs.dependencies:
-        return _injected(handler, needs, state_of, is_async=is_async)
+        return _inject_providers(handler, needs, state_of, is_async=is_async)
 
-    def stated(given: Any, *values: Any) -> Any:
+    def call_with_state(given: Any, *values: Any) -> Any:
         return needs.call(handler, state_of(given), *values)
 
-    return stated
+    return call_with_state
 
 
-def _injected(handler: Call, needs: Needs, state_of: Callable[[Any], Any], *, is_async: bool) -> Call:
+def _inject_providers(handler: Call, needs: Needs, state_of: Callable[[Any], Any], *, is_async: bool) -> Call:
     """The call of a handler with dependencies: fast-depends asks their providers, and closes what they have opened."""
     fast_depends = library("fast_depends", "depends", "a handler with Depends needs the library fast-depends")
     parameters = {f"_{name}": each for name, each in needs.dependencies.items()}  # no name that providers may take
@@ -86,11 +86,11 @@ def _injected(handler: Call, needs: Needs, state_of: Callable[[Any], Any], *, is
     # Without casts: what a provider gives is handed over as it is.
     injected: Call = fast_depends.inject(chosen, cast=False)
 
-    def asked(given: Any, *values: Any) -> Any:
+    def call_injected(given: Any, *values: Any) -> Any:
         offered = dict(zip(needs.given, (given, state_of(given), *values[-1:]), strict=False))
         return injected(**offered, **{VALUES: values})
 
-    return asked
+    return call_injected
 
 
 def _state(event: Any) -> Any:

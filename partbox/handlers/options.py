@@ -5,7 +5,7 @@ from typing import Any, Literal, TypedDict
 
 from partbox.duration import seconds
 from partbox.errors import RegistrationError
-from partbox.handlers.transactional import FORM, Transactional, is_transactional
+from partbox.handlers.transactional import ALLOWED_VALUES, Transactional, is_transactional
 from partbox.outcomes import Advice
 from partbox.protocol import outage
 from partbox.protocol.limits import By, rate_of
@@ -47,13 +47,13 @@ class Options(TypedDict, total=False):
     limit_by: By  # "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event
 
 
-def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The options given, checked, without `name`; None counts as not given unless it has a meaning of its own."""
     found = {}
     for option, value in options.items():
         if option not in Options.__annotations__:
-            meant = hint(option, Options.__annotations__)
-            raise RegistrationError(f"{where} has an unknown option {option!r}: {meant}")
+            suggestion = hint(option, Options.__annotations__)
+            raise RegistrationError(f"{where} has an unknown option {option!r}: {suggestion}")
         if option != "name" and (value is not None or option in ("max_attempts", "timeout")):
             try:
                 found[option] = _CHECKS[option](value)
@@ -62,45 +62,45 @@ def checked(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     return found
 
 
-def batch_size(value: Any, where: str) -> int:
+def check_batch_size(value: Any, where: str) -> int:
     """The maximum number of events in a list, checked."""
     if type(value) is int and value >= 1:
         return value
     raise RegistrationError(f"max_size of {where} cannot be {value!r}: give a whole number from 1")
 
 
-def _timeout(value: Any) -> float | None:
+def _check_timeout(value: Any) -> float | None:
     if value is None or seconds(value) > 0:
         return value if value is None else seconds(value)
     raise ValueError("give more than 0 seconds, or None for no timeout")
 
 
-def _form(fits: Callable[[Any], bool], form: str) -> Callable[[Any], Any]:
+def _require(is_valid: Callable[[Any], bool], form: str) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
-        if fits(value):
+        if is_valid(value):
             return value
         raise ValueError(form)
 
     return check
 
 
-_blocking = _form(lambda value: value in ("block", "continue"), "use 'block' or 'continue'")
+_blocking = _require(lambda value: value in ("block", "continue"), "use 'block' or 'continue'")
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "retry": policy_of,
-    "max_attempts": _form(
+    "max_attempts": _require(
         lambda value: value is None or (type(value) is int and value >= 1),
         "give a whole number from 1, or None for ever",
     ),
     "on_failure": _blocking,
     "on_dead": _blocking,
-    "timeout": _timeout,
-    "on_error": _form(callable, "give a function of (event, error, attempt)"),
-    "transactional": _form(is_transactional, FORM),
+    "timeout": _check_timeout,
+    "on_error": _require(callable, "give a function of (event, error, attempt)"),
+    "transactional": _require(is_transactional, ALLOWED_VALUES),
     "circuit": outage.circuit,
-    "circuit_on": outage.named,
+    "circuit_on": outage.parse_error_names,
     "rate": rate_of,
-    "at_once": _form(lambda value: type(value) is int and value >= 1, "give a whole number from 1"),
-    "limit_by": _form(
+    "at_once": _require(lambda value: type(value) is int and value >= 1, "give a whole number from 1"),
+    "limit_by": _require(
         lambda value: callable(value) or (isinstance(value, str) and bool(value)),
         'give "tenant_id", "event_type", "aggregate_type", the name of a header, or a function of the event',
     ),

@@ -12,21 +12,21 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from partbox import interceptors
-from partbox.callables import call_of, is_async, name_of, place_of, takes
+from partbox.callables import callable_of, is_async, name_of, place_of, takes
 from partbox.classes import Instance, kind_of
 from partbox.errors import RegistrationError
 from partbox.events.declaration import event_type_of
 from partbox.handlers import transactional
-from partbox.handlers.demand import NO_STATE, Offer, demand_of
-from partbox.handlers.handler import ANY, Handler, Registration, Routes, Row, routing
+from partbox.handlers.argument_plan import UNKNOWN_STATE, HandlerInput, plan_arguments
+from partbox.handlers.handler import ANY, Handler, Registration, Routes, Row, build_fallback
 from partbox.handlers.lifespan import Lifespan, LifespanFunction, lifespan_of
-from partbox.handlers.options import Options, batch_size, checked
+from partbox.handlers.options import Options, check_batch_size, check_options
 
 if TYPE_CHECKING:
     from partbox.settings import Settings
 
-BATCH = 100
-NAMED = 8  # subscriptions that an error names, at most
+DEFAULT_BATCH_SIZE = 100
+MAX_NAMED = 8  # subscriptions that an error names, at most
 
 AnyHandler = TypeVar("AnyHandler")
 AnyLifespan = TypeVar("AnyLifespan", bound=LifespanFunction)
@@ -64,7 +64,7 @@ class Registrar:
         aggregate_type: str | Enum | None = None,
         subscription: str = "default",
         *,
-        max_size: int = BATCH,
+        max_size: int = DEFAULT_BATCH_SIZE,
         **options: Unpack[Options],
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Decorates the handler of *lists* of these events: what waits now, at most `max_size`, in order per key.
@@ -108,9 +108,9 @@ class Registrar:
         where = f"{name_of(hook)} ({place_of(hook)})" if callable(hook) else repr(hook)
         if not callable(hook) or not (takes(hook, 1) or takes(hook, 2)):
             raise RegistrationError(f"{where} must take the event, or the event and the text of its error")
-        if (first := self._registry.dead_letter) is not None:
+        if (first := self._registry.dead_letter_hook) is not None:
             raise RegistrationError(f"{where} cannot be a second dead-letter hook beside {name_of(first)}")
-        self._registry.dead_letter = hook
+        self._registry.dead_letter_hook = hook
         return hook
 
     def lifespan(self, function: AnyLifespan) -> AnyLifespan:
@@ -123,7 +123,9 @@ class Registrar:
         """
         lifespan = lifespan_of(function)
         if (first := self._registry.process_lifespan) is not None:
-            raise RegistrationError(f"{lifespan.who} cannot be a second lifespan beside {first.who}: enter it in that")
+            raise RegistrationError(
+                f"{lifespan.label} cannot be a second lifespan beside {first.label}: enter it in that"
+            )
         self._registry.set_lifespan(lifespan)
         return function
 
@@ -136,7 +138,7 @@ class Handlers(Registrar):
         self._registered: dict[tuple[str, str, str | None], Registration] = {}
         self.interceptors: tuple[Any, ...] = ()
         self.observers: tuple[Any, ...] = ()
-        self.dead_letter: Callable[..., Any] | None = None
+        self.dead_letter_hook: Callable[..., Any] | None = None
         self.process_lifespan: Lifespan | None = None
 
     @property
@@ -145,8 +147,8 @@ class Handlers(Registrar):
 
     def set_lifespan(self, lifespan: Lifespan) -> None:
         """Have processes enter it before their first handler. RegistrationError if a handler asks for another state."""
-        decided = {key: _decided(each, lifespan) for key, each in self._registered.items()}
-        self._registered, self.process_lifespan = decided, lifespan
+        planned = {key: _plan_registration(each, lifespan) for key, each in self._registered.items()}
+        self._registered, self.process_lifespan = planned, lifespan
 
     def register_for(
         self,
@@ -164,18 +166,18 @@ class Handlers(Registrar):
         self.observers += (observer,)
 
     def routes(
-        self, subscription: str, settings: "Settings", missed: Callable[[Any], None] | None = None
+        self, subscription: str, settings: "Settings", on_unrouted: Callable[[Any], None] | None = None
     ) -> Routes[Handler]:
         """The routes of a subscription as registered now, options filled in from `settings`.
 
-        `missed` is called with each event that has no handler; see `routing`.
+        `on_unrouted` is called with each event that has no handler; see `build_fallback`.
         """
         mine = [each for each in self._registered.values() if each.subscription == subscription]
         _check_limits(mine)
-        awaited = any(map(interceptors.must_be_awaited, self.interceptors))
+        must_await = any(map(interceptors.must_be_awaited, self.interceptors))
         return Routes(
-            {(each.event_type, each.aggregate_type): each.resolved(settings) for each in mine},
-            default=routing(subscription, settings, awaited=awaited, missed=missed),
+            {(each.event_type, each.aggregate_type): each.resolve(settings) for each in mine},
+            default=build_fallback(subscription, settings, must_await=must_await, on_unrouted=on_unrouted),
         )
 
     def names(self, subscription: str, settings: "Settings") -> tuple[list[str], list[str]]:
@@ -183,20 +185,22 @@ class Handlers(Registrar):
         handlers = self.routes(subscription, settings).all()
         return [each.name for each in handlers], [each.name for each in handlers if each.observed_by is not None]
 
-    def limitable(self, subscription: str) -> set[str]:
+    def limitable_names(self, subscription: str) -> set[str]:
         """The names of a subscription's handlers that take limits: all but transactional ones."""
         mine = (each for each in self._registered.values() if each.subscription == subscription)
         return {each.name for each in mine if not each.options.get("transactional")}
 
-    def lack(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
+    def missing_handler(self, subscription: str, settings: "Settings", where: str = "") -> str | None:
         """Why a worker of the subscription may not start now: nothing would take its events. None if something does.
 
         A function as `on_unroutable` takes them all, so it is enough. `where`: the place to register a handler.
         """
-        having = dict.fromkeys(each.subscription for each in self._registered.values())
-        if subscription in having or callable(settings.unroutable_in(subscription)):
+        subscriptions = dict.fromkeys(each.subscription for each in self._registered.values())
+        if subscription in subscriptions or callable(settings.unroutable_in(subscription)):
             return None
-        others = ", ".join(map(repr, having)) if len(having) <= NAMED else f"{len(having)} others"
+        others = (
+            ", ".join(map(repr, subscriptions)) if len(subscriptions) <= MAX_NAMED else f"{len(subscriptions)} others"
+        )
         its_own = "" if subscription == "default" else f", subscription={subscription!r}"
         return (
             f"subscription {subscription!r} has no handler, so a worker would deliver nothing of it: before the worker "
@@ -205,9 +209,9 @@ class Handlers(Registrar):
         )
 
     def require(self, subscription: str, settings: "Settings", where: str = "") -> None:
-        """RegistrationError if the subscription lacks a handler; see `lack`."""
-        if (lack := self.lack(subscription, settings, where)) is not None:
-            raise RegistrationError(lack)
+        """RegistrationError if the subscription lacks a handler; see `missing_handler`."""
+        if (missing_handler := self.missing_handler(subscription, settings, where)) is not None:
+            raise RegistrationError(missing_handler)
 
     def table(self, subscription: str | None = None) -> list[Row]:
         """The routing table, of all subscriptions unless one is named; catch-alls last."""
@@ -223,16 +227,17 @@ class Handlers(Registrar):
             ),
         )
 
-    def add(self, *news: Registration) -> None:
+    def add(self, *registrations: Registration) -> None:
         """Keep all of these, or none if one of them is taken."""
-        for new in news:
+        for new in registrations:
             if (old := self._registered.get(new.key)) is not None:
                 pair = f"{new.event_type!r} of {new.aggregate_type or 'any aggregate type'}"
                 raise RegistrationError(
-                    f"{pair} has a handler in subscription {new.subscription!r}, {old.who}; {new.who} cannot take it "
+                    f"{pair} has a handler in subscription {new.subscription!r}, {old.label}; {new.label} "
+                    f"cannot take it "
                     "too: remove one, or give it another aggregate type or subscription"
                 )
-        self._registered.update({new.key: _decided(new, self.process_lifespan) for new in news})
+        self._registered.update({new.key: _plan_registration(new, self.process_lifespan) for new in registrations})
 
 
 def _registration(
@@ -243,33 +248,35 @@ def _registration(
     options: Options,
     max_size: int | None,
 ) -> Registration:
-    call = call_of(handler)
+    call = callable_of(handler)
     name = options.get("name") or name_of(handler)
     where = f"{name} ({place_of(call)})"
     if event_type is None:
         event_type = getattr(handler, "event_type", None)
     if aggregate_type is None:
         aggregate_type = getattr(handler, "aggregate_type", None)
-    given = checked(options, where)
+    given = check_options(options, where)
     if kind := given.get("transactional", False):
         transactional.check(call, kind, where, is_batch=max_size is not None, options=given)
-    named = _event_type(event_type, where)
-    behind = transactional.behind(kind)
-    offer = Offer(named, event_type if isinstance(event_type, type) else None, behind, max_size is not None, where)
+    named = _event_type_name(event_type, where)
+    trailing_arg = transactional.trailing_arg(kind)
+    handler_input = HandlerInput(
+        named, event_type if isinstance(event_type, type) else None, trailing_arg, max_size is not None, where
+    )
     is_object = hasattr(handler, "handle")
     close = getattr(handler, "close", None) if is_object else None
     return Registration(
-        name=_text("name", name, where),
+        name=_check_text("name", name, where),
         call=call,
         event_type=named,
-        aggregate_type=None if aggregate_type in (None, ANY) else _text("aggregate_type", aggregate_type, where),
-        subscription=_text("subscription", subscription, where),
+        aggregate_type=None if aggregate_type in (None, ANY) else _check_text("aggregate_type", aggregate_type, where),
+        subscription=_check_text("subscription", subscription, where),
         options=given,
-        max_size=None if max_size is None else batch_size(max_size, where),
+        max_size=None if max_size is None else check_batch_size(max_size, where),
         per_key=getattr(handler, "per_key", None),
         close=close if close is not None and is_async(close) else None,
         observed_by=getattr(handler, "observed_by", None) if is_object else None,
-        offer=offer,
+        handler_input=handler_input,
     )
 
 
@@ -278,29 +285,30 @@ def _check_limits(registrations: Iterable[Registration]) -> None:
     found: dict[str, tuple[Registration, list[Any]]] = {}
     for each in registrations:
         limit = [each.options.get(option) for option in transactional.LIMITS]
-        first, its = found.setdefault(each.name, (each, limit))
-        if limit != its:
+        first, known_limit = found.setdefault(each.name, (each, limit))
+        if limit != known_limit:
             raise RegistrationError(
-                f"{first.who} and {each.who} have one name and different limits, and a limit is of a name: give both "
+                f"{first.label} and {each.label} have one name and different limits, and a limit is of a "
+                f"name: give both "
                 'the same rate, at_once and limit_by, or one of them another name, as in name="charge-again"'
             )
 
 
-def _decided(registration: Registration, lifespan: Lifespan | None) -> Registration:
+def _plan_registration(registration: Registration, lifespan: Lifespan | None) -> Registration:
     """The registration with what its handler asks for, now that this is the lifespan. RegistrationError."""
-    call, offer = registration.call, registration.offer
-    assert offer is not None
-    demand = demand_of(call, offer, NO_STATE if lifespan is None else lifespan.state)
-    behind, session = demand.behind if demand else 1, None
+    call, handler_input = registration.call, registration.handler_input
+    assert handler_input is not None
+    argument_plan = plan_arguments(call, handler_input, UNKNOWN_STATE if lifespan is None else lifespan.state)
+    trailing_arg, session = argument_plan.trailing_arg if argument_plan else 1, None
     if registration.options.get("transactional") == "sqlalchemy":
-        session = transactional.session_class(call, behind, offer.who)
-    return replace(registration, demand=demand, session=session)
+        session = transactional.session_class(call, trailing_arg, handler_input.label)
+    return replace(registration, argument_plan=argument_plan, session=session)
 
 
 def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> Callable[[AnyHandler], AnyHandler]:
     """Registers what it decorates. Refuses `@outbox.on` without parentheses, which would register nothing."""
     if kind_of(event_type) is not None and not hasattr(event_type, "handle"):
-        _event_type(event_type, f"@outbox.{name}")
+        _event_type_name(event_type, f"@outbox.{name}")
     elif (callable(event_type) or isinstance(event_type, classmethod) or hasattr(event_type, "handle")) and not (
         isinstance(event_type, str | Enum)
     ):
@@ -316,10 +324,10 @@ def _decorator(name: str, event_type: Any, register: Callable[[Any], None]) -> C
     return decorate
 
 
-def _event_type(given: Any, where: str) -> str:
+def _event_type_name(given: Any, where: str) -> str:
     """The type by name; a class under `@partbox.event` has one."""
     if not isinstance(given, type):
-        return _text("event_type", given, where)
+        return _check_text("event_type", given, where)
     if (declared := event_type_of(given)) is not None:
         return declared.name
     raise RegistrationError(
@@ -328,7 +336,7 @@ def _event_type(given: Any, where: str) -> str:
     )
 
 
-def _text(what: str, value: Any, where: str) -> str:
+def _check_text(what: str, value: Any, where: str) -> str:
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if not isinstance(value, str) or not value or "\0" in value:

@@ -16,8 +16,8 @@ from partbox.handlers.annotations import annotations_of
 Transactional = bool | Literal["sqlalchemy", "django"]
 
 LIMITS = ("rate", "at_once", "limit_by")
-OPEN = (Parameter.empty, Any, object)
-FORM = 'use True, "sqlalchemy" or "django"'
+UNTYPED = (Parameter.empty, Any, object)
+ALLOWED_VALUES = 'use True, "sqlalchemy" or "django"'
 SQLALCHEMY = ("SQLAlchemy", "sqlalchemy.orm", "sqlalchemy")
 GREENLET = ("greenlet", "greenlet", "'sqlalchemy[asyncio]'")
 DJANGO = ("Django", "django.db", "django")
@@ -53,7 +53,7 @@ def is_transactional(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, str) and (value, False) in LIBRARIES)
 
 
-def behind(value: Transactional) -> str | None:
+def trailing_arg(value: Transactional) -> str | None:
     """The name of what a handler takes behind its event; None if it takes nothing there."""
     return {True: "conn", "sqlalchemy": "session"}.get(value)
 
@@ -63,18 +63,21 @@ def kind_of(transactional: Transactional, *, is_async: bool) -> TransactionKind 
     return _KINDS[transactional, is_async] if transactional else None
 
 
-def check(call: Call, transactional: Transactional, who: str, *, is_batch: bool, options: Container[str] = ()) -> None:
+def check(
+    call: Call, transactional: Transactional, label: str, *, is_batch: bool, options: Container[str] = ()
+) -> None:
     """Raise RegistrationError, with the remedy, if a handler of these options cannot run in such a transaction."""
     if is_batch:
-        raise RegistrationError(f"{who} takes lists, and a transactional handler takes one event: use on()")
+        raise RegistrationError(f"{label} takes lists, and a transactional handler takes one event: use on()")
     for limit in (each for each in LIMITS if each in options):
         raise RegistrationError(
-            f"{who} is transactional and has {limit}, but such handlers run in the order of their partition, where one "
+            f"{label} is transactional and has {limit}, but such handlers run in the order of their "
+            f"partition, where one "
             f"that waits for its turn would hold all others: leave out {limit}"
         )
     if transactional == "django" and is_async(call):
         raise RegistrationError(
-            f'{who} is async, and transactional="django" runs in transaction.atomic(), which is synchronous: make it '
+            f'{label} is async, and transactional="django" runs in transaction.atomic(), which is synchronous: make it '
             "a plain def"
         )
     for name, module, package in LIBRARIES.get((transactional, is_async(call)), ()):
@@ -82,10 +85,10 @@ def check(call: Call, transactional: Transactional, who: str, *, is_batch: bool,
             import_module(module)
         except ModuleNotFoundError:
             kind = f'{"async and " if module == "greenlet" else ""}transactional="{transactional}"'
-            raise RegistrationError(f"{who} is {kind}, and {name} is not installed: pip install {package}") from None
+            raise RegistrationError(f"{label} is {kind}, and {name} is not installed: pip install {package}") from None
 
 
-def session_class(call: Call, at: int, who: str) -> type:
+def session_class(call: Call, at: int, label: str) -> type:
     """The class of SQLAlchemy's sessions that the parameter at this position asks for; RegistrationError for another.
 
     Without an annotation Session, or AsyncSession for an `async def`.
@@ -98,13 +101,13 @@ def session_class(call: Call, at: int, who: str) -> type:
     else:
         from sqlalchemy.orm import Session as usual
         from sqlalchemy.orm import scoped_session as scoped
-    asked = annotations_of(call, at + 1, None, who)[at]
-    kind = get_origin(asked) or asked
-    if kind in OPEN:
+    annotation = annotations_of(call, at + 1, None, label)[at]
+    kind = get_origin(annotation) or annotation
+    if kind in UNTYPED:
         return usual
     if isinstance(kind, type) and issubclass(kind, (usual, scoped)):
         return kind
     raise RegistrationError(
-        f"{who} asks for {getattr(kind, '__qualname__', kind)} as its session: annotate that parameter with "
+        f"{label} asks for {getattr(kind, '__qualname__', kind)} as its session: annotate that parameter with "
         f"{usual.__name__} of SQLAlchemy, or with a class of such sessions"
     )

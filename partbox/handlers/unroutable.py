@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from partbox.callables import Call, is_async
 from partbox.errors import UnroutableError
-from partbox.protocol.rows import Ignored
+from partbox.protocol.rows import IgnoredEvent
 from partbox.protocol.verdict import Deferral
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _ignore(event: Any, reason: str) -> object:
     """Let the event count as done. One that was parked leaves a row of its end, which says that it was not delivered;
     of the others the row in `handled_types` of this process tells it."""
     if event.parked is not None:
-        event.ignored = Ignored(event.id, 0, reason, None)
+        event.ignored = IgnoredEvent(event.id, 0, reason, None)
     return None
 
 
@@ -42,10 +42,10 @@ def unroutable_of(mode: "Routing") -> Unroutable:
     nobody can, the event is looked at again."""
     if not callable(mode):
         return _ROUTINGS[mode]
-    return _retry if is_async(mode) else partial(_told, mode)
+    return _retry if is_async(mode) else partial(_call_function, mode)
 
 
-def _told(function: Call, event: Any, _: str) -> object:
+def _call_function(function: Call, event: Any, _: str) -> object:
     try:
         return function(event)
     except BaseException as error:  # what a handler raises

@@ -52,18 +52,18 @@ ELSEWHERE = (
     "metrics and health checks are not served to this name: ask by an IP address, by localhost or by the name of this "
     "machine, or name it in the setting http_names\n"
 )
-_NEVER_SOLD = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".test")
+_UNREGISTRABLE = (".localhost", ".local", ".internal", ".home.arpa", ".svc", ".test")
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class AllowedHosts:
     """The names given, in lower case without a final dot; `*` admits every name."""
 
-    given: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
 
     def admit(self, host: str) -> bool:
         """True if a request with this `Host` may be answered. Browsers always send one."""
-        if not host or ANY in self.given:
+        if not host or ANY in self.hosts:
             return True
         try:
             name = urlsplit(f"//{host}").hostname
@@ -72,13 +72,13 @@ class Names:
         if not name:
             return False
         name = _plain(name)
-        return _is_number(name) or "." not in name or name.endswith(_NEVER_SOLD) or name in self.given
+        return _is_number(name) or "." not in name or name.endswith(_UNREGISTRABLE) or name in self.hosts
 
 
-def names(bound: str, more: str | None) -> Names:
+def allowed_hosts(bound: str, more: str | None) -> AllowedHosts:
     """The names for a server at the host `bound`; `more` are others, separated by commas."""
-    own = (bound, socket.gethostname(), *(more or "").split(","))
-    return Names(frozenset(_plain(each.strip()) for each in own if each.strip()))
+    candidates = (bound, socket.gethostname(), *(more or "").split(","))
+    return AllowedHosts(frozenset(_plain(each.strip()) for each in candidates if each.strip()))
 
 
 def _plain(name: str) -> str:

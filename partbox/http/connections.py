@@ -13,46 +13,46 @@ from typing import Any, Final, cast
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST: Final = 200  # connections
-FIRST: Final = 10.0  # seconds for the head of a request, and without headway of its body or of an answer
-LOOKS: Final = 4  # in that time
-KEPT: Final = (3, 0.0)
+MAX_CONNECTIONS: Final = 200  # connections
+REQUEST_TIMEOUT: Final = 10.0  # seconds for the head of a request, and without headway of its body or of an answer
+CHECKS: Final = 4  # in that time
+NEVER_EVICTED: Final = (3, 0.0)
 
 
 class ConnectionLimits:
     """The connections of one server, and the most there may be of them.
 
-    Beyond `MOST`, streams included, a new one replaces another: the idle one that has been silent longest, else the
-    oldest whose client is slow to read its answer or to send its body, else the oldest that has no answer yet. Without
-    any it is dropped itself.
+    Beyond `MAX_CONNECTIONS`, streams included, a new one replaces another: the idle one that has been silent longest,
+    else the oldest whose client is slow to read its answer or to send its body, else the oldest that has no answer yet.
+    Without any it is dropped itself.
     """
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, int], Connection] = {}  # their clients
+        self._by_client: dict[tuple[str, int], Connection] = {}  # their clients
 
-    def made(self, **given: Any) -> "Connection":
+    def make_connection(self, **given: Any) -> "Connection":
         """Make a connection of what uvicorn gives its own."""
         return Connection(self, H11Protocol(**given))
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application for a request, and know meanwhile of which connection."""
-        link = self._of.get(tuple(scope["client"] or ()))
-        await (app(scope, receive, send) if link is None else link.answer(app, scope, receive, send))
+        connection = self._by_client.get(tuple(scope["client"] or ()))
+        await (app(scope, receive, send) if connection is None else connection.answer(app, scope, receive, send))
 
-    def admit(self, link: "Connection") -> bool:
+    def admit(self, connection: "Connection") -> bool:
         """False if there is no room: only streams that their clients read."""
-        if len(self._of) >= MOST:
-            found = min(self._of.values(), key=lambda each: each.claim)
-            if found.claim >= KEPT:
+        if len(self._by_client) >= MAX_CONNECTIONS:
+            found = min(self._by_client.values(), key=lambda each: each.eviction_rank)
+            if found.eviction_rank >= NEVER_EVICTED:
                 return False
             found.transport.abort()
             self.forget(found)  # it is lost in the next turn of the loop, and others may come before
-        self._of[link.client] = link
+        self._by_client[connection.client] = connection
         return True
 
-    def forget(self, link: "Connection") -> None:
-        if self._of.get(link.client) is link:
-            del self._of[link.client]
+    def forget(self, connection: "Connection") -> None:
+        if self._by_client.get(connection.client) is connection:
+            del self._by_client[connection.client]
 
 
 class Exchange:
@@ -63,16 +63,16 @@ class Exchange:
         """The answer has begun."""
         self.lacks_body = False
         """The application waits for more of the body."""
-        self._whole = False
+        self._has_body = False
         self._receive, self._send = receive, send
 
     async def receive(self) -> Message:
-        self.lacks_body = not self._whole
+        self.lacks_body = not self._has_body
         try:
             message = await self._receive()
         finally:
             self.lacks_body = False
-        self._whole = not message.get("more_body", False)
+        self._has_body = not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
@@ -81,49 +81,50 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """Closed unless a request arrives within `FIRST` seconds, or when neither its body nor the answer makes headway."""
+    """Closed unless a request arrives within `REQUEST_TIMEOUT` seconds, or when neither its body nor the answer makes
+    headway."""
 
     transport: asyncio.Transport
     client: tuple[str, int]
     _request: Exchange | None = None
-    _waiting: asyncio.TimerHandle | None = None
-    _looking: asyncio.TimerHandle | None = None
+    _request_timer: asyncio.TimerHandle | None = None
+    _progress_timer: asyncio.TimerHandle | None = None
     _unread = 0  # bytes that were written and not taken by the client
 
-    def __init__(self, all: ConnectionLimits, within: asyncio.Protocol) -> None:
-        self._all = all
-        self._within = within
+    def __init__(self, limits: ConnectionLimits, protocol: asyncio.Protocol) -> None:
+        self._limits = limits
+        self._protocol = protocol
         self._loop = asyncio.get_running_loop()
-        self._made_at = self._heard_at = self._moved_at = self._loop.time()
+        self._made_at = self._received_at = self._progress_at = self._loop.time()
         for unchanged in ("eof_received", "pause_writing", "resume_writing"):
-            setattr(self, unchanged, getattr(within, unchanged))
+            setattr(self, unchanged, getattr(protocol, unchanged))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.client = (transport.get_extra_info("peername") or ("gone", id(self)))[:2]
-        self._within.connection_made(transport)
-        if self._all.admit(self):
-            self._wait()
-            self._look()
+        self._protocol.connection_made(transport)
+        if self._limits.admit(self):
+            self._start_timer()
+            self._check_progress()
         else:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
-        self._within.data_received(data)
-        if self._request is None and self._waiting is None:
-            self._wait()
+        self._received_at = self._loop.time()
+        self._protocol.data_received(data)
+        if self._request is None and self._request_timer is None:
+            self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._all.forget(self)
-        self._forget()
-        if self._looking is not None:
-            self._looking.cancel()
-        self._within.connection_lost(exc)
+        self._limits.forget(self)
+        self._cancel_timer()
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+        self._protocol.connection_lost(exc)
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         request = self._request = Exchange(receive, send)
-        self._forget()
+        self._cancel_timer()
         try:
             await app(scope, request.receive, request.send)
         finally:
@@ -131,35 +132,35 @@ class Connection(asyncio.Protocol):
                 self._request = None
 
     @property
-    def claim(self) -> tuple[int, float]:
-        """The least is displaced first; from `KEPT` on none is."""
+    def eviction_rank(self) -> tuple[int, float]:
+        """The least is displaced first; from `NEVER_EVICTED` on none is."""
         if self._request is None:
-            return 0, self._heard_at
+            return 0, self._received_at
         if self._request.lacks_body or self.transport.get_write_buffer_size():  # the rest waits for the client
             return 1, self._made_at
         return 3 if self._request.started else 2, self._made_at
 
-    def _wait(self) -> None:
-        self._waiting = self._loop.call_later(FIRST, self._expire)
+    def _start_timer(self) -> None:
+        self._request_timer = self._loop.call_later(REQUEST_TIMEOUT, self._close_idle)
 
-    def _forget(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _cancel_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
-    def _expire(self) -> None:
-        self._waiting = None
+    def _close_idle(self) -> None:
+        self._request_timer = None
         if self._request is None:
             self.transport.close()
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         """End it if what is under way stands still, also while it closes: that waits for the last byte to be read."""
         now, unread = self._loop.time(), self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
-            self._moved_at = now
+            self._progress_at = now
         self._unread = unread
         lacks_body = self._request is not None and self._request.lacks_body
-        if now - self._moved_at >= FIRST or (lacks_body and now - self._heard_at >= FIRST):
+        if now - self._progress_at >= REQUEST_TIMEOUT or (lacks_body and now - self._received_at >= REQUEST_TIMEOUT):
             self.transport.abort()
         else:
-            self._looking = self._loop.call_later(FIRST / LOOKS, self._look)
+            self._progress_timer = self._loop.call_later(REQUEST_TIMEOUT / CHECKS, self._check_progress)

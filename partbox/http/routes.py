@@ -11,29 +11,31 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from partbox.http.address import ELSEWHERE, Names
-from partbox.observe.collector import registry_of
+from partbox.http.address import ELSEWHERE, AllowedHosts
+from partbox.observe.collector import build_registry
 from partbox.observe.health.health import Health, HealthReport
 from partbox.observe.health.vitals import MonitoredSupervisor
 
-NOBODY_ELSE = Names()
+NO_EXTRA_HOSTS = AllowedHosts()
 FRESH = {"Cache-Control": "no-store"}
 
 
-def guarded(app: ASGIApp, names: Names) -> ASGIApp:
+def guard_hosts(app: ASGIApp, allowed_hosts: AllowedHosts) -> ASGIApp:
     """ASGI middleware: 403 for a host name that may be another site's; see `address`."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        admitted = names.admit(Headers(scope=scope).get("host", ""))
+        admitted = allowed_hosts.admit(Headers(scope=scope).get("host", ""))
         await (app if admitted else PlainTextResponse(ELSEWHERE, 403, FRESH))(scope, receive, send)
 
     return serve
 
 
-def routes(prefix: str, watched: Sequence[MonitoredSupervisor], names: Names = NOBODY_ELSE) -> list[BaseRoute]:
+def routes(
+    prefix: str, monitored: Sequence[MonitoredSupervisor], allowed_hosts: AllowedHosts = NO_EXTRA_HOSTS
+) -> list[BaseRoute]:
     """The routes of a node. Those that may wait for a database run in threads; `/healthz` does not, since all threads
     may be waiting."""
-    registry, health = registry_of(prefix, watched), Health(watched)
+    registry, health = build_registry(prefix, monitored), Health(monitored)
 
     def metrics(request: Request) -> Response:
         encode, kind = choose_encoder(request.headers.get("accept", ""))
@@ -45,7 +47,7 @@ def routes(prefix: str, watched: Sequence[MonitoredSupervisor], names: Names = N
     def readyz(_: Request) -> Response:
         return _response(health.ready())
 
-    guard = [Middleware(guarded, names)]
+    guard = [Middleware(guard_hosts, allowed_hosts)]
     return [
         Route("/metrics", metrics, middleware=guard),
         Route("/healthz", healthz, middleware=guard),

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("partbox.http")
 
-PATIENCE = 2  # seconds that running requests have left at a stop
-TO_START = 10.0  # seconds
-UNREAD = 65_536  # bytes that the kernel holds of an answer: with megabytes a slow reader looks like none
+STOP_TIMEOUT = 2  # seconds that running requests have left at a stop
+START_TIMEOUT = 10.0  # seconds
+MAX_UNREAD = 65_536  # bytes that the kernel holds of an answer: with megabytes a slow reader looks like none
 
 
 def check_installed() -> None:
@@ -35,7 +35,7 @@ def check_installed() -> None:
 
 
 class HttpServer:
-    """`start` returns once it answers; `stop` waits `PATIENCE` at most, and may be called before it, or twice."""
+    """`start` returns once it answers; `stop` waits `STOP_TIMEOUT` at most, and may be called before it, or twice."""
 
     def __init__(self, app: "ASGIApp", host: str = LOOPBACK, port: int = 0) -> None:
         self._app = app
@@ -44,7 +44,7 @@ class HttpServer:
         self._server: uvicorn.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
-        self._answers = threading.Event()
+        self._is_serving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     @property
@@ -61,18 +61,18 @@ class HttpServer:
         self._wanted = self._wanted._replace(port=self._socket.getsockname()[1])
         self._server = self._made()
         self._thread.start()
-        if not self._answers.wait(TO_START) or self._loop is None:
+        if not self._is_serving.wait(START_TIMEOUT) or self._loop is None:
             raise PartboxError(f"HTTP at {self.address} did not start: see the log")
 
     def stop(self) -> None:
-        """Stop: streams end at once, other requests have `PATIENCE`."""
+        """Stop: streams end at once, other requests have `STOP_TIMEOUT`."""
         if self._server is None:
             return
         self._server.should_exit = True
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended already
                 self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(PATIENCE + 1.0)
+        self._thread.join(STOP_TIMEOUT + 1.0)
 
     def _made(self) -> "uvicorn.Server":
         import uvicorn
@@ -84,7 +84,7 @@ class HttpServer:
             uvicorn.Config(
                 self._serve,
                 interface="asgi3",
-                http=cast(Any, self._limits.made),
+                http=cast(Any, self._limits.make_connection),
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
@@ -93,7 +93,7 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_graceful_shutdown=PATIENCE,
+                timeout_graceful_shutdown=STOP_TIMEOUT,
                 callback_notify=self._note,
             )
         )
@@ -108,12 +108,12 @@ class HttpServer:
             log_event(log, "http_ended", text, self.address, trace=error, address=self.address)
         finally:
             self._socket.close()
-            self._answers.set()
+            self._is_serving.set()
 
     async def _note(self) -> None:
         """Called by uvicorn when it answers, and now and then."""
         self._loop = asyncio.get_running_loop()
-        self._answers.set()
+        self._is_serving.set()
 
     async def _serve(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         scope.setdefault("state", {})["stopping"] = self._stopping
@@ -123,9 +123,9 @@ class HttpServer:
 def _listening(wanted: Address) -> socket.socket:
     try:
         family, *_, where = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)[0]
-        made = socket.create_server(where[:2], family=family)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD)  # connections inherit it
-        return made
+        make_connection = socket.create_server(where[:2], family=family)
+        make_connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_UNREAD)  # connections inherit it
+        return make_connection
     except OSError as error:
         unknown = isinstance(error, socket.gaierror) or error.errno is None
         said = error.strerror or error if unknown else os.strerror(error.errno or 0)

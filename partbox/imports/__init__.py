@@ -3,8 +3,8 @@
 Or the events of an archive do, which had left the log.
 """
 
-from partbox.imports.passes import Bad, Imported, import_rows
+from partbox.imports.passes import BadRow, ImportResult, import_rows
 from partbox.imports.plan import FIELDS, ImportPlan
-from partbox.imports.restoring import Restored, WantedEvents, restore
+from partbox.imports.restoring import ImportFilter, RestoreResult, restore
 
-__all__ = ["FIELDS", "Bad", "ImportPlan", "Imported", "Restored", "WantedEvents", "import_rows", "restore"]
+__all__ = ["FIELDS", "BadRow", "ImportFilter", "ImportPlan", "ImportResult", "RestoreResult", "import_rows", "restore"]

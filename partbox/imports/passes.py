@@ -10,31 +10,31 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from partbox.db.connect import look_up_as_role
+from partbox.db.connect import use_role_search_path
 from partbox.db.operator import imports as steps
-from partbox.db.operator.actions import LongAct
-from partbox.db.operator.imports import Choice, OpenWriter, SourceTable
+from partbox.db.operator.actions import LongAction
+from partbox.db.operator.imports import OpenWriter, SourceQuery, SourceTable
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.session import session
 from partbox.db.sql import Conn
 from partbox.db.type_conversion import OwnCursor
 from partbox.errors import PartboxError, PublishError
 from partbox.imports.plan import ImportPlan
-from partbox.imports.rows import ImportRow, columns, import_row
+from partbox.imports.rows import ImportRow, build_import_row, copy_columns
 from partbox.observe.logs.log_event import log_event
 from partbox.publish import steps as publishing
-from partbox.publish.failures import Explained
+from partbox.publish.failures import ErrorExplainer
 from partbox.publish.fields import COLUMNS
-from partbox.publish.writing import copy
+from partbox.publish.writing import copy_events
 from partbox.settings import Settings
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.commands")
 
-BATCH = 5_000  # rows of a transaction
+BATCH_ROWS = 5_000  # rows of a transaction
 BATCH_BYTES = 8 << 20
-SAMPLE = 10
-LISTED = 100
+SAMPLE_ROWS = 10
+MAX_LISTED = 100
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadRow:
     """A row that cannot be a record, and why."""
 
     key: str
@@ -58,7 +58,7 @@ class Bad:
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportResult:
     """The result of a pass, or of a dry run: rows that became `pending` records or `dead` ones, and rows it left.
 
     `done` are skipped; `before`: imported by earlier passes; `bad` cannot be records, of which the first are listed;
@@ -73,7 +73,7 @@ class Imported:
     done: int = 0
     before: int = 0
     bad: int = 0
-    listed: list[Bad] = field(default_factory=list)
+    listed: list[BadRow] = field(default_factory=list)
     writers: list[OpenWriter] = field(default_factory=list)
     sample: list[ImportRow] = field(default_factory=list)
     complete: bool = False
@@ -102,51 +102,53 @@ def import_rows(
     dry_run: bool = False,
     skip_bad: bool = False,
     stopped: Callable[[], bool] = lambda: False,
-    progress: Callable[[Imported], None] = lambda sofar: None,
-) -> Imported:
+    progress: Callable[[ImportResult], None] = lambda sofar: None,
+) -> ImportResult:
     """Import the rows that were not imported before; the result. A dry run checks everything and writes nothing.
 
     A row that cannot be a record ends it with PartboxError, unless `skip_bad`: batches before stay imported. Between
     two batches `stopped()` may end it, and `progress` hears how far it is. Raises SchemaError, psycopg.Error.
     """
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
-        look_up_as_role(reader)
+        use_role_search_path(reader)
         choice = plan.choice(steps.table(reader, plan.table))
-        sofar = Imported(choice.table.name)
-        act = LongAct(settings.schema_name, "import", {"table": sofar.source})
-        return _Pass(reader, writer, settings, plan, choice, dry_run, skip_bad, stopped, progress, sofar, act).run()
+        sofar = ImportResult(choice.table.name)
+        act = LongAction(settings.schema_name, "import", {"table": sofar.source})
+        return _ImportPass(
+            reader, writer, settings, plan, choice, dry_run, skip_bad, stopped, progress, sofar, act
+        ).run()
 
 
 @dataclass(slots=True)
-class _Pass:
+class _ImportPass:
     reader: Conn
     writer: Conn
     settings: Settings
     plan: ImportPlan
-    choice: Choice
+    choice: SourceQuery
     dry_run: bool
     skip_bad: bool
     stopped: Callable[[], bool]
-    progress: Callable[[Imported], None]
-    sofar: Imported
-    act: LongAct
+    progress: Callable[[ImportResult], None]
+    sofar: ImportResult
+    act: LongAction
 
-    def run(self) -> Imported:
+    def run(self) -> ImportResult:
         sofar = self.sofar
         sofar.writers = steps.writers(self.reader, self._table)  # before the snapshot: who had ended is seen by it
-        with steps.reading(self.reader, self._schema, self._table.name) as alone:
+        with steps.read_transaction(self.reader, self._schema, self._table.name) as alone:
             if not (alone or self.dry_run):
                 raise PartboxError(f"another import of {self._table.name} is running: wait for it, or stop it")
-            self._count(steps.counts(self.reader, self._schema, self.choice))
+            self._count_rows(steps.count_by_status(self.reader, self._schema, self.choice))
             try:
-                sofar.complete = in_batches(self._entries(), self._write, self.stopped)
+                sofar.complete = write_in_batches(self._read_rows(), self._write_batch, self.stopped)
             finally:
                 if sofar.imported and not self.dry_run:
                     text, rows = "imported %s of %s, %s of them as dead", counted(sofar.imported, "row")
                     log_event(log, "command", text, rows, sofar.source, f"{sofar.dead:,}", command="import")
         return sofar
 
-    def _count(self, found: dict[str, tuple[int, int]]) -> None:
+    def _count_rows(self, found: dict[str, tuple[int, int]]) -> None:
         """Take the numbers of rows, and of imported ones, by status. PartboxError if some could not be imported."""
         self.plan.check_all_named(found)
         wanted = [each for status, each in found.items() if status not in self.plan.done]
@@ -159,7 +161,7 @@ class _Pass:
                 "by --done, or by --pending to have it delivered; nothing was imported"
             )
 
-    def _entries(self) -> Iterator[ImportRow]:
+    def _read_rows(self) -> Iterator[ImportRow]:
         """The rows that can be records; a row that cannot is counted, or ends the import."""
         plan, limit = self.plan, self.settings.error_limit
         found = steps.rows(
@@ -167,13 +169,13 @@ class _Pass:
         )
         for row in found:
             try:
-                yield import_row(row, self.settings.max_payload)
+                yield build_import_row(row, self.settings.max_payload)
             except PublishError as error:
-                self._bad(Bad(row.key, str(error)))
+                self._reject_row(BadRow(row.key, str(error)))
 
-    def _bad(self, bad: Bad) -> None:
+    def _reject_row(self, bad: BadRow) -> None:
         self.sofar.bad += 1
-        if len(self.sofar.listed) < LISTED:
+        if len(self.sofar.listed) < MAX_LISTED:
             self.sofar.listed.append(bad)
         if not (self.skip_bad or self.dry_run):
             raise PartboxError(
@@ -181,21 +183,21 @@ class _Pass:
                 "before its batch were imported, and the same command continues there; --skip-bad leaves such rows out"
             )
 
-    def _write(self, batch: list[ImportRow]) -> None:
+    def _write_batch(self, batch: list[ImportRow]) -> None:
         if self.dry_run:
-            self.sofar.sample += batch[: SAMPLE - len(self.sofar.sample)]
+            self.sofar.sample += batch[: SAMPLE_ROWS - len(self.sofar.sample)]
         else:
             with self.writer.transaction():
-                self._note([each.key for each in batch])
-                newest = published(self.writer, self._schema, batch, columns)
+                self._note_keys([each.key for each in batch])
+                newest = publish_batch(self.writer, self._schema, batch, copy_columns)
                 failed = [each.failed for each in batch if each.failed is not None]
                 if failed:
-                    steps.bury(self.writer, self._schema, failed, newest)
+                    steps.bury_failed(self.writer, self._schema, failed, newest)
                 self.act.count(self.writer, len(batch))
         self.sofar.count(batch)
         self.progress(self.sofar)
 
-    def _note(self, keys: list[str]) -> None:
+    def _note_keys(self, keys: list[str]) -> None:
         """Note the keys as imported. None was when they were read, and nobody else has imported any since."""
         fresh = steps.note(self.writer, self._schema, self._table.name, keys)
         if len(fresh) < len(keys):
@@ -214,25 +216,25 @@ class _Pass:
         return self.choice.table
 
 
-def published(
-    conn: Conn, schema: str, batch: list[T], columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
+def publish_batch(
+    conn: Conn, schema: str, batch: list[T], copy_columns: Callable[[list[T], int], Iterable[tuple[Any, ...]]]
 ) -> int:
-    """Publish a batch, whose `columns` depend on the database's clock; the newest record id before it."""
-    clock, newest = steps.moment(conn, schema)
-    with Explained(schema), OwnCursor(conn) as cursor:
-        copying = copy(schema, COLUMNS, columns(batch, clock), len(batch))
-        publishing.answered(copying, lambda step: step.run(cursor))
+    """Publish a batch, whose `copy_columns` depend on the database's clock; the newest record id before it."""
+    clock, newest = steps.clock_and_newest(conn, schema)
+    with ErrorExplainer(schema), OwnCursor(conn) as cursor:
+        copying = copy_events(schema, COLUMNS, copy_columns(batch, clock), len(batch))
+        publishing.run_steps(copying, lambda step: step.run(cursor))
     return newest
 
 
-def in_batches(entries: Iterator[S], write: Callable[[list[S]], None], stopped: Callable[[], bool]) -> bool:
+def write_in_batches(entries: Iterator[S], write: Callable[[list[S]], None], stopped: Callable[[], bool]) -> bool:
     """Write the entries in order, each batch as large as a transaction should be; False if `stopped` before the end."""
     batch: list[S] = []
     size = 0
     for each in entries:
         batch.append(each)
         size += each.size
-        if len(batch) >= BATCH or size >= BATCH_BYTES:
+        if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
             if stopped():
                 return False
             write(batch)

@@ -10,7 +10,7 @@ from typing import Final
 
 from psycopg import sql as compose
 
-from partbox.db.operator.imports import ALIAS, SLOTS, Choice, Column, SourceTable
+from partbox.db.operator.imports import ALIAS, COLUMN_SLOTS, Column, SourceQuery, SourceTable
 from partbox.errors import PartboxError
 
 FIELDS: Final = (
@@ -53,7 +53,7 @@ class ImportPlan:
             raise PartboxError("payload cannot be a constant: map it to a column, or to * for the whole row as JSON")
         for name in ("event_type", "payload"):
             if name not in {*self.columns, *self.constants}:
-                raise PartboxError(f"no column is the {name}: give --map {name}=COLUMN{_MORE[name]}")
+                raise PartboxError(f"no column is the {name}: give --map {name}=COLUMN{_HINTS[name]}")
         named = [*self.pending, *self.failed, *self.done]
         if self.status is None and named:
             raise PartboxError(f"statuses are named ({named[0]}), and no column that has them: give --status COLUMN")
@@ -76,20 +76,20 @@ class ImportPlan:
                 f"--pending, --failed or --done; nothing of this pass was imported"
             )
 
-    def choice(self, table: SourceTable) -> Choice:
+    def choice(self, table: SourceTable) -> SourceQuery:
         """The plan in terms of the table; PartboxError if that lacks these columns, or a key or order of its own."""
         keys = self.key or table.primary_key
         if not keys:
             raise PartboxError(f"table {table.name} has no primary key: name what tells its rows apart by --key COLUMN")
-        parts: dict[str, compose.Composable] = {slot: self._slot(slot, table) for slot in SLOTS}
+        parts: dict[str, compose.Composable] = {slot: self._fill_slot(slot, table) for slot in COLUMN_SLOTS}
         parts["table"] = compose.Identifier(table.schema, table.relation)
         parts["status"] = _NULL if self.status is None else _identifier(table, self.status)
-        parts["key"] = _listed(table, keys)
-        parts["order"] = _listed(table, self.order or _rising(table, keys))
+        parts["key"] = _identifier_list(table, keys)
+        parts["order"] = _identifier_list(table, self.order or _order_by_key(table, keys))
         parts["where"] = compose.SQL(self.where or "true")
-        return Choice(table, parts)
+        return SourceQuery(table, parts)
 
-    def _slot(self, slot: str, table: SourceTable) -> compose.Composable:
+    def _fill_slot(self, slot: str, table: SourceTable) -> compose.Composable:
         name, _, kind = slot.partition("_") if slot.startswith(("payload_", "headers_")) else (slot, "", "")
         if name in self.constants:
             return compose.Literal(self.constants[name]) if kind in ("", "text") else _NULL
@@ -98,12 +98,12 @@ class ImportPlan:
             return _NULL
         if column == WHOLE_ROW and name == "payload":
             return compose.Identifier(ALIAS) if kind == "json" else _NULL
-        found = _column(table, column)
+        found = _find_column(table, column)
         read_as = "json" if name == "headers" and found.kind == "bytes" else found.kind
         return _identifier(table, column) if kind in ("", read_as) else _NULL
 
 
-_MORE = {
+_HINTS = {
     "event_type": ", or --set event_type=NAME for all",
     "payload": ", or payload=* for the whole row as JSON",
 }
@@ -119,7 +119,7 @@ def _check_field(name: str) -> None:
     raise PartboxError(f"{name!r} is not a field of an event: {hint}")
 
 
-def _column(table: SourceTable, name: str) -> Column:
+def _find_column(table: SourceTable, name: str) -> Column:
     found = table.columns.get(name) or table.columns.get(name.lower())
     if found is None:
         near = get_close_matches(name, table.columns, n=1)
@@ -129,16 +129,16 @@ def _column(table: SourceTable, name: str) -> Column:
 
 
 def _identifier(table: SourceTable, name: str) -> compose.Identifier:
-    return compose.Identifier(ALIAS, _column(table, name).name)
+    return compose.Identifier(ALIAS, _find_column(table, name).name)
 
 
-def _listed(table: SourceTable, names: Iterable[str]) -> compose.Composable:
+def _identifier_list(table: SourceTable, names: Iterable[str]) -> compose.Composable:
     return compose.SQL(", ").join([_identifier(table, name) for name in names])
 
 
-def _rising(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
+def _order_by_key(table: SourceTable, keys: tuple[str, ...]) -> tuple[str, ...]:
     """The key, if rows that were written later have a higher one: a number may, a UUID or a text does not tell."""
-    if len(keys) == 1 and _column(table, keys[0]).whole:
+    if len(keys) == 1 and _find_column(table, keys[0]).is_integer:
         return keys
     raise PartboxError(
         f"the key of table {table.name} ({', '.join(keys)}) does not say which row was written first: name the columns "

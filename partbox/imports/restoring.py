@@ -14,28 +14,28 @@ from typing import Any, Final
 
 from psycopg import DataError
 
-from partbox.archive.files import Entry, Source
+from partbox.archive.files import ArchiveEntry, ArchiveSource
 from partbox.db.operator import imports as steps
-from partbox.db.operator.actions import LongAct
+from partbox.db.operator.actions import LongAction
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.session import session
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
-from partbox.imports.passes import SAMPLE, in_batches, published
+from partbox.imports.passes import SAMPLE_ROWS, publish_batch, write_in_batches
 from partbox.observe.logs.log_event import log_event
 from partbox.protocol.hashing import partition_of
-from partbox.publish.fields import UNTIMED
+from partbox.publish.fields import UNTIMED_COLUMNS
 from partbox.settings import Settings
 from partbox.text.printing import printable_line
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.commands")
 
-_AS_IT_WAS: Final = attrgetter(*UNTIMED[1:])  # the partition is computed anew
+_stored_fields: Final = attrgetter(*UNTIMED_COLUMNS[1:])  # the partition is computed anew
 
 
 @dataclass(frozen=True, slots=True)
-class WantedEvents:
+class ImportFilter:
     """The events to restore: those that fit all that is given. `since`, `until`: published from then on, and before."""
 
     since: datetime | None = None
@@ -50,13 +50,13 @@ class WantedEvents:
             (not self.types or row.event_type in self.types)
             and self.aggregate_type in (None, row.aggregate_type)
             and self.aggregate_id in (None, row.aggregate_id)
-            and (self.since is None or time_of(row.created_at) >= self.since)
-            and (self.until is None or time_of(row.created_at) < self.until)
+            and (self.since is None or parse_time(row.created_at) >= self.since)
+            and (self.until is None or parse_time(row.created_at) < self.until)
         )
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoreResult:
     """The result, or that of a dry run: records of `files` that were `read`, of these `imported`, and left otherwise:
     `unwanted` ones, those imported `before`, those still in the log (`kept`). `total` bounds what is read.
 
@@ -78,53 +78,53 @@ class Restored:
 def restore(  # noqa: PLR0913  as `import_rows`, and the name
     dsn: Callable[[], str],
     settings: Settings,
-    source: Source,
-    wanted: WantedEvents,
+    source: ArchiveSource,
+    wanted: ImportFilter,
     *,
     name: str = "archive",
     dry_run: bool = False,
     stopped: Callable[[], bool] = lambda: False,
-    progress: Callable[[Restored], None] = lambda sofar: None,
-) -> Restored:
+    progress: Callable[[RestoreResult], None] = lambda sofar: None,
+) -> RestoreResult:
     """Publish the wanted events that were not imported under this name before; the result. A dry run writes nothing.
 
     Between two batches `stopped()` may end it, and `progress` hears how far it is. Raises PartboxError for a file or a
     line that is not an archive's, SchemaError, psycopg.Error.
     """
     with session(dsn, settings, "partbox import") as reader, session(dsn, settings, "partbox import") as writer:
-        noted = f"archive {name}"
-        with steps.reading(reader, settings.schema_name, noted) as alone:
+        source_name = f"archive {name}"
+        with steps.read_transaction(reader, settings.schema_name, source_name) as alone:
             if not (alone or dry_run):
                 raise PartboxError(f"another import of an archive as {name!r} is running: wait for it, or stop it")
-            sofar = Restored(source.shown, len(source.names), source.total)
-            act = LongAct(settings.schema_name, "import", {"archive": source.shown, "as": name})
-            return _Restore(writer, settings, source, wanted, noted, dry_run, stopped, progress, sofar, act).run()
+            sofar = RestoreResult(source.display_name, len(source.names), source.total)
+            act = LongAction(settings.schema_name, "import", {"archive": source.display_name, "as": name})
+            return _Restore(writer, settings, source, wanted, source_name, dry_run, stopped, progress, sofar, act).run()
 
 
 @dataclass(slots=True)
 class _Restore:
     conn: Conn
     settings: Settings
-    source: Source
-    wanted: WantedEvents
-    noted: str
+    source: ArchiveSource
+    wanted: ImportFilter
+    source_name: str
     dry_run: bool
     stopped: Callable[[], bool]
-    progress: Callable[[Restored], None]
-    sofar: Restored
-    act: LongAct
+    progress: Callable[[RestoreResult], None]
+    sofar: RestoreResult
+    act: LongAction
 
-    def run(self) -> Restored:
+    def run(self) -> RestoreResult:
         sofar = self.sofar
         try:
-            sofar.complete = in_batches(self._entries(), self._write, self.stopped)
+            sofar.complete = write_in_batches(self._entries(), self._write, self.stopped)
         finally:
             if sofar.imported and not self.dry_run:
                 text = "imported %s from %s"
                 log_event(log, "command", text, counted(sofar.imported, "record"), sofar.source, command="import")
         return sofar
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[ArchiveEntry]:
         for entry in self.source.entries():
             if self.stopped():
                 return
@@ -138,14 +138,14 @@ class _Restore:
             else:
                 self.sofar.unwanted += 1
 
-    def _write(self, batch: Sequence[Entry]) -> None:
+    def _write(self, batch: Sequence[ArchiveEntry]) -> None:
         try:
             with self.conn.transaction():
                 self._publish([each.row for each in batch])
         except DataError as error:
-            said = printable_line(" ".join(str(error).split()), 300)
+            reason = printable_line(" ".join(str(error).split()), 300)
             raise PartboxError(
-                f"{batch[0].place} or a line after it is no record that PostgreSQL takes: {said}; "
+                f"{batch[0].place} or a line after it is no record that PostgreSQL takes: {reason}; "
                 f"{self.sofar.imported:,} records before were imported"
             ) from None
         self.progress(self.sofar)
@@ -153,30 +153,30 @@ class _Restore:
     def _publish(self, rows: Sequence[ArchiveRow]) -> None:
         """Publish those that are new, in their order; a record that two files hold comes once."""
         schema = self.settings.schema_name
-        places = [row.partition for row in rows]
+        partitions = [row.partition for row in rows]
         ids, event_ids = [row.id for row in rows], [row.event_id for row in rows]
-        kept = steps.present(self.conn, schema, places, ids, event_ids)
+        kept = steps.find_present(self.conn, schema, partitions, ids, event_ids)
         by_key = {f"{row.event_id} {row.id}": row for row in rows if (row.id, row.event_id) not in kept}
-        fresh = self._fresh(list(by_key))
+        fresh = self._take_fresh(list(by_key))
         new = [row for key, row in by_key.items() if key in fresh]
         if new and not self.dry_run:
-            published(self.conn, schema, new, lambda rows, clock: (_columns(row, clock) for row in rows))
+            publish_batch(self.conn, schema, new, lambda rows, clock: (_copy_columns(row, clock) for row in rows))
             self.act.count(self.conn, len(new))
         sofar = self.sofar
         sofar.imported += len(new)
         sofar.before += len(by_key) - len(new)
         sofar.kept += len(kept)
         if self.dry_run:
-            sofar.sample += new[: SAMPLE - len(sofar.sample)]
+            sofar.sample += new[: SAMPLE_ROWS - len(sofar.sample)]
 
-    def _fresh(self, keys: list[str]) -> set[str]:
+    def _take_fresh(self, keys: list[str]) -> set[str]:
         """The keys that were not noted before; they are by now, as far as this transaction commits."""
         if self.dry_run:
-            return {*keys} - steps.known(self.conn, self.settings.schema_name, self.noted, keys)
-        return steps.note(self.conn, self.settings.schema_name, self.noted, keys)
+            return {*keys} - steps.find_imported(self.conn, self.settings.schema_name, self.source_name, keys)
+        return steps.note(self.conn, self.settings.schema_name, self.source_name, keys)
 
 
-def time_of(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """A time of an archive; ValueError for one that Python has not."""
     found = datetime.fromisoformat(text)
     if found.utcoffset() is None:
@@ -184,15 +184,15 @@ def time_of(text: str) -> datetime:
     return found
 
 
-def _columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:
+def _copy_columns(row: ArchiveRow, clock: int) -> tuple[Any, ...]:
     partition = partition_of(row.event_id if row.aggregate_id is None else row.aggregate_id)
-    return (partition, *_AS_IT_WAS(row), _ahead(row.available_at, clock), row.occurred_at)
+    return (partition, *_stored_fields(row), _future_time(row.available_at, clock), row.occurred_at)
 
 
-def _ahead(available_at: str | None, clock: int) -> str | None:
+def _future_time(available_at: str | None, clock: int) -> str | None:
     """The time from which it is due if that is still to come; None if it has, or never would, as of dead records."""
     try:
-        due = None if available_at is None else time_of(available_at)
+        due = None if available_at is None else parse_time(available_at)
     except ValueError:
         return None
     return available_at if due is not None and due.timestamp() * 1_000_000 > clock else None

@@ -9,19 +9,20 @@ from uuid import UUID
 import orjson
 
 from partbox.codecs import JSON, Codecs
-from partbox.db.operator.imports import Failed, Found
+from partbox.db.operator.imports import FailedRow, SourceRow
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.checks import FAILED, GLOBAL, NEVER_TEXT, quoted
+from partbox.events.checks import FAILED_HEADER, GLOBAL, NEVER_TEXT, quoted
 from partbox.events.event import NOT_GIVEN
-from partbox.publish.fields import UNTIMED, Fields, fields_of
+from partbox.publish.fields import UNTIMED_COLUMNS, EventColumns, encode_event
 
-MOST_ATTEMPTS = 2**31 - 1
-SAID = "it had failed when it was imported"
-AS_TEXT = "; if it is not JSON, --set content_type=text/plain takes any text as it is"
+MAX_ATTEMPTS = 2**31 - 1
+DEFAULT_ERROR = "it had failed when it was imported"
+TEXT_REMEDY = "; if it is not JSON, --set content_type=text/plain takes any text as it is"
 
 _PARTITION, _EVENT_ID, _TEXT, _BYTES, _CONTENT_TYPE, _HEADERS = (
-    UNTIMED.index(name) for name in ("partition", "event_id", "payload", "payload_bytes", "content_type", "headers")
+    UNTIMED_COLUMNS.index(name)
+    for name in ("partition", "event_id", "payload", "payload_bytes", "content_type", "headers")
 )
 
 _CODECS = Codecs()
@@ -34,8 +35,8 @@ class ImportRow:
 
     key: str
     event: Event
-    fields: Fields
-    failed: Failed | None
+    fields: EventColumns
+    failed: FailedRow | None
 
     @property
     def size(self) -> int:
@@ -49,11 +50,11 @@ class ImportRow:
         return stored
 
 
-def import_row(found: Found, max_payload: int) -> ImportRow:
+def build_import_row(found: SourceRow, max_payload: int) -> ImportRow:
     """The row as a record; PublishError, which says what is wrong with it, if it cannot be one."""
     if found.event_type is None:
         raise PublishError("its event_type is NULL: map another column, or give one to all by --set event_type=NAME")
-    payload, content_type = _payload(found)
+    payload, content_type = _read_payload(found)
     try:
         event = Event(
             found.event_type,
@@ -61,34 +62,34 @@ def import_row(found: Found, max_payload: int) -> ImportRow:
             aggregate_type=found.aggregate_type or GLOBAL,
             aggregate_id=NOT_GIVEN if found.aggregate_id is None else found.aggregate_id,
             tenant_id=found.tenant_id,
-            headers=_headers(found.headers),
-            event_id=_event_id(found.event_id),
+            headers=_parse_headers(found.headers),
+            event_id=_parse_event_id(found.event_id),
             occurred_at=found.occurred_at,
             available_at=None if found.failed else _available_at(found),
             content_type=content_type,
         )
-        fields = fields_of(event, _CODECS, max_payload)
+        fields = encode_event(event, _CODECS, max_payload)
     except PublishError as error:
-        remedy = AS_TEXT if found.payload_text is not None and "cannot be written as" in str(error) else ""
+        remedy = TEXT_REMEDY if found.payload_text is not None and "cannot be written as" in str(error) else ""
         raise PublishError(f"{error}{remedy}") from None
-    return ImportRow(found.key, event, fields, _failed(found, fields) if found.failed else None)
+    return ImportRow(found.key, event, fields, _build_failed(found, fields) if found.failed else None)
 
 
-def columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
+def copy_columns(entries: list[ImportRow], clock: int) -> Iterator[tuple[Any, ...]]:
     """The columns of `publish_copy_timed`; `clock`: the database's, in microseconds since 1970."""
     now = _EPOCH + timedelta(microseconds=clock)
     for each in entries:
         times = each.event.available_at if each.failed is None else NEVER_TEXT, each.event.occurred_at or now
-        yield (*(each.fields if each.failed is None else _marked(each.fields)), *times)
+        yield (*(each.fields if each.failed is None else _mark_failed(each.fields)), *times)
 
 
-def _marked(fields: Fields) -> tuple[Any, ...]:
+def _mark_failed(fields: EventColumns) -> tuple[Any, ...]:
     """The fields of an event that had failed, with a header that says so."""
-    headers = orjson.dumps({**orjson.loads(fields[_HEADERS] or "{}"), FAILED: "true"}).decode()
+    headers = orjson.dumps({**orjson.loads(fields[_HEADERS] or "{}"), FAILED_HEADER: "true"}).decode()
     return (*fields[:_HEADERS], headers, *fields[_HEADERS + 1 :])
 
 
-def _payload(found: Found) -> tuple[Any, str | None]:
+def _read_payload(found: SourceRow) -> tuple[Any, str | None]:
     """The payload and its content type: text is JSON, and bytes are bytes, unless the content type says otherwise."""
     data = found.payload_bytes
     if data is None:
@@ -100,7 +101,7 @@ def _payload(found: Found) -> tuple[Any, str | None]:
     return data, found.content_type
 
 
-def _headers(text: str | None) -> dict[str, str] | None:
+def _parse_headers(text: str | None) -> dict[str, str] | None:
     """A JSON object; what is no text in it is written as JSON, and null is left out."""
     if not text:
         return None
@@ -112,14 +113,14 @@ def _headers(text: str | None) -> dict[str, str] | None:
         return None
     if not isinstance(headers, dict):
         raise PublishError(f"its headers are a JSON {type(headers).__name__}, not an object: map another column")
-    return {name: _text(value) for name, value in headers.items() if value is not None}
+    return {name: _value_text(value) for name, value in headers.items() if value is not None}
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _event_id(text: str | None) -> UUID | None:
+def _parse_event_id(text: str | None) -> UUID | None:
     if text is None:
         return None
     try:
@@ -128,12 +129,12 @@ def _event_id(text: str | None) -> UUID | None:
         raise PublishError(f"its event_id {quoted(text)} is not a UUID: leave it unmapped, and it gets one") from None
 
 
-def _available_at(found: Found) -> datetime | None:
+def _available_at(found: SourceRow) -> datetime | None:
     """The time from which it is due; None if that is before it occurred, which means at once."""
     due, occurred = found.available_at, found.occurred_at
     return None if due is None or (occurred is not None and due < occurred) else due
 
 
-def _failed(found: Found, fields: Fields) -> Failed:
-    attempts = min(max(found.attempts or 0, 0), MOST_ATTEMPTS)
-    return Failed(fields[_PARTITION], fields[_EVENT_ID], attempts, found.error or SAID)
+def _build_failed(found: SourceRow, fields: EventColumns) -> FailedRow:
+    attempts = min(max(found.attempts or 0, 0), MAX_ATTEMPTS)
+    return FailedRow(fields[_PARTITION], fields[_EVENT_ID], attempts, found.error or DEFAULT_ERROR)

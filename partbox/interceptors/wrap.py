@@ -10,28 +10,28 @@ from typing import Any
 
 from partbox.callables import Call, is_async, name_of, place_of, takes
 from partbox.errors import RegistrationError
-from partbox.log_rate_limit import Flood
+from partbox.log_rate_limit import LogRateLimiter
 from partbox.text.printing import printable_line, text_of
 
-MUST_BE = (
+EXPECTED_FORMS = (
     "give an object with before(event) or after(event, outcome, error), "
     "or a function that takes the event and returns a context manager"
 )
 
 log = logging.getLogger("partbox.worker")
 
-LONGEST = 1_000  # characters of the events in a line
+MAX_EVENTS_TEXT = 1_000  # characters of the events in a line
 
-flood = Flood()
+log_rate_limiter = LogRateLimiter()
 
-ARGUMENTS = {"before": 1, "after": 3, "before_batch": 1, "after_batch": 3}
+ARGUMENT_COUNTS = {"before": 1, "after": 3, "before_batch": 1, "after_batch": 3}
 
 Step = Callable[[], Any]
 
 
 def methods_of(interceptor: Any) -> dict[str, Any]:
     """Its methods that partbox calls, by name."""
-    found = {name: getattr(interceptor, name, None) for name in ARGUMENTS}
+    found = {name: getattr(interceptor, name, None) for name in ARGUMENT_COUNTS}
     return {name: method for name, method in found.items() if method is not None}
 
 
@@ -42,49 +42,54 @@ class InterceptorMethods:
         methods = methods_of(interceptor)
         self.name = name_of(interceptor)
         self._is_batch = is_batch
-        self._at_once = {name: is_batch and f"{name}_batch" in methods for name in ("before", "after")}
-        self._used = {name: methods.get(f"{name}_batch" if once else name) for name, once in self._at_once.items()}
+        self._takes_batch = {name: is_batch and f"{name}_batch" in methods for name in ("before", "after")}
+        self._methods = {
+            name: methods.get(f"{name}_batch" if takes_batch else name)
+            for name, takes_batch in self._takes_batch.items()
+        }
 
-    def awaited(self) -> str | None:
+    def async_method(self) -> str | None:
         """The name of the first of the methods in use that is `async def`."""
-        names = (name for name, method in self._used.items() if method is not None and is_async(method))
-        return next((f"{name}_batch" if self._at_once[name] else name for name in names), None)
+        names = (name for name, method in self._methods.items() if method is not None and is_async(method))
+        return next((f"{name}_batch" if self._takes_batch[name] else name for name in names), None)
 
-    def befores(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
+    def before_calls(self, given: Any) -> Iterator[tuple[list[Any], Step]]:
         """The calls to make before the handler, in order, each with the events that it begins."""
         events = given if self._is_batch else [given]
-        before = self._used["before"]
+        before = self._methods["before"]
         if before is None:
             yield events, lambda: None
-        elif self._at_once["before"]:
+        elif self._takes_batch["before"]:
             yield events, partial(before, [*events])
         else:
             for event in events:
                 yield [event], partial(before, event)
 
-    def afters(self, begun: list[Any], outcome: Any, error: BaseException | None) -> Iterator[tuple[list[Any], Step]]:
+    def after_calls(
+        self, begun_events: list[Any], outcome: Any, error: BaseException | None
+    ) -> Iterator[tuple[list[Any], Step]]:
         """The calls to make after the handler, in order, each with the events that it ends."""
-        after = self._used["after"]
-        if after is None or not begun:
+        after = self._methods["after"]
+        if after is None or not begun_events:
             return
-        outcomes = self._outcomes(outcome, len(begun))
-        if self._at_once["after"]:
-            yield begun, partial(after, begun, outcomes, error)
+        outcomes = self._outcomes(outcome, len(begun_events))
+        if self._takes_batch["after"]:
+            yield begun_events, partial(after, begun_events, outcomes, error)
         else:
-            for event, each in zip(reversed(begun), reversed(outcomes), strict=True):
-                reported = isinstance(each, BaseException)  # a list may hold the error of one of its events
-                yield [event], partial(after, event, *((None, each) if reported else (each, error)))
+            for event, each in zip(reversed(begun_events), reversed(outcomes), strict=True):
+                has_own_error = isinstance(each, BaseException)  # a list may hold the error of one of its events
+                yield [event], partial(after, event, *((None, each) if has_own_error else (each, error)))
 
-    def failed(self, events: list[Any]) -> None:
+    def log_failure(self, events: list[Any]) -> None:
         """Log the exception of an `after`."""
         what = f"{len(events)} events from {text_of(events[0])}" if len(events) > 1 else text_of(events[0])
-        level, more = flood.line(self.name, logging.ERROR)
+        level, more = log_rate_limiter.line(self.name, logging.ERROR)
         with suppress(BaseException):  # an error that does not let itself be looked at
             log.log(
                 level,
                 "after of the interceptor %s failed, which changes nothing for %s%s",
                 self.name,
-                printable_line(what, LONGEST),
+                printable_line(what, MAX_EVENTS_TEXT),
                 more,
                 exc_info=True,
                 extra={"event": "partbox.interceptor_failed", "interceptor": self.name},
@@ -96,66 +101,68 @@ class InterceptorMethods:
         return [*outcome] if len(outcome) == events else [None] * events
 
 
-def hooked(call: Call, hooks: InterceptorMethods) -> Call:
+def wrap_methods(call: Call, hooks: InterceptorMethods) -> Call:
     """The call with this interceptor around it."""
 
     def intercepted(given: Any, *more: Any) -> Any:
-        begun: list[Any] = []
+        begun_events: list[Any] = []
         try:
-            for events, before in hooks.befores(given):
+            for events, before in hooks.before_calls(given):
                 before()
-                begun += events
+                begun_events += events
             outcome = call(given, *more)
         except BaseException as error:
-            _end(hooks, begun, None, error)
+            _call_afters(hooks, begun_events, None, error)
             raise
-        _end(hooks, begun, outcome, None)
+        _call_afters(hooks, begun_events, outcome, None)
         return outcome
 
     return intercepted
 
 
-def hooked_async(call: Call, hooks: InterceptorMethods) -> Call:
-    """`hooked` of an `async def`."""
+def wrap_methods_async(call: Call, hooks: InterceptorMethods) -> Call:
+    """`wrap_methods` of an `async def`."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
-        begun: list[Any] = []
+        begun_events: list[Any] = []
         try:
-            for events, before in hooks.befores(given):
-                await _awaited(before())
-                begun += events
+            for events, before in hooks.before_calls(given):
+                await _await_if_needed(before())
+                begun_events += events
             outcome = await call(given, *more)
         except BaseException as error:
-            await _end_async(hooks, begun, None, error)
+            await _call_afters_async(hooks, begun_events, None, error)
             raise
-        await _end_async(hooks, begun, outcome, None)
+        await _call_afters_async(hooks, begun_events, outcome, None)
         return outcome
 
     return intercepted
 
 
-def _end(hooks: InterceptorMethods, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
-    for events, after in hooks.afters(begun, outcome, error):
+def _call_afters(hooks: InterceptorMethods, begun_events: list[Any], outcome: Any, error: BaseException | None) -> None:
+    for events, after in hooks.after_calls(begun_events, outcome, error):
         try:
             after()
         except BaseException:  # SystemExit too: what is handled is handled
-            hooks.failed(events)
+            hooks.log_failure(events)
 
 
-async def _end_async(hooks: InterceptorMethods, begun: list[Any], outcome: Any, error: BaseException | None) -> None:
-    for events, after in hooks.afters(begun, outcome, error):
+async def _call_afters_async(
+    hooks: InterceptorMethods, begun_events: list[Any], outcome: Any, error: BaseException | None
+) -> None:
+    for events, after in hooks.after_calls(begun_events, outcome, error):
         try:
-            await _awaited(after())
+            await _await_if_needed(after())
         except GeneratorExit:
             raise
-        except BaseException as its_own:
+        except BaseException as after_error:
             task = asyncio.current_task()
-            if isinstance(its_own, asyncio.CancelledError) and (task is None or task.cancelling() > 0):
+            if isinstance(after_error, asyncio.CancelledError) and (task is None or task.cancelling() > 0):
                 raise  # the whole task is being cancelled: not of its making
-            hooks.failed(events)
+            hooks.log_failure(events)
 
 
-async def _awaited(result: Any) -> None:
+async def _await_if_needed(result: Any) -> None:
     """Await it if it can be awaited: methods around an `async def` may be plain."""
     if isinstance(result, Awaitable):
         await result
@@ -170,16 +177,18 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
     wrapped = call
     for interceptor in reversed(interceptors):
         if not is_async and must_be_awaited(interceptor, is_batch=is_batch):
-            method = InterceptorMethods(interceptor, is_batch).awaited() if methods_of(interceptor) else None
+            method = InterceptorMethods(interceptor, is_batch).async_method() if methods_of(interceptor) else None
             part = f"{method} of " if method else ""
             raise RegistrationError(
                 f"{part}the interceptor {name_of(interceptor)} is async, but the handler {name_of(call)} "
                 f"({place_of(call)}) is not: make it plain, which serves both kinds, or the handler `async def`"
             )
         if methods_of(interceptor):
-            wrapped = (hooked_async if is_async else hooked)(wrapped, InterceptorMethods(interceptor, is_batch))
+            wrapped = (wrap_methods_async if is_async else wrap_methods)(
+                wrapped, InterceptorMethods(interceptor, is_batch)
+            )
         else:
-            wrapped = (managed_async if is_async else managed)(wrapped, interceptor, is_batch)
+            wrapped = (wrap_manager_async if is_async else wrap_manager)(wrapped, interceptor, is_batch)
     # Name and place stay the handler's; its attributes are not copied, they may be an object's whole state.
     return wrapped if wrapped is call else update_wrapper(wrapped, call, updated=())
 
@@ -187,35 +196,35 @@ def wrap(call: Call, interceptors: Sequence[Any], *, is_async: bool, is_batch: b
 def must_be_awaited(interceptor: Any, *, is_batch: bool = False) -> bool:
     """True if it can only go around `async def` handlers, of events or of batches."""
     if methods_of(interceptor):
-        return InterceptorMethods(interceptor, is_batch).awaited() is not None
+        return InterceptorMethods(interceptor, is_batch).async_method() is not None
     made = inspect.unwrap(interceptor)  # its context managers are known to be for `async with` only
-    return inspect.isasyncgenfunction(made) or (hasattr(made, AWAITED) and not hasattr(made, ENTERED))
+    return inspect.isasyncgenfunction(made) or (hasattr(made, AENTER_METHOD) and not hasattr(made, ENTER_METHOD))
 
 
-ENTERED, AWAITED = "__enter__", "__aenter__"
+ENTER_METHOD, AENTER_METHOD = "__enter__", "__aenter__"
 
 
-def managed(call: Call, manager: Call, is_batch: bool) -> Call:
+def wrap_manager(call: Call, manager: Call, is_batch: bool) -> Call:
     """The call with this interceptor around it, entered for each event."""
 
     def intercepted(given: Any, *more: Any) -> Any:
         with ExitStack() as stack:
             for event in given if is_batch else (given,):
-                stack.enter_context(_made(manager, event, ENTERED))
+                stack.enter_context(_build_context(manager, event, ENTER_METHOD))
             return call(given, *more)
         return None  # it swallowed the exception
 
     return intercepted
 
 
-def managed_async(call: Call, manager: Call, is_batch: bool) -> Call:
-    """`managed` of an `async def`; what can do both is entered by `async with`."""
+def wrap_manager_async(call: Call, manager: Call, is_batch: bool) -> Call:
+    """`wrap_manager` of an `async def`; what can do both is entered by `async with`."""
 
     async def intercepted(given: Any, *more: Any) -> Any:
         async with AsyncExitStack() as stack:
             for event in given if is_batch else (given,):
-                context = _made(manager, event, ENTERED, AWAITED)
-                if hasattr(context, AWAITED):
+                context = _build_context(manager, event, ENTER_METHOD, AENTER_METHOD)
+                if hasattr(context, AENTER_METHOD):
                     await stack.enter_async_context(context)
                 else:
                     stack.enter_context(context)
@@ -225,12 +234,12 @@ def managed_async(call: Call, manager: Call, is_batch: bool) -> Call:
     return intercepted
 
 
-def _made(manager: Call, event: Any, *entered: str) -> Any:
+def _build_context(manager: Call, event: Any, *entered: str) -> Any:
     """The context manager of this event."""
     context = manager(event)
     if any(hasattr(context, name) for name in entered):
         return context
-    fit = "an async one, which a plain handler cannot use" if hasattr(context, AWAITED) else "no context manager"
+    fit = "an async one, which a plain handler cannot use" if hasattr(context, AENTER_METHOD) else "no context manager"
     raise TypeError(
         f"the interceptor {name_of(manager)} ({place_of(manager)}) returned {type(context).__name__}, {fit}"
     )
@@ -245,27 +254,27 @@ def check(interceptor: Any) -> None:
         name = interceptor.__qualname__
         raise RegistrationError(f"{name} is a class: intercept by an instance, {name}()")
     for name, method in methods.items():
-        who, arguments = f"{name} of the interceptor {name_of(interceptor)}", ARGUMENTS[name]
+        who, arguments = f"{name} of the interceptor {name_of(interceptor)}", ARGUMENT_COUNTS[name]
         if not callable(method) or not takes(method, arguments):
-            raise RegistrationError(f"{who} does not take {arguments} positional arguments: {MUST_BE}")
-        if _yields(method):
+            raise RegistrationError(f"{who} does not take {arguments} positional arguments: {EXPECTED_FORMS}")
+        if _is_generator(method):
             raise RegistrationError(f"{who} is a generator, and calling it would run nothing: drop `yield`")
 
 
 def _check_manager(manager: Any) -> None:
-    entered = hasattr(manager, ENTERED) or hasattr(manager, AWAITED)
+    entered = hasattr(manager, ENTER_METHOD) or hasattr(manager, AENTER_METHOD)
     if inspect.isclass(manager) and not entered:
-        raise RegistrationError(f"the class {manager.__qualname__} makes no interceptor: {MUST_BE}")
+        raise RegistrationError(f"the class {manager.__qualname__} makes no interceptor: {EXPECTED_FORMS}")
     if entered and not inspect.isclass(manager):
-        raise RegistrationError(f"{manager!r} is a context manager, and would serve one event: {MUST_BE}")
+        raise RegistrationError(f"{manager!r} is a context manager, and would serve one event: {EXPECTED_FORMS}")
     if not callable(manager):
-        raise RegistrationError(f"{manager!r} is not an interceptor: {MUST_BE}")
+        raise RegistrationError(f"{manager!r} is not an interceptor: {EXPECTED_FORMS}")
     who = f"{name_of(manager)} ({place_of(manager)})"
-    if _yields(manager):
+    if _is_generator(manager):
         raise RegistrationError(f"the interceptor {who} is a generator: decorate it with contextlib.contextmanager")
     if is_async(manager) or not takes(manager, 1):
-        raise RegistrationError(f"{who} is not an interceptor: {MUST_BE}")
+        raise RegistrationError(f"{who} is not an interceptor: {EXPECTED_FORMS}")
 
 
-def _yields(call: Any) -> bool:
+def _is_generator(call: Any) -> bool:
     return inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call)

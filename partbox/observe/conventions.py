@@ -35,7 +35,7 @@ def operation(name: str, kind: Operation) -> dict[str, str]:
     }
 
 
-def travelling(
+def provider_factory(
     given: Provider | Callable[[], Provider] | None, what: str, observer: str
 ) -> Callable[[], Provider] | None:
     """The part of an observer that is sent to worker processes. PartboxError if it was given a provider itself."""

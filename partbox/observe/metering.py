@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from partbox.observe.conventions import VERSION, travelling
+from partbox.observe.conventions import VERSION, provider_factory
 
 # The one above says what to install.
 # isort: split
@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from partbox.events import DeliveredEvent
-from partbox.observe.metrics.families import merged, text
+from partbox.observe.metrics.families import label_value, merge_values
 from partbox.observe.metrics.registry import Display
 from partbox.observe.metrics.table import METRICS, Metric
 from partbox.observe.observer import Answer, Observer, Turn
@@ -66,7 +66,7 @@ class Metering(Display):
             return _instruments(self._made, prefix)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = travelling(self._given, "meter provider", "Metering")
+        given = provider_factory(self._given, "meter provider", "Metering")
         return partial(Metering, histograms=self._histograms), (given,)
 
 
@@ -86,7 +86,7 @@ class Instruments:
             self._make(meter, metric)
 
     def _make(self, meter: Meter, metric: Metric) -> None:
-        name = f"{self._prefix}.{_bare(metric.name)}"
+        name = f"{self._prefix}.{_without_suffix(metric.name)}"
         unit = "s" if name.endswith("_seconds") else "1" if name.endswith("_ratio") else ""
         if metric.buckets:
             self.histograms[metric.name] = meter.create_histogram(
@@ -99,14 +99,14 @@ class Instruments:
     def show(self, collector: Collector) -> Callable[[], None]:
         """Show what it collects, until the function that is returned is called. Twice is once."""
         with self._lock:
-            self._collectors = (*self._without(collector), collector)
-        return partial(self._hide, collector)
+            self._collectors = (*self._others_than(collector), collector)
+        return partial(self._remove_collector, collector)
 
-    def _hide(self, collector: Collector) -> None:
+    def _remove_collector(self, collector: Collector) -> None:
         with self._lock:
-            self._collectors = self._without(collector)
+            self._collectors = self._others_than(collector)
 
-    def _without(self, collector: Collector) -> tuple[Collector, ...]:
+    def _others_than(self, collector: Collector) -> tuple[Collector, ...]:
         return tuple(each for each in self._collectors if each is not collector)
 
     def _observe(self, metric: Metric, options: CallbackOptions) -> Iterator[Observation]:
@@ -118,14 +118,14 @@ class Instruments:
         for sample in samples:
             series[tuple(sample.labels.items())].append(sample.value)
         for labels, values in series.items():
-            yield Observation(merged(metric, values), dict(labels))
+            yield Observation(merge_values(metric, values), dict(labels))
 
     def _collected(self) -> dict[str, list[Sample]]:
         found: dict[str, list[Sample]] = defaultdict(list)
         for collector in self._collectors:
             for family in collector.collect():
                 found[family.name] += family.samples
-        return {metric.name: found[f"{self._prefix}_{_bare(metric.name)}"] for metric in METRICS}
+        return {metric.name: found[f"{self._prefix}_{_without_suffix(metric.name)}"] for metric in METRICS}
 
 
 class HistogramRecorder(Observer):
@@ -136,10 +136,10 @@ class HistogramRecorder(Observer):
         self._lag = histograms["lag_seconds"].record
         self._handover = histograms["handover_seconds"].record
         self._acknowledged = histograms["sink_acknowledged_seconds"].record
-        self._labels = {"subscription": text(subscription)}
+        self._labels = {"subscription": label_value(subscription)}
 
     def delivered(self, turn: Turn) -> None:
-        labels, first = self._of(turn.handler), turn.count // 2
+        labels, first = self._labels_for(turn.handler), turn.count // 2
         quick = turn.count - len(turn.slow)
         mean = max(0.0, turn.seconds - sum(turn.slow)) / max(1, quick)
         oldest, newest = max(0.0, turn.ended - turn.oldest), max(0.0, turn.ended - turn.newest)
@@ -150,17 +150,17 @@ class HistogramRecorder(Observer):
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
         if seconds is not None:
-            self._ran(max(0.0, seconds), self._of(handler))
+            self._ran(max(0.0, seconds), self._labels_for(handler))
 
     def claimed(self, partition: int, epoch: int, pause: float | None) -> None:
         if pause is not None:
             self._handover(max(0.0, pause), self._labels)
 
     def answered(self, handler: str, answer: Answer) -> None:
-        _record(self._acknowledged, [max(0.0, answer.seconds)] * answer.acknowledged, self._of(handler))
+        _record(self._acknowledged, [max(0.0, answer.seconds)] * answer.acknowledged, self._labels_for(handler))
 
-    def _of(self, handler: str) -> dict[str, str]:
-        return {**self._labels, "handler": text(handler)}
+    def _labels_for(self, handler: str) -> dict[str, str]:
+        return {**self._labels, "handler": label_value(handler)}
 
 
 def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[float], labels: dict[str, str]) -> None:
@@ -168,7 +168,7 @@ def _record(record: Callable[[float, dict[str, str]], None], values: Sequence[fl
         record(value, labels)
 
 
-def _bare(name: str) -> str:
+def _without_suffix(name: str) -> str:
     """The name without the suffix of counters, which exporters for Prometheus add."""
     return name.removesuffix("_total")
 

@@ -18,22 +18,22 @@ Hook = Callable[..., Any]
 
 
 class Observers(Observer):
-    """Calls each hook of the observers that override it; `hears("read")` is True if any does.
+    """Calls each hook of the observers that override it; `has_hook("read")` is True if any does.
 
     It has a method for each hook of the protocol, made below, which costs next to nothing while nobody hears it.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        self._everyone = tuple(observers)
-        self._hooks = {name: tuple(_overridden(self._everyone, name)) for name in _names()}
+        self._observers = tuple(observers)
+        self._hooks = {name: tuple(_list_overrides(self._observers, name)) for name in _hook_names()}
 
-    def hears(self, *names: str) -> bool:
+    def has_hook(self, *names: str) -> bool:
         """True if an observer overrides one of these hooks."""
         return any(self._hooks[name] for name in names)
 
-    def and_also(self, observer: Observer) -> "Observers":
+    def with_observer(self, observer: Observer) -> "Observers":
         """These and one more."""
-        return Observers([*self._everyone, observer])
+        return Observers([*self._observers, observer])
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
@@ -41,7 +41,7 @@ class Observers(Observer):
         headers: dict[str, str] = {}
         with ExitStack() as stack:
             for hook in self._hooks["publishing"]:
-                headers |= _wanted(_entered(stack, "publishing", hook, events))
+                headers |= _valid_headers(_enter_hook(stack, "publishing", hook, events))
             yield headers
 
     @contextmanager
@@ -49,15 +49,15 @@ class Observers(Observer):
         """Around one call of a handler."""
         with ExitStack() as stack:
             for hook in self._hooks["handling"]:
-                _entered(stack, "handling", hook, events, handler)
+                _enter_hook(stack, "handling", hook, events, handler)
             yield
 
 
-def _names() -> list[str]:
+def _hook_names() -> list[str]:
     return [name for name in vars(Observer) if not name.startswith("_")]
 
 
-def _hand_on(name: str) -> Hook:
+def _make_dispatcher(name: str) -> Hook:
     """The method that calls this hook of every observer that overrides it."""
 
     def method(self: Observers, *arguments: object) -> None:
@@ -70,12 +70,12 @@ def _hand_on(name: str) -> Hook:
     return method
 
 
-for _name in _names():
+for _name in _hook_names():
     if _name not in vars(Observers):  # all but those that return a context manager
-        setattr(Observers, _name, _hand_on(_name))
+        setattr(Observers, _name, _make_dispatcher(_name))
 
 
-def _wanted(yielded: Any) -> dict[str, str]:
+def _valid_headers(yielded: Any) -> dict[str, str]:
     """The headers that an observer yields; what cannot be headers is logged and left out."""
     try:
         return dict(checks.headers(yielded or {}))
@@ -84,13 +84,13 @@ def _wanted(yielded: Any) -> dict[str, str]:
         return {}
 
 
-def _overridden(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
+def _list_overrides(observers: Iterable[Observer], name: str) -> Iterator[Hook]:
     for observer in observers:
         if getattr(type(observer), name, None) is not getattr(Observer, name):
             yield getattr(observer, name)
 
 
-def _entered(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
+def _enter_hook(stack: ExitStack, name: str, hook: Hook, *arguments: object) -> Any:
     """Enter the context manager that the hook returns and give what it yields; the stack leaves it."""
     try:
         around = hook(*arguments)

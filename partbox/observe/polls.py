@@ -16,7 +16,7 @@ Record = tuple[int, int]
 """Partition and id."""
 
 
-class Poll:
+class PollSpan:
     """The span of one poll; counts of its records: `left` unsettled, `succeeded`, `failed`."""
 
     __slots__ = ("began", "failed", "left", "span", "succeeded")
@@ -33,7 +33,7 @@ class Poll:
         self.span.end()
 
 
-class Polls:
+class OpenPollSpans:
     """The polls of one worker. Any thread.
 
     A record that only waits, held behind another or put off, is not settled: it keeps the span open until no record is
@@ -44,8 +44,8 @@ class Polls:
         self._tracer = tracer
         self._subscription = subscription
         self._lock = threading.Lock()
-        self._open: dict[int, dict[int, Poll]] = {}  # by partition and id
-        self._polls: dict[Poll, None] = {}  # in their order
+        self._open: dict[int, dict[int, PollSpan]] = {}  # by partition and id
+        self._polls: dict[PollSpan, None] = {}  # in their order
         self._empty_at: float | None = None  # the first look since which memory held no records
 
     def start_span(self, records: Iterable[Record], seconds: float) -> None:
@@ -60,14 +60,14 @@ class Polls:
             attributes={**operation("poll", Operation.RECEIVE), **known, **size},
             start_time=time.time_ns() - int(seconds * 1e9),
         )
-        poll = Poll(span, len(pairs))
+        poll = PollSpan(span, len(pairs))
         with self._lock:
             self._polls[poll] = None
             for partition, id in pairs:
                 before = self._open.setdefault(partition, {}).get(id)
                 self._open[partition][id] = poll
                 if before is not None:  # read again, after a lost connection
-                    self._less(before)
+                    self._count_down(before)
 
     def context(self, record: Record) -> SpanContext | None:
         """The context of the poll that read this record; None if its span has ended, or none read it from the log."""
@@ -84,13 +84,13 @@ class Polls:
             if poll is not None:
                 poll.succeeded += success is True
                 poll.failed += success is False
-                self._less(poll)
+                self._count_down(poll)
 
     def drop(self, partition: int) -> None:
         """Drop the open records of this partition: they will not be settled here."""
         with self._lock:
             for poll in self._open.pop(partition, {}).values():
-                self._less(poll)
+                self._count_down(poll)
 
     def end_stale(self, records: int) -> None:
         """End spans that are too old; and all of them once two looks in a row found no records in memory. Not at the
@@ -110,11 +110,11 @@ class Polls:
             for poll in over:
                 self._end(poll)
 
-    def _less(self, poll: Poll) -> None:
+    def _count_down(self, poll: PollSpan) -> None:
         poll.left -= 1
         if not poll.left:
             self._end(poll)
 
-    def _end(self, poll: Poll) -> None:
+    def _end(self, poll: PollSpan) -> None:
         del self._polls[poll]
         poll.close()

@@ -27,7 +27,7 @@ from sentry_sdk.scope import add_global_event_processor
 from sentry_sdk.utils import current_stacktrace, event_from_exception
 
 from partbox.events import DeliveredEvent, Event
-from partbox.log_rate_limit import Flood
+from partbox.log_rate_limit import LogRateLimiter
 from partbox.observe.logs.table import PREFIX
 from partbox.observe.observer import Observer
 from partbox.protocol.verdict import Verdict
@@ -36,7 +36,7 @@ from partbox.text.secrets import masked
 
 HEADER = "sentry-trace"
 LONGEST = 1_000  # characters of an error's text
-SAID = frozenset(PREFIX + name for name in ("dead", "decode_error", "failure", "retrying"))
+REPORTED_EVENTS = frozenset(PREFIX + name for name in ("dead", "decode_error", "failure", "retrying"))
 """Log events about what is reported anyway."""
 
 _TRACE = re.compile(r"(?:00-)?([0-9a-f]{32})-([0-9a-f]{16})(?:-|$)")  # of Sentry, and of W3C
@@ -53,7 +53,7 @@ class Sentry(Observer):
     def __init__(self, setup: Callable[[], object] | None = None, *, retries: bool = True) -> None:
         self._given = setup, retries
         self._states = ("retrying", "dead") if retries else ("dead",)
-        self._flood = Flood()
+        self._flood = LogRateLimiter()
         if setup is not None and not sentry_sdk.get_client().is_active():
             setup()
         _hide_variables()
@@ -77,18 +77,18 @@ class Sentry(Observer):
             "fingerprint": cause,
             "transaction": handler,
             "tags": _tags(event, handler, verdict),
-            "exception": {"values": _errors(verdict, error)},
-            "contexts": {"partbox": _about(event) | {"held_back": held_back}} | _trace_of(event),
+            "exception": {"values": _exception_values(verdict, error)},
+            "contexts": {"partbox": _event_context(event) | {"held_back": held_back}} | _trace_of(event),
         }
         with sentry_sdk.isolation_scope() as scope:
             scope.clear_breadcrumbs()  # of the events that this thread had before
             sentry_sdk.capture_event(report)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, self._given
+        return _rebuild, self._given
 
 
-def _made(setup: Callable[[], object] | None, retries: bool) -> Sentry:
+def _rebuild(setup: Callable[[], object] | None, retries: bool) -> Sentry:
     return Sentry(setup, retries=retries)
 
 
@@ -105,7 +105,7 @@ def _tags(event: DeliveredEvent, handler: str, verdict: Verdict) -> dict[str, st
     }
 
 
-def _about(event: DeliveredEvent) -> dict[str, object]:
+def _event_context(event: DeliveredEvent) -> dict[str, object]:
     return {
         "record_id": event.id,
         "event_id": str(event.event_id),
@@ -116,7 +116,7 @@ def _about(event: DeliveredEvent) -> dict[str, object]:
     }
 
 
-def _errors(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
+def _exception_values(verdict: Verdict, error: BaseException | None) -> list[dict[str, Any]]:
     """The error and those that led to it; made of the verdict where a handler returned it."""
     if error is None:
         found = [{"type": _name(verdict, error), "value": verdict.error or "", "mechanism": {"type": "partbox"}}]
@@ -152,7 +152,7 @@ def _hide_variables() -> None:
 
 def _without_variables(event: Any, hint: dict[str, Any]) -> Any:
     """The report; None for a log line about what is reported anyway."""
-    if getattr(hint.get("log_record"), "event", None) in SAID:
+    if getattr(hint.get("log_record"), "event", None) in REPORTED_EVENTS:
         return None
     options = sentry_sdk.get_client().options
     if options.get("attach_stacktrace") and not {"exception", "stacktrace", "threads"} & {*event}:

@@ -29,7 +29,7 @@ from partbox.observe.conventions import (
     VERSION,
     Operation,
     operation,
-    travelling,
+    provider_factory,
 )
 
 # The one above says what to install.
@@ -42,7 +42,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from partbox.db import connect
 from partbox.events import DeliveredEvent, Event
 from partbox.observe.observer import Load, Observer, Started
-from partbox.observe.polls import Polls
+from partbox.observe.polls import OpenPollSpans
 from partbox.protocol.verdict import Verdict
 from partbox.text.printing import error_name, text_of
 from partbox.text.secrets import masked
@@ -57,14 +57,14 @@ _propagator = TraceContextTextMapPropagator()
 
 
 @dataclass(slots=True)
-class _Handled:
+class _HandlerSpan:
     """A handler's span, when the handler ended (ns), how many of its events are not settled."""
 
     span: Span
     left: int
     ended: int | None = None
     raised: bool = False
-    over: bool = False
+    is_closed: bool = False
     outcome: str | None = None  # done, or the state of the first event that is not
 
     def settle(self, verdict: Verdict | None) -> None:
@@ -81,9 +81,9 @@ class _Handled:
 
     def close(self) -> None:
         """Once; others of its list may still point to it."""
-        if self.over:
+        if self.is_closed:
             return
-        self.over = True
+        self.is_closed = True
         if self.outcome is not None:
             self.span.set_attribute("partbox.outcome", self.outcome)
         self.span.end(self.ended)
@@ -109,20 +109,20 @@ class Tracing(Observer):
         self._statements = statements
         self._joins = join
         if statements:
-            connect.instrumented = True
+            connect.is_instrumented = True
         self._lock = threading.RLock()
         self._made: Tracer | None = None
         self._of: str | None = None
-        self._polls: Polls | None = None
-        self._handled: dict[tuple[str, int], _Handled] = {}  # by subscription and record id
+        self._polls: OpenPollSpans | None = None
+        self._handled: dict[tuple[str, int], _HandlerSpan] = {}  # by subscription and record id
 
     # Publishing.
 
     @contextmanager
     def publishing(self, events: Sequence[Event]) -> Iterator[dict[str, str]]:
-        about = _of_all(events)
+        about = _event_attributes(events)
         with self._tracer.start_as_current_span(
-            _named("publish", about),
+            _span_name("publish", about),
             kind=SpanKind.PRODUCER,
             attributes={**operation("publish", Operation.SEND), **about},
             record_exception=False,
@@ -164,15 +164,15 @@ class Tracing(Observer):
 
     @contextmanager
     def handling(self, events: Sequence[DeliveredEvent], handler: str) -> Iterator[None]:
-        about = _of_handle(events, handler)
+        about = _handle_attributes(events, handler)
         span = self._tracer.start_span(
-            _named("handle", about),
+            _span_name("handle", about),
             context=self._parent(events),
             kind=SpanKind.CONSUMER,
             links=self._links(events),
             attributes=about,
         )
-        handled = _Handled(span, len(events))
+        handled = _HandlerSpan(span, len(events))
         keys = [(event.subscription, event.id) for event in events]
         with self._lock:
             before = [self._handled.pop(key, None) for key in keys]
@@ -202,9 +202,9 @@ class Tracing(Observer):
 
     def _end_unsettled(self) -> None:
         """End spans without an outcome: the partition was lost, or the transaction was rolled back."""
-        over = time.time_ns() - int(UNSETTLED * 1e9)
+        is_closed = time.time_ns() - int(UNSETTLED * 1e9)
         with self._lock:
-            keys = [key for key, each in self._handled.items() if each.ended is not None and each.ended < over]
+            keys = [key for key, each in self._handled.items() if each.ended is not None and each.ended < is_closed]
             unsettled = {id(each): each for each in map(self._handled.pop, keys)}
         for handled in unsettled.values():
             handled.close()
@@ -237,14 +237,14 @@ class Tracing(Observer):
             return self._made
 
     @property
-    def _open_polls(self) -> Polls:
+    def _open_polls(self) -> OpenPollSpans:
         if self._polls is None:
             with self._lock:
-                self._polls = self._polls or Polls(self._tracer, self._of)
+                self._polls = self._polls or OpenPollSpans(self._tracer, self._of)
         return self._polls
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = travelling(self._given, "tracer provider", "Tracing")
+        given = provider_factory(self._given, "tracer provider", "Tracing")
         return partial(Tracing, statements=self._statements, join=self._joins), (given,)
 
 
@@ -298,30 +298,30 @@ def _context(parent: str, state: str | None) -> SpanContext | None:
 # Attributes: never a payload, an aggregate id or a tenant.
 
 
-def _named(operation: str, about: dict[str, Any]) -> str:
+def _span_name(operation: str, about: dict[str, Any]) -> str:
     """The name of a span: the operation, and the type of its events if they have one in common."""
     return f"{operation} {about[DESTINATION]}" if DESTINATION in about else operation
 
 
-def _of_handle(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
+def _handle_attributes(events: Sequence[DeliveredEvent], handler: str) -> dict[str, Any]:
     """The attributes of a handler's call; those of a single event only if there is one."""
     first, *more = events
-    found = {**operation("handle", Operation.PROCESS), **_of_all(events)}
+    found = {**operation("handle", Operation.PROCESS), **_event_attributes(events)}
     found |= {SUBSCRIPTION: first.subscription, "partbox.handler": handler}
     if not more:
         found |= {PARTITION: str(first.partition), "partbox.attempt": first.attempt, "partbox.epoch": first.epoch}
     return found
 
 
-def _of_all(events: Sequence[Event] | Sequence[DeliveredEvent]) -> dict[str, Any]:
+def _event_attributes(events: Sequence[Event] | Sequence[DeliveredEvent]) -> dict[str, Any]:
     types = {each.event_type for each in events}
     return {
         **({DESTINATION: events[0].event_type} if len(types) == 1 else {}),
-        "partbox.event_type": _one_or_all(types),
-        "partbox.aggregate_type": _one_or_all({each.aggregate_type for each in events}),
+        "partbox.event_type": _single_or_list(types),
+        "partbox.aggregate_type": _single_or_list({each.aggregate_type for each in events}),
         **({MESSAGE: str(events[0].event_id)} if len(events) == 1 else {COUNT: len(events)}),
     }
 
 
-def _one_or_all(names: set[str]) -> str | list[str]:
+def _single_or_list(names: set[str]) -> str | list[str]:
     return sorted(names)[:TYPES] if len(names) > 1 else next(iter(names))

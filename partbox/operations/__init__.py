@@ -14,7 +14,7 @@ from partbox.operations.arguments import ArgumentError, Length
 
 if TYPE_CHECKING:
     from partbox.db.operator.rebase import Rebased
-    from partbox.imports import Imported
+    from partbox.imports import ImportResult
     from partbox.inbox import Inbox
     from partbox.operations.actions import Actions
     from partbox.operations.blocked import BlockedKeys
@@ -152,7 +152,7 @@ class Operations:
         where: str | None = None,
         dry_run: bool = False,
         skip_bad: bool = False,
-    ) -> "Imported":
+    ) -> "ImportResult":
         """Import the rows of another outbox's table that were not imported before, each once; nothing of it changes.
 
         `columns` and `constants` by field of an event; rows become records in the order of the columns `order`. With

@@ -1,8 +1,8 @@
 """The acts of operators, to be listed."""
 
 from partbox.db.operator import actions
-from partbox.db.operator.actions import WORDS, OperatorAction
-from partbox.db.operator.dead import span
+from partbox.db.operator.actions import ACTION_WORDS, OperatorAction
+from partbox.db.operator.dead import time_span
 from partbox.db.session import require
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError, Bound
@@ -10,7 +10,7 @@ from partbox.operations.session import OperatorVerbs
 from partbox.text.printing import printable_line
 from partbox.text.wording import hint
 
-KNOWN = sorted({*WORDS, *(words.rpartition(" ")[2] for words in WORDS)})
+KNOWN_ACTIONS = sorted({*ACTION_WORDS, *(words.rpartition(" ")[2] for words in ACTION_WORDS)})
 
 
 class Actions(OperatorVerbs):
@@ -34,13 +34,15 @@ class Actions(OperatorVerbs):
         PartboxError for what cannot be meant, psycopg.Error where the database cannot be reached.
         """
         limit, since, until = arguments.limit(limit), arguments.bound("since", since), arguments.bound("until", until)
-        if action is not None and action not in KNOWN:
-            raise ArgumentError("action", f"{printable_line(str(action))!r} is none: {hint(str(action), KNOWN)}")
+        if action is not None and action not in KNOWN_ACTIONS:
+            raise ArgumentError(
+                "action", f"{printable_line(str(action))!r} is none: {hint(str(action), KNOWN_ACTIONS)}"
+            )
         if subscription is not None:
             arguments.text("subscription", subscription)
         with self._session() as conn:
-            since, until = span(conn, self._schema, since, until)
-            found = actions.listed(
+            since, until = time_span(conn, self._schema, since, until)
+            found = actions.list_actions(
                 conn, self._schema, limit, action=action, subscription=subscription, since=since, until=until
             )
             if subscription is not None and not found:

@@ -17,10 +17,10 @@ from partbox.errors import PartboxError, PublishError
 from partbox.events import checks
 from partbox.events.declaration import event_type_of, type_name
 
-LARGEST: Final = (1 << 63) - 1
-DIGITS: Final = len(str(LARGEST))
-LONGEST: Final = 100  # characters of a subscription's name
-GROUP: Final = re.compile(rf"-?[0-9]{{1,{DIGITS}}}")
+MAX_BIGINT: Final = (1 << 63) - 1
+DIGITS: Final = len(str(MAX_BIGINT))
+MAX_NAME_LENGTH: Final = 100  # characters of a subscription's name
+GROUP_PATTERN: Final = re.compile(rf"-?[0-9]{{1,{DIGITS}}}")
 
 Id = int | str | UUID
 AggregateId = str | int | UUID
@@ -32,18 +32,18 @@ Moment = datetime | str
 class ArgumentError(PartboxError):
     """An argument is invalid; `name` is its name in Python, a command line has another."""
 
-    def __init__(self, name: str, said: str) -> None:
-        super().__init__(f"{name} {said}")
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} {reason}")
         self.name = name
-        self.said = said
+        self.reason = reason
 
     def __reduce__(self) -> tuple[type["ArgumentError"], tuple[str, str]]:
-        return ArgumentError, (self.name, self.said)
+        return ArgumentError, (self.name, self.reason)
 
 
 def _is_whole(value: object, least: int = 1) -> TypeGuard[int]:
     """True for a whole number from `least` that PostgreSQL's bigint holds."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_BIGINT
 
 
 def limit(value: int) -> int:
@@ -90,10 +90,10 @@ def bound(name: str, value: Bound | None) -> datetime | float | None:
         return None
     with suppress(ValueError):
         return seconds(value)
-    return _zoned(name, value, f'{value!r} is no time: write it in ISO 8601, or "2h" for two hours ago')
+    return _require_zone(name, value, f'{value!r} is no time: write it in ISO 8601, or "2h" for two hours ago')
 
 
-def _checked(check: Callable[[str, Any], str], name: str, value: object) -> str:
+def _apply_rule(check: Callable[[str, Any], str], name: str, value: object) -> str:
     """The value as `check`, a rule of publishing, returns it; PartboxError if the rule refuses it."""
     try:
         return check(name, value)
@@ -103,12 +103,12 @@ def _checked(check: Callable[[str, Any], str], name: str, value: object) -> str:
 
 def kind(name: str, value: str | Enum) -> str:
     """An event or aggregate type."""
-    return _checked(checks.kind, name, value)
+    return _apply_rule(checks.kind, name, value)
 
 
 def event_type(name: str, value: str | Enum | type[Instance]) -> str:
     """An event type; a class under `@partbox.event` stands for its name."""
-    return _checked(type_name, name, value)
+    return _apply_rule(type_name, name, value)
 
 
 def aggregate_id(value: AggregateId) -> str:
@@ -121,15 +121,15 @@ def aggregate_id(value: AggregateId) -> str:
 
 def text(name: str, value: str) -> str:
     """Any text that PostgreSQL can hold."""
-    return _checked(checks.text, name, value)
+    return _apply_rule(checks.text, name, value)
 
 
 def group(value: int | str) -> int:
     """The number of a group of dead records; it may come as text."""
-    number = int(value) if isinstance(value, str) and GROUP.fullmatch(value) else value
-    if not _is_whole(number, -LARGEST - 1):
-        said = repr(value[:40]) if isinstance(value, str) else "given"
-        raise PartboxError(f"group {said} must be the number of a group of dead records")
+    number = int(value) if isinstance(value, str) and GROUP_PATTERN.fullmatch(value) else value
+    if not _is_whole(number, -MAX_BIGINT - 1):
+        reason = repr(value[:40]) if isinstance(value, str) else "given"
+        raise PartboxError(f"group {reason} must be the number of a group of dead records")
     return number
 
 
@@ -140,7 +140,7 @@ def record_or_event(value: Id) -> int | UUID:
             return value
         case bool():
             pass
-        case int() if 1 <= value <= LARGEST:
+        case int() if 1 <= value <= MAX_BIGINT:
             return value
         case str() if value.isascii() and value.isdecimal() and len(value) <= DIGITS:
             return record_or_event(int(value))
@@ -172,8 +172,10 @@ class ReplayPosition(NamedTuple):
 def subscription_name(value: str) -> str:
     """The name of a new subscription."""
     kind("subscription", value)
-    if len(value) > LONGEST:
-        raise ArgumentError("subscription", f"{value[:20]!a}… has {len(value)} characters, above {LONGEST}: shorten it")
+    if len(value) > MAX_NAME_LENGTH:
+        raise ArgumentError(
+            "subscription", f"{value[:20]!a}… has {len(value)} characters, above {MAX_NAME_LENGTH}: shorten it"
+        )
     if not value.isprintable() or value != value.strip():
         raise ArgumentError(
             "subscription", f"{value!a} begins or ends with a blank, or holds control characters: rename it"
@@ -199,10 +201,10 @@ def time_with_zone(what: str, value: Moment) -> datetime:
     """A time with its zone, as datetime or in ISO 8601."""
     if not isinstance(value, str | datetime):
         raise ArgumentError(what, f"must be a datetime, not {type(value).__name__} {value!r}: convert it")
-    return _zoned(what, value, f"{value!r} is no time: write it in ISO 8601, such as 2026-01-31T09:00:00Z")
+    return _require_zone(what, value, f"{value!r} is no time: write it in ISO 8601, such as 2026-01-31T09:00:00Z")
 
 
-def _zoned(name: str, value: object, otherwise: str) -> datetime:
+def _require_zone(name: str, value: object, otherwise: str) -> datetime:
     when = value
     with suppress(ValueError):
         when = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -220,7 +222,7 @@ def start_position(value: Moment) -> StartPosition:
     try:
         return StartPosition(False, time_with_zone("start", value))
     except ArgumentError as error:
-        raise ArgumentError(error.name, f'{error.said}; or "beginning", or "now"') from None
+        raise ArgumentError(error.name, f'{error.reason}; or "beginning", or "now"') from None
 
 
 def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosition:
@@ -230,12 +232,12 @@ def replay_position(from_id: int | None, from_time: Moment | None) -> ReplayPosi
     if from_time is not None:
         return ReplayPosition(None, time_with_zone("from_time", from_time))
     if not _is_whole(from_id):
-        raise ArgumentError("from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {LARGEST}")
+        raise ArgumentError("from_id", f"{from_id!r} is no record id: those are whole numbers from 1 to {MAX_BIGINT}")
     return ReplayPosition(from_id, None)
 
 
-def parsed_position(text: str) -> ReplayPosition:
+def parse_position(text: str) -> ReplayPosition:
     """A record id if it is a number, else a time."""
     if not (text.isascii() and text.isdecimal()):
         return replay_position(None, text)
-    return replay_position(int(text) if len(text) <= DIGITS else LARGEST + 1, None)
+    return replay_position(int(text) if len(text) <= DIGITS else MAX_BIGINT + 1, None)

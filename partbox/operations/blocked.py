@@ -3,14 +3,14 @@
 from enum import Enum
 
 from partbox.db.operator import blocked
-from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Bounds, Head, Key
+from partbox.db.operator.blocked import BlockedGroup, BlockedKey, Head, Key, TimeBounds
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.arguments import AggregateId
 from partbox.operations.session import OperatorVerbs
 
 Kind = str | Enum
-When = arguments.Bound | None
+TimeBound = arguments.Bound | None
 Keys = list[BlockedKey]
 Groups = list[BlockedGroup]
 
@@ -24,20 +24,22 @@ class BlockedKeys(OperatorVerbs):
 
     _noun = "blocked"
 
-    def list(self, limit: int = 100, *, since: When = None, until: When = None, subscription: str = "default") -> Keys:
+    def list(
+        self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
+    ) -> Keys:
         """At most `limit` blocked keys, the longest blocked first.
 
         Those blocked since `since` or later, and before `until`: times, or lengths such as "2h", which ended now.
         """
-        limit, bounds = arguments.limit(limit), _bounds(since, until)
+        limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
-            return blocked.listed(conn, self._schema, subscription, limit, bounds)
+            return blocked.list_keys(conn, self._schema, subscription, limit, bounds)
 
     def groups(
-        self, limit: int = 100, *, since: When = None, until: When = None, subscription: str = "default"
+        self, limit: int = 100, *, since: TimeBound = None, until: TimeBound = None, subscription: str = "default"
     ) -> Groups:
         """At most `limit` groups of blocked keys that wait for heads that are alike, the most frequent first."""
-        limit, bounds = arguments.limit(limit), _bounds(since, until)
+        limit, bounds = arguments.limit(limit), _time_bounds(since, until)
         with self._session(subscription) as conn:
             return blocked.groups(conn, self._schema, subscription, limit, bounds)
 
@@ -48,10 +50,10 @@ class BlockedKeys(OperatorVerbs):
         """
         key = _key(subscription, aggregate_type, aggregate_id)
         with self._session(subscription) as conn:
-            head = _found(blocked.retry_now(conn, self._schema, key), key)
-        said = "" if head.changed else ", as it would anyway: nothing to do"
+            head = _require_blocked(blocked.retry_now(conn, self._schema, key), key)
+        detail = "" if head.changed else ", as it would anyway: nothing to do"
         text = "record %d, for which %r %r waits in subscription %r, was %s and is to run now%s"
-        self._log("retry", subscription, text, head.record_id, *key[1:], subscription, head.state, said)
+        self._log("retry", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
         return head
 
     def skip(
@@ -67,12 +69,12 @@ class BlockedKeys(OperatorVerbs):
         `reason` is put before its error. A handler that is running it at this moment has the last word.
         """
         key = _key(subscription, aggregate_type, aggregate_id)
-        said = "by hand" if reason is None else arguments.text("reason", reason)
+        detail = "by hand" if reason is None else arguments.text("reason", reason)
         with self._session(subscription) as conn:
             limit = self._settings.error_limit
-            head = _found(blocked.skip(conn, self._schema, key, reason=said, error_limit=limit), key)
+            head = _require_blocked(blocked.skip(conn, self._schema, key, reason=detail, error_limit=limit), key)
         text = "skipped record %d, for which %r %r waited in subscription %r, and which was %s: %r"
-        self._log("skip", subscription, text, head.record_id, *key[1:], subscription, head.state, said)
+        self._log("skip", subscription, text, head.record_id, *key[1:], subscription, head.state, detail)
         return head
 
 
@@ -80,7 +82,7 @@ def _key(subscription: str, aggregate_type: Kind, aggregate_id: AggregateId) -> 
     return Key(subscription, arguments.kind("aggregate_type", aggregate_type), arguments.aggregate_id(aggregate_id))
 
 
-def _found(head: Head | None, key: Key) -> Head:
+def _require_blocked(head: Head | None, key: Key) -> Head:
     if head is None:
         raise PartboxError(
             f"aggregate {key.aggregate_type!r} / {key.aggregate_id!r} is not blocked in subscription "
@@ -89,5 +91,5 @@ def _found(head: Head | None, key: Key) -> Head:
     return head
 
 
-def _bounds(since: When, until: When) -> Bounds:
-    return Bounds(arguments.bound("since", since), arguments.bound("until", until))
+def _time_bounds(since: TimeBound, until: TimeBound) -> TimeBounds:
+    return TimeBounds(arguments.bound("since", since), arguments.bound("until", until))

@@ -7,21 +7,21 @@ from typing import Any, TypedDict, Unpack
 
 from partbox.classes import Instance
 from partbox.db.operator import dead
-from partbox.db.operator.dead import DeadDetail, DeadGroup, DeadRecord, Filters
+from partbox.db.operator.dead import DeadDetail, DeadFilters, DeadGroup, DeadRecord
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.session import OperatorVerbs
 from partbox.text.wording import counted
 
-DONE = {"replay": "replayed", "discard": "discarded"}
-AFTER = {"replay": "; later events of their aggregates may have been delivered meanwhile", "discard": ""}
+PAST_TENSE = {"replay": "replayed", "discard": "discarded"}
+LOG_SUFFIX = {"replay": "; later events of their aggregates may have been delivered meanwhile", "discard": ""}
 
 Kind = str | Enum | type[Instance] | None
 Records = list[DeadRecord]
 Groups = list[DeadGroup]
 Progress = Callable[[int, int], None]
-Act = Callable[[Conn, str, str, list[int], Filters | None], int]
+Act = Callable[[Conn, str, str, list[int], DeadFilters | None], int]
 
 
 class DeadChoice(TypedDict, total=False):
@@ -64,24 +64,24 @@ class DeadRecords(OperatorVerbs):
         self, event_type: Kind = None, *, limit: int = 100, after: int | None = None, **choice: Unpack[DeadChoice]
     ) -> Records:
         """At most `limit` dead records, oldest first, without payloads; `after`: those with higher record ids only."""
-        with self._chosen(event_type, choice) as chosen:
-            return dead.listed(*chosen, arguments.limit(limit), arguments.after(after))
+        with self._choose(event_type, choice) as choice_of_rows:
+            return dead.list_records(*choice_of_rows, arguments.limit(limit), arguments.after(after))
 
     def groups(self, event_type: Kind = None, *, limit: int = 100, **choice: Unpack[DeadChoice]) -> Groups:
         """At most `limit` groups of dead records that are alike, the most frequent first: of one event type, with one
         error but for the numbers and quoted parts in it."""
-        with self._chosen(event_type, choice) as chosen:
-            return dead.groups(*chosen, arguments.limit(limit))
+        with self._choose(event_type, choice) as choice_of_rows:
+            return dead.groups(*choice_of_rows, arguments.limit(limit))
 
     def count(self, event_type: Kind = None, **choice: Unpack[DeadChoice]) -> int:
         """The number of dead records that match."""
-        with self._chosen(event_type, choice) as chosen:
-            return dead.count(*chosen)
+        with self._choose(event_type, choice) as choice_of_rows:
+            return dead.count(*choice_of_rows)
 
     def show(self, id: arguments.Id, *, payload: bool = False, subscription: str = "default") -> DeadDetail:
         """One dead record with its headers and times; with its payload, verbatim, only if `payload` is true."""
         with self._session(subscription) as conn:
-            record_id = self._record(conn, subscription, id)
+            record_id = self._find_record_id(conn, subscription, id)
             found = dead.show(conn, self._schema, subscription, record_id, payload=payload)
             return found or self._refuse(conn, subscription, record_id)
 
@@ -90,7 +90,7 @@ class DeadRecords(OperatorVerbs):
 
         Its last error is kept. Later events of the aggregate may have been delivered since it died.
         """
-        return self._one("replay", dead.replay, id, subscription)
+        return self._change_one("replay", dead.replay, id, subscription)
 
     def replay_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
@@ -101,60 +101,72 @@ class DeadRecords(OperatorVerbs):
         with whole aggregates; after each `progress(done, total)` is called. Interrupted, it has replayed whole
         aggregates; called again, it goes on with the others.
         """
-        return self._bulk("replay", dead.replay, event_type, choice, progress)
+        return self._change_all("replay", dead.replay, event_type, choice, progress)
 
     def discard(self, id: arguments.Id, *, subscription: str = "default") -> int:
         """Give up a dead record for good: it is never delivered, and what it blocked goes on: 1."""
-        return self._one("discard", dead.discard, id, subscription)
+        return self._change_one("discard", dead.discard, id, subscription)
 
     def discard_all(
         self, event_type: Kind = None, *, progress: Progress | None = None, **choice: Unpack[DeadChoice]
     ) -> int:
         """Give up all that are dead now and match; their number."""
-        return self._bulk("discard", dead.discard, event_type, choice, progress)
+        return self._change_all("discard", dead.discard, event_type, choice, progress)
 
     @contextmanager
-    def _chosen(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, Filters]]:
+    def _choose(self, event_type: Kind, choice: DeadChoice) -> Iterator[tuple[Conn, str, str, DeadFilters]]:
         """A connection, the schema, the subscription and the filters, all checked."""
         subscription = choice.pop("subscription", "default")
         given: dict[str, Any] = {"event_type": event_type, **choice}
-        meant = {name: check(name, given[name]) for name, check in CHECKS.items() if given.get(name) is not None}
-        filters = Filters(**given | meant)  # refuses what is no filter
+        checked_filters = {
+            name: check(name, given[name]) for name, check in CHECKS.items() if given.get(name) is not None
+        }
+        filters = DeadFilters(**given | checked_filters)  # refuses what is no filter
         with self._session(subscription) as conn:
-            yield conn, self._schema, subscription, dead.resolved(conn, self._schema, filters)
+            yield conn, self._schema, subscription, dead.resolve_times(conn, self._schema, filters)
 
-    def _one(self, what: str, act: Act, id: arguments.Id, subscription: str) -> int:
+    def _change_one(self, what: str, act: Act, id: arguments.Id, subscription: str) -> int:
         """`act` on one record; returns 1, or raises PartboxError."""
         with self._session(subscription) as conn:
-            record_id = self._record(conn, subscription, id)
+            record_id = self._find_record_id(conn, subscription, id)
             if not act(conn, self._schema, subscription, [record_id], None):
                 self._refuse(conn, subscription, record_id)
         text = "%s dead record %d of subscription %r%s"
-        self._log(what, subscription, text, DONE[what], record_id, subscription, AFTER[what])
+        self._log(what, subscription, text, PAST_TENSE[what], record_id, subscription, LOG_SUFFIX[what])
         return 1
 
-    def _bulk(self, what: str, act: Act, event_type: Kind, choice: DeadChoice, progress: Progress | None) -> int:
+    def _change_all(self, what: str, act: Act, event_type: Kind, choice: DeadChoice, progress: Progress | None) -> int:
         """`act` on chunk after chunk, logged also where it ends early."""
-        with self._chosen(event_type, choice) as chosen:
-            conn, schema, subscription, filters = chosen
-            chunks = dead.chunks(*chosen, dead.CHUNK)
-            done, total = 0, sum(map(len, chunks))
+        with self._choose(event_type, choice) as choice_of_rows:
+            conn, schema, subscription, filters = choice_of_rows
+            id_chunks = dead.id_chunks(*choice_of_rows, dead.CHUNK_SIZE)
+            done, total = 0, sum(map(len, id_chunks))
             try:
-                for chunk in chunks:
+                for chunk in id_chunks:
                     done += act(conn, schema, subscription, chunk, filters)
                     if progress is not None:
                         progress(done, total)
             finally:
                 text, of = "%s %d of %s of subscription %r%s%s", counted(total, "dead record")
-                self._log(f"{what} --all", subscription, text, DONE[what], done, of, subscription, filters, AFTER[what])
+                self._log(
+                    f"{what} --all",
+                    subscription,
+                    text,
+                    PAST_TENSE[what],
+                    done,
+                    of,
+                    subscription,
+                    filters,
+                    LOG_SUFFIX[what],
+                )
         return done
 
-    def _record(self, conn: Conn, subscription: str, id: arguments.Id) -> int:
+    def _find_record_id(self, conn: Conn, subscription: str, id: arguments.Id) -> int:
         """The record id of a record id, or of an event id that is that of one dead record."""
         parsed = arguments.record_or_event(id)
         if isinstance(parsed, int):
             return parsed
-        found = dead.of_event(conn, self._schema, subscription, parsed)
+        found = dead.ids_of_event(conn, self._schema, subscription, parsed)
         if not found:
             raise PartboxError(
                 f"no dead record of event {parsed} in subscription {subscription!r}: "
@@ -166,13 +178,17 @@ class DeadRecords(OperatorVerbs):
         return found[0]
 
     def _refuse(self, conn: Conn, subscription: str, record_id: int) -> DeadDetail:
-        state = dead.state(conn, self._schema, subscription, record_id)
-        if state == "dead":
+        parked_state = dead.parked_state(conn, self._schema, subscription, record_id)
+        if parked_state == "dead":
             raise PartboxError(
                 f"dead record {record_id} was imported, and no saved cursor has passed it yet: replayed now it would "
                 "be dead again; try again when a worker has gone on"
             )
-        now = f"; it is {state}" + ("" if state == "discarded" else " (see `partbox blocked list`)") if state else ""
+        now = (
+            f"; it is {parked_state}" + ("" if parked_state == "discarded" else " (see `partbox blocked list`)")
+            if parked_state
+            else ""
+        )
         raise PartboxError(
             f"no dead record {record_id} in subscription {subscription!r}{now}: "
             "`partbox dead list` shows those there are"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Final
 
-from partbox.db.delivery.limits import HandlerLimit, SetBound
+from partbox.db.delivery.limits import HandlerLimit, OperatorBound
 from partbox.db.inspect.stats import EXACT_OF_LIST, overview
 from partbox.db.operator import limits
 from partbox.operations import arguments
@@ -15,8 +15,8 @@ from partbox.settings import Settings
 from partbox.text.printing import printable_line
 from partbox.text.wording import hint
 
-LIFTED: Final = "none"
-MOST: Final = 10**9  # calls at once
+UNLIMITED: Final = "none"
+MAX_AT_ONCE: Final = 10**9  # calls at once
 
 
 class LimitedHandlers(OperatorVerbs):
@@ -58,13 +58,13 @@ class LimitedHandlers(OperatorVerbs):
         `rate`: calls that may start, such as "100/s", "6000/m" or "5/h"; `at_once`: calls that may run at once. "none"
         lifts a bound, a bound that is not given stays as it is.
         """
-        given = _rate(rate), _at_once(at_once)
+        given = _parse_rate(rate), _parse_at_once(at_once)
         if given == (None, None):
             raise ArgumentError(
                 "rate", 'is missing, and so is at_once: give one of them, such as "100/s", or "none" to lift it'
             )
         with self._session(subscription) as conn:
-            self._check(handler, subscription)
+            self._check_handler(handler, subscription)
             changed = limits.set_bounds(conn, self._schema, subscription, handler, *given)
         if changed:
             bounds = rate or "as it was", at_once or "as it was"
@@ -77,22 +77,22 @@ class LimitedHandlers(OperatorVerbs):
         with self._session(subscription) as conn:
             changed = limits.reset(conn, self._schema, subscription, handler)
             if not changed:
-                self._check(handler, subscription)
+                self._check_handler(handler, subscription)
         if changed:
             self._log("reset", subscription, "handler %r is limited as it declares", handler)
         return changed
 
-    def _check(self, handler: str, subscription: str) -> None:
+    def _check_handler(self, handler: str, subscription: str) -> None:
         """Refuse a name that none of the handlers has which this program knows, if it knows any."""
         arguments.kind("handler", handler)
         known = self._known(subscription) if self._known is not None else ()
         if known and handler not in known:
-            said = f"{printable_line(handler)!r} is none of subscription {subscription!r} that takes a limit"
-            raise ArgumentError("handler", f"{said}: {hint(handler, sorted(known))}")
+            problem = f"{printable_line(handler)!r} is none of subscription {subscription!r} that takes a limit"
+            raise ArgumentError("handler", f"{problem}: {hint(handler, sorted(known))}")
 
 
-def _rate(value: str | None) -> SetBound:
-    if value is None or value == LIFTED:
+def _parse_rate(value: str | None) -> OperatorBound:
+    if value is None or value == UNLIMITED:
         return value
     try:
         return rate_of(value)
@@ -100,11 +100,11 @@ def _rate(value: str | None) -> SetBound:
         raise ArgumentError("rate", f'{value!r} is none: {error}, or "none" to lift it') from None
 
 
-def _at_once(value: int | str | None) -> SetBound:
+def _parse_at_once(value: int | str | None) -> OperatorBound:
     """A number may come as text."""
-    if value is None or value == LIFTED:
+    if value is None or value == UNLIMITED:
         return value
     number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
-    if type(number) is not int or not 1 <= number < MOST:
+    if type(number) is not int or not 1 <= number < MAX_AT_ONCE:
         raise ArgumentError("at_once", f'{value!r} must be a whole number from 1, or "none" to lift it')
     return number

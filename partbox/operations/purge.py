@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from partbox.archive.archiver import Archived, is_kept, waiting
+from partbox.archive.archiver import ArchiveResult, is_kept, waiting
 from partbox.db import connect
 from partbox.db.operator import purge as steps
-from partbox.db.operator.actions import LongAct
+from partbox.db.operator.actions import LongAction
 from partbox.db.schema import migrate
 from partbox.db.sql import Conn
-from partbox.segments import tend_over
-from partbox.segments.retention import Held, held, needed
+from partbox.segments import maintain_over
+from partbox.segments.retention import SegmentRetention, held, needed
 from partbox.settings import Settings
 from partbox.text.wording import counted, size
 
-PATIENCE = 30.0  # seconds a step may take; a worker's lease is no measure for it
+STATEMENT_TIMEOUT = 30.0  # seconds a step may take; a worker's lease is no measure for it
 DRY_BATCH = 10_000
-RETAINED = ("retain_done", "retain_dead", "retain_keys", "retain_history", "retain_actions", "retain_inbox")
+RETENTION_SETTINGS = ("retain_done", "retain_dead", "retain_keys", "retain_history", "retain_actions", "retain_inbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class Purged:
     def __str__(self) -> str:
         counts = {"record": self.records, "dead row": self.dead, "idempotency key": self.keys}
         counts |= {"history row": self.history, "inbox row": self.inbox}
-        said = [counted(count, name) for name, count in counts.items() if count]
+        parts = [counted(count, name) for name, count in counts.items() if count]
         if self.segments:
-            said.insert(0, f"{counted(self.segments, 'segment')} of {size(self.freed)}")
-        return ", ".join(said) or "nothing"
+            parts.insert(0, f"{counted(self.segments, 'segment')} of {size(self.freed)}")
+        return ", ".join(parts) or "nothing"
 
 
 def purge(
@@ -82,67 +82,76 @@ def purge(
     Raises SchemaError, psycopg.Error.
     """
     sofar = Purged(complete=False)
-    act = LongAct(settings.schema_name, "purge", {name: settings.shown(name) for name in RETAINED})
+    act = LongAction(settings.schema_name, "purge", {name: settings.shown(name) for name in RETENTION_SETTINGS})
 
-    def tell(**news: Any) -> None:
+    def report_progress(**changes: Any) -> None:
         nonlocal sofar
-        before, sofar = sofar.total, replace(sofar, **news)
-        if noting:
+        before, sofar = sofar.total, replace(sofar, **changes)
+        if is_noted:
             act.count(conn, sofar.total - before)
         progress(sofar)
 
-    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
-        noting = by_hand and not (dry_run or migrate.is_inbox_only(conn, settings.schema_name))
+    with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox purge") as conn:
+        is_noted = by_hand and not (dry_run or migrate.is_inbox_only(conn, settings.schema_name))
         for kind, limits in _kinds(conn, settings, dry_run):
-            if kind == "records" and not _whole(conn, dsn, settings, tell, dry_run, stopped=stopped, patient=patient):
+            if kind == "records" and not _purge_segments(
+                conn, dsn, settings, report_progress, dry_run, stopped=stopped, patient=patient
+            ):
                 continue
-            for gone in _gone(conn, settings.schema_name, kind, limits, stopped):
-                if gone is None:
+            for deleted in _purge_steps(conn, settings.schema_name, kind, limits, stopped):
+                if deleted is None:
                     return sofar
-                tell(**{kind: getattr(sofar, kind) + gone})
+                report_progress(**{kind: getattr(sofar, kind) + deleted})
     return replace(sofar, complete=True)
 
 
-def _gone(
+def _purge_steps(
     conn: Conn, schema: str, kind: steps.Kind, limits: dict[str, Any], stopped: Callable[[], bool]
 ) -> Iterator[int | None]:
     """The rows of this kind that went in each step; None at last if it is stopped, or another purge is at work."""
-    place: Sequence[int] | None = steps.START
-    while place is not None:
-        step = None if stopped() else steps.step(conn, kind, schema, place, **limits)
-        yield None if step is None else step.gone
-        place = step and step.onward
+    position: Sequence[int] | None = steps.START_POSITION
+    while position is not None:
+        step = None if stopped() else steps.step(conn, kind, schema, position, **limits)
+        yield None if step is None else step.deleted
+        position = step and step.next_place
 
 
-def _countable(conn: Conn, settings: Settings) -> dict[str, Any]:
+def _count_dry_run(conn: Conn, settings: Settings) -> dict[str, Any]:
     """The numbers of a dry run: segments that would be emptied whole, the bytes of those, what would be archived."""
     free = [each.segment for each in held(conn, settings) if each.goes]
     archived = 0 if settings.archive is None else waiting(conn, settings, needed(conn, settings))
     return {"segments": len(free), "freed": sum(each.size for each in free), "archived": archived}
 
 
-def _whole(
-    conn: Conn, dsn: Callable[[], str], settings: Settings, tell: Callable[..., None], dry_run: bool, **how: Any
+def _purge_segments(
+    conn: Conn,
+    dsn: Callable[[], str],
+    settings: Settings,
+    report_progress: Callable[..., None],
+    dry_run: bool,
+    **how: Any,
 ) -> bool:
-    """Archive, and empty whole segments, as `how` says; `tell` of what went as fields of `Purged`.
+    """Archive, and empty whole segments, as `how` says; `report_progress` of what went as fields of `Purged`.
 
     True if single records may follow: all that is to be archived can be.
     """
     if dry_run:
-        tell(**_countable(conn, settings))
+        report_progress(**_count_dry_run(conn, settings))
         return True
-    done = tend_over(conn, dsn, settings, **how, progress=lambda now: tell(**_archived(now)))
-    tell(segments=len(done.emptied), freed=done.freed, untended=done.problem, **_archived(done.archived))
+    done = maintain_over(conn, dsn, settings, **how, progress=lambda now: report_progress(**_archive_fields(now)))
+    report_progress(
+        segments=len(done.emptied), freed=done.freed, untended=done.problem, **_archive_fields(done.archived)
+    )
     return is_kept(conn, settings)
 
 
-def _archived(done: Archived) -> dict[str, Any]:
+def _archive_fields(done: ArchiveResult) -> dict[str, Any]:
     return {"archived": done.records, "files": done.files, "unarchived": done.problem, "waiting": done.waiting}
 
 
-def holders(dsn: Callable[[], str], settings: Settings) -> list[Held]:
+def list_segments(dsn: Callable[[], str], settings: Settings) -> list[SegmentRetention]:
     """Every segment of the log, with what keeps its records; none where there is nothing but an inbox."""
-    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox purge") as conn:
+    with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox purge") as conn:
         if migrate.is_inbox_only(conn, settings.schema_name):
             return []
         migrate.check(conn, settings.schema_name)

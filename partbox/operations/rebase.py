@@ -13,8 +13,8 @@ from uuid import UUID
 from psycopg.errors import LockNotAvailable
 
 from partbox.db.operator import rebase as steps
-from partbox.db.operator.rebase import Known, Problem, Rebased
-from partbox.db.schema.patience import described, holders
+from partbox.db.operator.rebase import KnownInstance, Problem, Rebased
+from partbox.db.schema.lock_retry import describe_blockers, list_blockers
 from partbox.db.session import session
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
@@ -25,8 +25,8 @@ from partbox.text.wording import counted, in_short, several
 
 log = logging.getLogger("partbox.commands")
 
-LOOK = 0.05  # seconds between two looks at heartbeats
-REST = 1.0  # seconds in which publishers go on, between two attempts to shut them out
+CHECK_INTERVAL = 0.05  # seconds between two looks at heartbeats
+RETRY_PAUSE = 1.0  # seconds in which publishers go on, between two attempts to shut them out
 
 REFUSALS: dict[Problem, str] = {
     "healthy": "schema {!r} is healthy: its cursors are those of this cluster, and workers start; nothing was changed "
@@ -60,8 +60,8 @@ def rebase(
     patience, schema = arguments.length("timeout", timeout), settings.schema_name
     with session(dsn, settings, "partbox rebase") as conn:
         _refuse_healthy(conn, schema, force)
-        dead = _silent(conn, schema, progress)
-        done = _attempts(conn, schema, dead, force, patience, progress)
+        dead = _await_silence(conn, schema, progress)
+        done = _retry_rebase(conn, schema, dead, force, patience, progress)
     if isinstance(done, str):
         raise PartboxError(REFUSALS[done].format(schema))
     text, of = "schema %r is rebased: %s, %s parked", counted(len(done.subscriptions), "subscription")
@@ -70,7 +70,7 @@ def rebase(
     return done
 
 
-def _attempts(
+def _retry_rebase(
     conn: Conn, schema: str, dead: dict[UUID, datetime], force: bool, patience: float, progress: Progress
 ) -> Rebased | Problem:
     """Try until the locks are held; between two attempts those that queue behind us go on."""
@@ -79,29 +79,31 @@ def _attempts(
         try:
             return steps.rebase(conn, schema, dead, force=force)
         except LockNotAvailable:
-            found = described(holders(conn, "rebase_holders", schema))
+            found = describe_blockers(list_blockers(conn, "rebase_holders", schema))
         if time.monotonic() >= end:
             raise PartboxError(
                 f"after {patience:g} s {found} still in the way, and nothing was changed: end that, or give it longer "
                 "by --timeout"
             )
         progress(f"{found} in the way")
-        time.sleep(REST)
+        time.sleep(RETRY_PAUSE)
 
 
-def _silent(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
+def _await_silence(conn: Conn, schema: str, progress: Progress) -> dict[UUID, datetime]:
     """The heartbeats of all instances, which are dead; PartboxError naming those that are not."""
-    first, since = steps.known(conn, schema), time.monotonic()
-    beats = {each.instance_id: each.heartbeat_at for each in first}
+    first, since = steps.list_instances(conn, schema), time.monotonic()
+    heartbeats = {each.instance_id: each.heartbeat_at for each in first}
     found = first
     while doubtful := [each for each in found if each.left > 0 and time.monotonic() - since < each.lease]:
-        progress(f"the heartbeats of {_named(doubtful)}: workers, or just rows of the copy?")
-        time.sleep(LOOK)
-        found = steps.known(conn, schema)
-        alive = [each for each in found if beats.get(each.instance_id) != each.heartbeat_at]
+        progress(f"the heartbeats of {_describe_instances(doubtful)}: workers, or just rows of the copy?")
+        time.sleep(CHECK_INTERVAL)
+        found = steps.list_instances(conn, schema)
+        alive = [each for each in found if heartbeats.get(each.instance_id) != each.heartbeat_at]
         if alive:
-            raise PartboxError(f"workers are alive on schema {schema!r}: {_named(alive)}; stop them and repeat this")
-    return beats
+            raise PartboxError(
+                f"workers are alive on schema {schema!r}: {_describe_instances(alive)}; stop them and repeat this"
+            )
+    return heartbeats
 
 
 def _refuse_healthy(conn: Conn, schema: str, force: bool) -> None:
@@ -109,5 +111,5 @@ def _refuse_healthy(conn: Conn, schema: str, force: bool) -> None:
         raise PartboxError(REFUSALS["healthy"].format(schema))
 
 
-def _named(found: Sequence[Known]) -> str:
+def _describe_instances(found: Sequence[KnownInstance]) -> str:
     return f"{counted(len(found), 'process')} ({several([f'{in_short(each.node, 60)} {each.pid}' for each in found])})"

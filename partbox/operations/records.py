@@ -11,23 +11,23 @@ from psycopg import IsolationLevel
 
 from partbox.classes import Instance
 from partbox.db.inspect import log_search
-from partbox.db.inspect.found import FoundRecords, found_records
-from partbox.db.inspect.log_search import Sighted, Sought
-from partbox.db.operator.dead import span
-from partbox.db.sql import Conn, only, rows
+from partbox.db.inspect.found import FoundRecords, load_records
+from partbox.db.inspect.log_search import RecordFilter, SearchPage
+from partbox.db.operator.dead import time_span
+from partbox.db.sql import Conn, one_row, rows
 from partbox.errors import PartboxError
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError
 from partbox.operations.session import OperatorVerbs
 from partbox.text.wording import hint
 
-MOST: Final = 200
-LATELY: Final = 86_400.0
+MAX_LIMIT: Final = 200
+DEFAULT_PERIOD: Final = 86_400.0
 """Seconds back from now in which an ending is listed, unless told otherwise."""
 AGGREGATE, EVENT, KEY, RECORD = "aggregate id", "event id", "idempotency key", "record id"
-BRIEF: Final = (KEY, RECORD)
-NAMES: Final = ("aggregate", "event", "key", "record")
-ENDINGS: Final = {
+CHEAP_LOOKUPS: Final = (KEY, RECORD)
+NAME_KEYWORDS: Final = ("aggregate", "event", "key", "record")
+OUTCOMES_OF_ENDING: Final = {
     "dead": ("dead",),
     "discarded": ("discarded",),
     "cancelled": ("cancelled",),
@@ -61,7 +61,7 @@ class RecordQuery(RecordChoice, total=False):
     record: int | str | None
 
 
-Lookup = Callable[[Conn, str, Sought, int], Sighted]
+Lookup = Callable[[Conn, str, RecordFilter, int], SearchPage]
 Lookups = dict[str | None, Lookup]
 """By meaning of what was asked for, in the order in which they are tried."""
 
@@ -104,50 +104,61 @@ class RecordSearch(OperatorVerbs):
         `payload`: with payloads. The work is bounded; a search that is cut says so (`read_since`). Raises PartboxError
         with the remedy; psycopg.Error if the database cannot be reached: no answer ever means "none".
         """
-        if arguments.limit(limit) > MOST:
-            raise PartboxError(f"limit {limit} is too much: at most {MOST}, then those `before` the last of them")
-        lookups, choice = _lookups(what, query), _checked(query)
+        if arguments.limit(limit) > MAX_LIMIT:
+            raise PartboxError(f"limit {limit} is too much: at most {MAX_LIMIT}, then those `before` the last of them")
+        lookups, choice = _build_lookups(what, query), _check_query(query)
         if ended is not None:
-            lookups = _of_ending(ended, lookups, subscription)
-            choice.setdefault("since", LATELY)
+            lookups = _outcome_lookup(ended, lookups, subscription)
+            choice.setdefault("since", DEFAULT_PERIOD)
         with self._session(subscription) as conn:
             conn.isolation_level = IsolationLevel.REPEATABLE_READ  # one moment for everything that is told
             with conn.transaction():
                 rows(conn, "stats_plan", self._schema, limit=None)
-                sought = self._sought(conn, choice)
-                return self._found(conn, lookups or {None: log_search.newest}, sought, limit, subscription, payload)
+                record_filter = self._build_filter(conn, choice)
+                return self._run_lookups(
+                    conn, lookups or {None: log_search.find_newest}, record_filter, limit, subscription, payload
+                )
 
-    def _found(
-        self, conn: Conn, lookups: Lookups, sought: Sought, limit: int, subscription: str | None, payload: bool
+    def _run_lookups(
+        self,
+        conn: Conn,
+        lookups: Lookups,
+        record_filter: RecordFilter,
+        limit: int,
+        subscription: str | None,
+        payload: bool,
     ) -> FoundRecords:
         """What the first lookup that finds anything finds; and which others, of those that read little, do too."""
-        meant, sighted, others = None, Sighted(), list[str]()
+        meant, search_page, others = None, SearchPage(), list[str]()
         for meaning, lookup in lookups.items():
-            if not sighted.places:
-                found = lookup(conn, self._schema, sought, limit)
-                meant, sighted = meaning, found if found.places or sighted.read_since is None else sighted
-            elif meaning in BRIEF and lookup(conn, self._schema, sought, 1).places:
+            if not search_page.positions:
+                found = lookup(conn, self._schema, record_filter, limit)
+                meant, search_page = (
+                    meaning,
+                    found if found.positions or search_page.read_since is None else search_page,
+                )
+            elif meaning in CHEAP_LOOKUPS and lookup(conn, self._schema, record_filter, 1).positions:
                 others.append(meaning)
-        records = found_records(conn, self._schema, sighted.places, subscription, payload=payload)
-        (at,) = only(conn, "moment_ago", self._schema, ago=0)
-        before = sighted.before if records or len(lookups) == 1 else None
-        return FoundRecords(at, meant if records else None, records, before, sighted.read_since, tuple(others))
+        records = load_records(conn, self._schema, search_page.positions, subscription, payload=payload)
+        (at,) = one_row(conn, "moment_ago", self._schema, ago=0)
+        before = search_page.before if records or len(lookups) == 1 else None
+        return FoundRecords(at, meant if records else None, records, before, search_page.read_since, tuple(others))
 
-    def _sought(self, conn: Conn, choice: dict[str, Any]) -> Sought:
-        since, until = span(conn, self._schema, choice.get("since"), choice.get("until"))
-        return Sought(**choice | {"since": since, "until": until})
+    def _build_filter(self, conn: Conn, choice: dict[str, Any]) -> RecordFilter:
+        since, until = time_span(conn, self._schema, choice.get("since"), choice.get("until"))
+        return RecordFilter(**choice | {"since": since, "until": until})
 
 
-def _checked(query: RecordQuery) -> dict[str, Any]:
+def _check_query(query: RecordQuery) -> dict[str, Any]:
     """The filters of the query, as they are meant."""
     given = {name: query.get(name) for name in RecordChoice.__annotations__}
     meant = {name: CHECKS[name](name, value) for name, value in given.items() if value is not None}
     return {"tenant_id" if name == "tenant" else name: value for name, value in meant.items()}
 
 
-def _lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups:
+def _build_lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups:
     """The lookups of what names records, by meaning; none if nothing does."""
-    named: dict[str, Any] = {name: query.get(name) for name in NAMES} | {"what": what}
+    named: dict[str, Any] = {name: query.get(name) for name in NAME_KEYWORDS} | {"what": what}
     given = {name: value for name, value in named.items() if value is not None}
     if unknown := query.keys() - RecordQuery.__annotations__.keys():
         raise TypeError(f"find() has no {', '.join(sorted(unknown))}")
@@ -163,11 +174,11 @@ def _lookups(what: str | int | UUID | None, query: RecordQuery) -> Lookups:
         case {"record": value}:
             return {RECORD: partial(log_search.by_id, record_id=_record_id("record", value))}
         case {"what": value}:
-            return _meanings(arguments.aggregate_id(value))
+            return _text_lookups(arguments.aggregate_id(value))
     return {}
 
 
-def _meanings(text: str) -> Lookups:
+def _text_lookups(text: str) -> Lookups:
     """The lookups of a text, in the order in which they are tried."""
     aggregate, key = _by_aggregate(text), partial(log_search.by_key, key=text)
     with suppress(ValueError):
@@ -187,29 +198,29 @@ def _by_event(event_id: UUID) -> Lookup:
 
 
 def _event_id(value: UUID | str) -> UUID:
-    parsed = _parsed(value)
+    parsed = _parse_id(value)
     if not isinstance(parsed, UUID):
         raise ArgumentError("event", f"{value!r} is no event id, which is a UUID")
     return parsed
 
 
 def _record_id(name: str, value: int | str) -> int:
-    parsed = _parsed(value)
+    parsed = _parse_id(value)
     if not isinstance(parsed, int):
         raise ArgumentError(name, f"{value!r} is no record id, such as 42")
     return parsed
 
 
-def _parsed(value: arguments.Id) -> int | UUID | None:
+def _parse_id(value: arguments.Id) -> int | UUID | None:
     with suppress(PartboxError):
         return arguments.record_or_event(value)
     return None
 
 
-def _of_ending(ended: str, lookups: Lookups, subscription: str | None) -> Lookups:
+def _outcome_lookup(ended: str, lookups: Lookups, subscription: str | None) -> Lookups:
     """The lookup of what ended so."""
-    if ended not in ENDINGS:
-        raise ArgumentError("ended", f"{ended!r} is no ending: {hint(ended, ENDINGS)}")
+    if ended not in OUTCOMES_OF_ENDING:
+        raise ArgumentError("ended", f"{ended!r} is no ending: {hint(ended, OUTCOMES_OF_ENDING)}")
     if lookups:
         raise ArgumentError("ended", f"{ended!r} lists the records that ended so: leave out what names one")
-    return {None: partial(log_search.befallen, outcomes=ENDINGS[ended], subscription=subscription)}
+    return {None: partial(log_search.by_outcome, outcomes=OUTCOMES_OF_ENDING[ended], subscription=subscription)}

@@ -13,7 +13,7 @@ from partbox.operations import arguments
 from partbox.operations.session import OperatorVerbs
 
 LARGEST_PAGE = 1_000
-FAILED = ("retrying", "dead")
+FAILED_STATES = ("retrying", "dead")
 
 
 class Stats(OperatorVerbs):
@@ -52,7 +52,7 @@ class Stats(OperatorVerbs):
 
     def failed(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that failed: those that wait for another attempt (retrying), and dead ones."""
-        return self._page("page_parked", subscription, limit, after, states=[*FAILED])
+        return self._page("page_parked", subscription, limit, after, states=[*FAILED_STATES])
 
     def parked(self, subscription: str = "default", limit: int = 100, after: int | None = None) -> list[RecordStatus]:
         """Records that are parked in any state: failed, deferred, delayed, held, ready, dead, discarded."""
@@ -71,10 +71,10 @@ class Stats(OperatorVerbs):
                     f"limit {limit} is too much for a page: at most {LARGEST_PAGE:,}, then the page after it"
                 )
             above = arguments.after(after) or 0
-            return stats.page(conn, name, self._schema, subscription, limit, above, **more)
+            return stats.load_page(conn, name, self._schema, subscription, limit, above, **more)
 
 
-WINDOW: Final = 5.0  # seconds over which rates are averaged
+RATE_WINDOW: Final = 5.0  # seconds over which rates are averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Point(NamedTuple):
     delivered: float
 
 
-class Pace:
+class RateMeter:
     """Rates of all subscriptions over the last seconds; feed it every overview."""
 
     def __init__(self) -> None:
@@ -105,7 +105,9 @@ class Pace:
             return
         before = {each.subscription: each for each in last.clusters} if last else {}
         self._last = overview
-        self._points = {each.subscription: self._extended(overview, each, before, last) for each in overview.clusters}
+        self._points = {
+            each.subscription: self._extend_points(overview, each, before, last) for each in overview.clusters
+        }
 
     def rates(self, subscription: str) -> Rates | None:
         """The rates; None before the second overview."""
@@ -117,7 +119,7 @@ class Pace:
         published, delivered = last.published - first.published, last.delivered - first.delivered
         return Rates(published / seconds, max(0.0, delivered) / seconds)
 
-    def _extended(
+    def _extend_points(
         self, overview: Overview, cluster: Cluster, before: dict[str, Cluster], last: Overview | None
     ) -> deque[_Point]:
         points = self._points.get(cluster.subscription)
@@ -127,7 +129,7 @@ class Pace:
         drawn = max(0, overview.newest_id - last.newest_id)
         published, done = points[-1].published + drawn, points[-1].delivered + delivered(known, cluster, drawn)
         points.append(_Point(overview.at, published, done))
-        while len(points) > 2 and (overview.at - points[0].at).total_seconds() > WINDOW:
+        while len(points) > 2 and (overview.at - points[0].at).total_seconds() > RATE_WINDOW:
             points.popleft()
         return points
 
@@ -144,20 +146,20 @@ def delivered(before: Cluster, after: Cluster, drawn: int) -> float:
     pairs = list(zip(before.partitions, after.partitions, strict=False))
     deep = [(old, new) for old, new in pairs if not (old.exact and new.exact)]
     counted = sum(new.pending - old.pending for old, new in pairs if old.exact and new.exact)
-    elsewhere = min(1.0, sum(_fill(old, new) for old, new in deep))
-    travelled = sum((new.last_id - old.last_id) * _fill(old, new) for old, new in deep)
-    return travelled + drawn * (1.0 - elsewhere) - counted - parked
+    deep_share = min(1.0, sum(_id_density(old, new) for old, new in deep))
+    travelled = sum((new.last_id - old.last_id) * _id_density(old, new) for old, new in deep)
+    return travelled + drawn * (1.0 - deep_share) - counted - parked
 
 
-def _fill(old: PartitionStats, new: PartitionStats) -> float:
+def _id_density(old: PartitionStats, new: PartitionStats) -> float:
     return new.fill or old.fill or 0.0
 
 
-KEPT: Final = 50
+MAX_NEWS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class NewsItem:
     """News of a subscription; `kind` is joined, gone, leaves, moved or said."""
 
     at: datetime
@@ -165,15 +167,15 @@ class Happening:
     text: str
 
 
-class News:
+class NewsFeed:
     """The last happenings, the newest last."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self.happenings: deque[Happening] = deque(maxlen=kept)
+    def __init__(self, kept: int = MAX_NEWS) -> None:
+        self.happenings: deque[NewsItem] = deque(maxlen=kept)
 
-    def add(self, text: str, kind: str = "said", at: datetime | None = None) -> Happening:
+    def add(self, text: str, kind: str = "said", at: datetime | None = None) -> NewsItem:
         """Add and return one more; default: it happened just now."""
-        made = Happening(at or datetime.now(UTC), kind, text)
+        made = NewsItem(at or datetime.now(UTC), kind, text)
         self.happenings.append(made)
         return made
 
@@ -191,7 +193,7 @@ class Changes:
     claims: dict[int, tuple[UUID | None, UUID | None]]
 
 
-def changes(before: Cluster, after: Cluster) -> Changes:
+def compare_clusters(before: Cluster, after: Cluster) -> Changes:
     """Compare two looks at a subscription."""
     was = {each.instance_id: each for each in before.instances}
     now = {each.instance_id: each for each in after.instances}

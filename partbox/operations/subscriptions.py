@@ -18,7 +18,7 @@ from psycopg import Error
 from partbox.classes import Instance
 from partbox.db.connect import check
 from partbox.db.delivery import instances
-from partbox.db.inspect.stats import subscription_list
+from partbox.db.inspect.stats import list_subscriptions
 from partbox.db.operator import subscriptions
 from partbox.db.operator.subscriptions import Holder, Problem, Subscription
 from partbox.db.session import session
@@ -28,12 +28,12 @@ from partbox.observe.logs.log_event import log_event
 from partbox.operations import arguments
 from partbox.operations.arguments import ArgumentError, Moment, ReplayPosition
 from partbox.operations.session import OperatorVerbs
-from partbox.protocol.lease import Silence
+from partbox.protocol.lease import SilenceWatch
 from partbox.text.wording import command, counted, several
 
 log = logging.getLogger("partbox.commands")
 
-LOOK = 0.05  # seconds between two checks of the holders
+CHECK_INTERVAL = 0.05  # seconds between two checks of the holders
 TIMEOUT = 60.0
 
 Result = TypeVar("Result")
@@ -45,23 +45,23 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C, and how it has left the subscription, in words."""
 
 
-class Busy(PartboxError):
+class StillBusy(PartboxError):
     """The subscription was not quiet in time."""
 
 
-class Left(NamedTuple):
+class FinalState(NamedTuple):
     """The state in which a failure leaves a subscription; `known`: as it was before, and that was never in doubt."""
 
     text: str
     known: bool
 
 
-def described(left: Sequence[Holder]) -> str:
+def describe_holders(left: Sequence[Holder]) -> str:
     """The holders, in words for people."""
     return several([f"{each.node} {each.pid}" if each.node else "a dead process" for each in left])
 
 
-Found = list[Subscription]
+SubscriptionList = list[Subscription]
 
 REFUSALS: dict[Problem, str] = {
     "missing": "was dropped by somebody else meanwhile",
@@ -91,7 +91,7 @@ class Subscriptions(OperatorVerbs):
         name, wanted = arguments.subscription_name(name), arguments.event_types(types)
         begin = arguments.start_position(start)
         with self._session() as conn:
-            if begin.since is not None and subscriptions.reach(conn, self._schema, None, begin.since).ahead:
+            if begin.since is not None and subscriptions.replay_range(conn, self._schema, None, begin.since).ahead:
                 raise ArgumentError("start", f'{start} lies in the future: give a time that is past, or "now"')
             if not subscriptions.create(conn, self._schema, name, *begin, wanted):
                 raise PartboxError(
@@ -100,10 +100,10 @@ class Subscriptions(OperatorVerbs):
         taken = "all types" if wanted is None else ", ".join(wanted)
         self._log("create", name, "created subscription %r from %s on, for %s", name, start, taken)
 
-    def list(self) -> Found:
+    def list(self) -> SubscriptionList:
         """All subscriptions, by name."""
         with self._session() as conn:
-            return subscription_list(conn, self._schema)
+            return list_subscriptions(conn, self._schema)
 
     def pause(self, name: str) -> bool:
         """Deliver nothing more until it is resumed: workers end what runs, and release; False if it was paused.
@@ -139,21 +139,21 @@ class Subscriptions(OperatorVerbs):
         anew, with all its attempts. PartboxError where a purge has removed records, and if the workers do not release
         in time: nothing is changed, and it goes on.
         """
-        point, patience = arguments.replay_position(from_id, from_time), arguments.length("timeout", timeout)
+        position, patience = arguments.replay_position(from_id, from_time), arguments.length("timeout", timeout)
         with self._session(name) as conn:
-            self._check(conn, point)
+            self._check(conn, position)
 
             def rewind(paused_here: bool) -> int:
-                done = subscriptions.replay(conn, self._schema, name, *point, resume=paused_here)
+                done = subscriptions.replay(conn, self._schema, name, *position, resume=paused_here)
                 if done.purged is not None:
-                    _refuse_purged(point, done.purged)
+                    _refuse_purged(position, done.purged)
                 if done.problem is not None:
                     _refuse(name, done.problem)
                 return done.rewound
 
-            rewound = self._when_quiet(conn, name, patience, progress, rewind, members=False)
+            rewound = self._run_when_idle(conn, name, patience, progress, rewind, members=False)
         text, of = "replay of subscription %r from %s on: %s set back", counted(rewound, "partition")
-        self._log("replay", name, text, name, point, of)
+        self._log("replay", name, text, name, position, of)
         return rewound
 
     def drop(self, name: str, timeout: arguments.Length = TIMEOUT, *, progress: Progress | None = None) -> None:
@@ -170,7 +170,7 @@ class Subscriptions(OperatorVerbs):
                 if problem is not None:
                     _refuse(name, problem)
 
-            self._when_quiet(conn, name, patience, progress, drop, members=True)
+            self._run_when_idle(conn, name, patience, progress, drop, members=True)
         self._log("drop", name, "dropped subscription %r", name)
 
     @contextmanager
@@ -180,7 +180,7 @@ class Subscriptions(OperatorVerbs):
             check(conn, self._schema)
             yield conn
 
-    def _when_quiet(
+    def _run_when_idle(
         self,
         conn: Conn,
         name: str,
@@ -203,41 +203,43 @@ class Subscriptions(OperatorVerbs):
         try:
             before = "drop" if members else "replay"
             paused_here = bool(subscriptions.pause(conn, self._schema, name, before))
-            left = self._wait(conn, name, timeout, progress, members)
+            left = self._wait_for_holders(conn, name, timeout, progress, members)
             if left:
-                raise Busy(_busy(timeout, left))
+                raise StillBusy(_busy_text(timeout, left))
             acting = True
             return act(paused_here)
         except BaseException as error:
-            how = self._go_on(conn, name, acting) if paused_here else self._as_before(conn, name, acting)
-            raise _told(name, error, how) from (error.__cause__ if how.known else error)
+            final_state = (
+                self._resume_paused(conn, name, acting) if paused_here else self._keep_paused(conn, name, acting)
+            )
+            raise _explain_error(name, error, final_state) from (error.__cause__ if final_state.known else error)
 
-    def _wait(
+    def _wait_for_holders(
         self, conn: Conn, name: str, timeout: float, progress: Progress | None, members: bool
     ) -> Sequence[Holder]:
         """Wait until it stands still; the holders that are left when the time is over."""
-        silence, end = Silence(), time.monotonic() + timeout
+        silence, end = SilenceWatch(), time.monotonic() + timeout
         while True:
-            found = subscriptions.holders(conn, self._schema, name)
+            found = subscriptions.list_holders(conn, self._schema, name)
             left = [holder for holder in found if members or holder.owned]
             if not left or time.monotonic() >= end:
                 return left
             if progress is not None:
                 progress(left)
-            self._bury(conn, name, found, silence)
-            time.sleep(LOOK)
+            self._bury_expired(conn, name, found, silence)
+            time.sleep(CHECK_INTERVAL)
 
-    def _bury(self, conn: Conn, name: str, found: Sequence[Holder], silence: Silence) -> None:
+    def _bury_expired(self, conn: Conn, name: str, found: Sequence[Holder], silence: SilenceWatch) -> None:
         """Bury those whose lease is over, and free the partitions of owners that are no instances any more."""
-        over = silence.over((each.beat for each in found if each.beat is not None), time.monotonic())
-        if over or any(each.beat is None for each in found):
-            buried, freed = instances.bury(conn, self._schema, over, known_dead=False)
+        expired = silence.expired((each.beat for each in found if each.beat is not None), time.monotonic())
+        if expired or any(each.beat is None for each in found):
+            buried, freed = instances.bury(conn, self._schema, expired, known_dead=False)
             if freed:
                 text, gone = "subscription %r: %s of dead processes may be claimed", len(buried)
                 left = counted(freed, "partition")
                 log_event(log, "buried", text, name, left, subscription=name, instances=gone, partitions=freed)
 
-    def _go_on(self, conn: Conn, name: str, acting: bool) -> Left:
+    def _resume_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
         """Resume what was paused here; through a new connection if this one is lost."""
         known = True
         try:
@@ -249,32 +251,34 @@ class Subscriptions(OperatorVerbs):
                     resumed = subscriptions.resume(other, self._schema, name)
         except (Error, PartboxError) as error:
             resume = command("subscription resume", self._schema, None, name)
-            return Left(f"it is left paused, because it could not be resumed ({error}): {resume} resumes it", False)
-        return Left(_resumed(resumed, acting), known)
+            return FinalState(
+                f"it is left paused, because it could not be resumed ({error}): {resume} resumes it", False
+            )
+        return FinalState(_resumed_text(resumed, acting), known)
 
-    def _as_before(self, conn: Conn, name: str, acting: bool) -> Left:
+    def _keep_paused(self, conn: Conn, name: str, acting: bool) -> FinalState:
         """The end of a verb on a subscription that was paused before: it stays paused, unless it is gone."""
         if not acting:
-            return Left("nothing was changed; it stays paused, as it was before", known=True)
+            return FinalState("nothing was changed; it stays paused, as it was before", known=True)
         perhaps = "what was asked for may have been done; if not, it stays paused, as it was before"
         try:
             gone = subscriptions.paused(conn, self._schema, name) is None
         except Error:
-            return Left(perhaps, known=False)
-        return Left(_resumed(None, acting) if gone else perhaps, known=True)
+            return FinalState(perhaps, known=False)
+        return FinalState(_resumed_text(None, acting) if gone else perhaps, known=True)
 
-    def _check(self, conn: Conn, point: ReplayPosition) -> None:
+    def _check(self, conn: Conn, position: ReplayPosition) -> None:
         """Refuse before anything is paused what cannot be done anyway."""
-        reach = subscriptions.reach(conn, self._schema, *point)
-        if reach.ahead:
-            raise ArgumentError("from_time", f"{point} lies in the future: give a time that is past")
-        if point.from_id is not None and point.from_id > reach.newest:
-            raise PartboxError(f"{point} does not exist yet: the newest is record {reach.newest}")
-        if reach.purged is not None:
-            _refuse_purged(point, reach.purged)
+        replay_range = subscriptions.replay_range(conn, self._schema, *position)
+        if replay_range.ahead:
+            raise ArgumentError("from_time", f"{position} lies in the future: give a time that is past")
+        if position.from_id is not None and position.from_id > replay_range.newest:
+            raise PartboxError(f"{position} does not exist yet: the newest is record {replay_range.newest}")
+        if replay_range.purged is not None:
+            _refuse_purged(position, replay_range.purged)
 
 
-def _resumed(resumed: bool | None, acting: bool) -> str:
+def _resumed_text(resumed: bool | None, acting: bool) -> str:
     """The result of resuming it, in words: a replay resumes by itself when it is done, a drop leaves nothing."""
     if resumed is None:
         return "it has been dropped"
@@ -283,24 +287,28 @@ def _resumed(resumed: bool | None, acting: bool) -> str:
     return "nothing was changed, and it goes on"
 
 
-def _told(name: str, error: BaseException, how: Left) -> BaseException:
+def _explain_error(name: str, error: BaseException, final_state: FinalState) -> BaseException:
     """The error, with the state in which the subscription is left where that is not obvious."""
     if isinstance(error, KeyboardInterrupt):
-        return Interrupted(f"subscription {name!r}: {how.text}")
-    if isinstance(error, Busy):
-        return PartboxError(f"subscription {name!r}: {error}; {how.text}")
-    if how.known or not isinstance(error, Exception):
+        return Interrupted(f"subscription {name!r}: {final_state.text}")
+    if isinstance(error, StillBusy):
+        return PartboxError(f"subscription {name!r}: {error}; {final_state.text}")
+    if final_state.known or not isinstance(error, Exception):
         return error
-    return PartboxError(f"subscription {name!r}: {' '.join(str(error).split())}; {how.text}")
+    return PartboxError(f"subscription {name!r}: {' '.join(str(error).split())}; {final_state.text}")
 
 
-def _busy(timeout: float, left: Sequence[Holder]) -> str:
+def _busy_text(timeout: float, left: Sequence[Holder]) -> str:
     owners = [holder for holder in left if holder.owned]
     if not owners:
-        return f"after {timeout:g} s worker processes still run for it: {described(left)}. Stop them and repeat this"
+        return (
+            f"after {timeout:g} s worker processes still run for it: {describe_holders(left)}. Stop them "
+            f"and repeat this"
+        )
     owned = sum(holder.owned for holder in owners)
     return (
-        f"after {timeout:g} s {owned} partition{'s are' if owned > 1 else ' is'} still owned by {described(owners)}: "
+        f"after {timeout:g} s {owned} partition{'s are' if owned > 1 else ' is'} still owned by "
+        f"{describe_holders(owners)}: "
         "handlers there have not ended. Wait for them, or end those processes, and repeat this"
     )
 
@@ -309,9 +317,9 @@ def _refuse(name: str, problem: Problem) -> NoReturn:
     raise PartboxError(f"subscription {name!r} {REFUSALS[problem]}")
 
 
-def _refuse_purged(point: ReplayPosition, purged: int) -> NoReturn:
-    perhaps = "" if point.from_time is None else ", perhaps of that time or later"
+def _refuse_purged(position: ReplayPosition, purged: int) -> NoReturn:
+    perhaps = "" if position.from_time is None else ", perhaps of that time or later"
     raise PartboxError(
-        f"replay from {point} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "
+        f"replay from {position} is not possible: a purge has removed records up to id {purged}{perhaps}; the lowest "
         f"possible is record {purged + 1}"
     )

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from partbox.db.inspect.found import AHEAD, FoundRecord
-from partbox.protocol.standing import HistoryEntry, RecordStanding
+from partbox.db.inspect.found import MAX_AHEAD, FoundRecord
+from partbox.protocol.delivery_status import DeliveryStatus, HistoryEntry
 from partbox.text.wording import brief, counted, in_short, moment
 
-LAST: Final = datetime.max.replace(tzinfo=UTC)
-HAPPENED: Final = {
+END_OF_TIME: Final = datetime.max.replace(tzinfo=UTC)
+OUTCOME_TEXTS: Final = {
     "failed": "attempt {attempt} failed{run}{process}{error}",
     "dead": "given up{after}{process}{error}",
     "ignored": "attempt {attempt} failed{run}{process}, and on_error said that it does not matter{error}",
@@ -24,7 +24,7 @@ HAPPENED: Final = {
     "cancelled": "cancelled{who}",
 }
 """By outcome, ignored ones that did not run as "unhandled"; one that a newer version writes stands as it is."""
-STANDS: Final = {
+STATE_TEXTS: Final = {
     "waiting": "waits to be read",
     "running": "is running",
     "retrying": "failed{tries}, next attempt {due}",
@@ -53,72 +53,76 @@ class TimelineEntry:
 
 def timeline(record: FoundRecord) -> list[TimelineEntry]:
     """The story of a record, the oldest first. Texts may hold what somebody has typed: errors, names, reasons."""
-    told = [TimelineEntry(record.published_at, None, "published"), *_delayed(record)]
+    entries = [TimelineEntry(record.published_at, None, "published"), *_delay_entries(record)]
     for standing in record.standings:
-        told += _told(standing)
-    return sorted(told, key=lambda each: each.at or LAST)  # stable: what is of one moment stays in its order
+        entries += _status_entries(standing)
+    return sorted(entries, key=lambda each: each.at or END_OF_TIME)  # stable: what is of one moment stays in its order
 
 
-def summary(standing: RecordStanding) -> str:
+def summary(standing: DeliveryStatus) -> str:
     """What became of a record in a subscription, in one line."""
     tries = f" after {counted(standing.attempts, 'attempt')}" if standing.attempts else ""
-    said = STANDS[standing.state].format(due=moment(standing.due_at), since=moment(standing.since), tries=tries)
+    text_of_state = STATE_TEXTS[standing.state].format(
+        due=moment(standing.due_at), since=moment(standing.since), tries=tries
+    )
     if standing.delivered is not None:
         process = "" if standing.process is None else f" by {standing.process}"
-        return f"{said}{_between(standing)}{process}{_twice(standing)}{_error(standing.error)}"
+        return f"{text_of_state}{_between_text(standing)}{process}{_twice_text(standing)}{_error_text(standing.error)}"
     behind = "" if standing.behind is None else f", behind record {standing.behind} of its aggregate"
-    ahead = "" if not standing.ahead else f", {_ahead(standing.ahead)} of its partition come before"
+    ahead = "" if not standing.ahead else f", {_ahead_text(standing.ahead)} of its partition come before"
     why = "" if standing.why is None else f"; {standing.why}"
-    return f"{said}{_where(standing)}{behind}{ahead}{why}{_error(standing.error)}"
+    return f"{text_of_state}{_process_text(standing)}{behind}{ahead}{why}{_error_text(standing.error)}"
 
 
-def _delayed(record: FoundRecord) -> Iterator[TimelineEntry]:
+def _delay_entries(record: FoundRecord) -> Iterator[TimelineEntry]:
     if record.available_at is not None and record.available_at > record.published_at:
         yield TimelineEntry(record.available_at, None, "not to be delivered before now")
 
 
-def _told(standing: RecordStanding) -> Iterator[TimelineEntry]:
+def _status_entries(standing: DeliveryStatus) -> Iterator[TimelineEntry]:
     """Its history, and where it stands unless that has been told."""
     for entry in standing.history:
-        yield TimelineEntry(entry.at, standing.subscription, happening(entry))
+        yield TimelineEntry(entry.at, standing.subscription, entry_text(entry))
     end, last = standing.delivered, standing.history[-1] if standing.history else None
     if end is None or last is None or last.at != end.before:
         yield TimelineEntry(end.before if end else None, standing.subscription, summary(standing))
 
 
-def happening(entry: HistoryEntry) -> str:
+def entry_text(entry: HistoryEntry) -> str:
     """An entry of a history in words."""
     ran = entry.outcome != "ignored" or entry.attempt > 0
-    return HAPPENED.get(entry.outcome if ran else "unhandled", f"{entry.outcome}{{process}}{{who}}{{error}}").format(
+    return OUTCOME_TEXTS.get(
+        entry.outcome if ran else "unhandled", f"{entry.outcome}{{process}}{{who}}{{error}}"
+    ).format(
         attempt=entry.attempt,
         after=f" after {counted(entry.attempt, 'attempt')}" if entry.attempt else "",
         run="" if entry.seconds is None else f" after {brief(entry.seconds)}",
         process="" if entry.process is None else f" in {entry.process}",
         who="" if entry.who is None else f" by {entry.who}",
-        error=_error(entry.error),
+        error=_error_text(entry.error),
     )
 
 
-def _between(standing: RecordStanding) -> str:
+def _between_text(standing: DeliveryStatus) -> str:
     end = standing.delivered
     if end is None or end.before is None:
         return ""
     return f" between {moment(end.after)} and {moment(end.before)}"
 
 
-def _where(standing: RecordStanding) -> str:
+def _process_text(standing: DeliveryStatus) -> str:
     if standing.process is None:
         return ""
     return f" in {standing.process}" if standing.state == "running" else f", in a partition of {standing.process}"
 
 
-def _twice(standing: RecordStanding) -> str:
+def _twice_text(standing: DeliveryStatus) -> str:
     return "; a process that died may have run it, too" if standing.may_have_run_twice else ""
 
 
-def _error(error: str | None) -> str:
+def _error_text(error: str | None) -> str:
     return "" if error is None else f": {in_short(error)}"
 
 
-def _ahead(count: int) -> str:
-    return f"over {counted(AHEAD, 'record')}" if count > AHEAD else counted(count, "record")
+def _ahead_text(count: int) -> str:
+    return f"over {counted(MAX_AHEAD, 'record')}" if count > MAX_AHEAD else counted(count, "record")

@@ -20,14 +20,14 @@ def assign(partitions: Assignees, instances: Collection[UUID]) -> list[UUID | No
     """
     if not instances:
         return [None] * len(partitions)
-    room = _shares(partitions, instances)
+    room = _share_room(partitions, instances)
     kept: list[UUID | None] = []
     for assignee in partitions:
         stays = assignee is not None and room[assignee] > 0
         kept.append(assignee if stays else None)
         if stays:
             room[assignee] -= 1
-    takers = _takers(room)
+    takers = _spread_takers(room)
     return [next(takers) if assignee is None else assignee for assignee in kept]
 
 
@@ -38,23 +38,23 @@ def needs_plan(partitions: Assignees, instances: Collection[UUID]) -> bool:
     """
     if not instances:
         return any(assignee is not None for assignee in partitions)
-    held = _held(partitions, instances)
+    held = _count_owned(partitions, instances)
     return sum(held.values()) < len(partitions) or max(held.values()) - min(held.values()) > 1
 
 
-def _held(partitions: Assignees, instances: Collection[UUID]) -> dict[UUID, int]:
+def _count_owned(partitions: Assignees, instances: Collection[UUID]) -> dict[UUID, int]:
     counts = Counter(partitions)
     return {instance: counts[instance] for instance in instances}
 
 
-def _shares(partitions: Assignees, instances: Collection[UUID]) -> Counter[UUID | None]:
-    held = _held(partitions, instances)
+def _share_room(partitions: Assignees, instances: Collection[UUID]) -> Counter[UUID | None]:
+    held = _count_owned(partitions, instances)
     fullest_first = sorted(held, key=lambda instance: (-held[instance], instance))
     share, larger = divmod(len(partitions), len(held))
     return Counter({instance: share + (place < larger) for place, instance in enumerate(fullest_first)})
 
 
-def _takers(room: Counter[UUID | None]) -> Iterator[UUID]:
+def _spread_takers(room: Counter[UUID | None]) -> Iterator[UUID]:
     """Each instance as often as it has room, in turns, so that neighbouring partitions spread."""
     left = sorted(instance for instance, free in room.items() if instance and free > 0)
     while left:

@@ -13,7 +13,7 @@ What comes in while it is open moves the schedule only if it is the probe's: han
 nothing new. A probe that never reports back was lost, with its partition or otherwise; it is waited for `PROBE_LOST`
 seconds, then another is admitted.
 
-Times are monotonic seconds. Nothing here locks: the caller does, except that `troubled` may be read without.
+Times are monotonic seconds. Nothing here locks: the caller does, except that `has_failures` may be read without.
 """
 
 from collections.abc import Hashable
@@ -30,15 +30,17 @@ SOON = 0.05  # seconds: the least wait, where a probe is due already
 class Circuit:
     """The circuit breaker of one handler in one process.
 
-    `troubled` is true while it is open or there were failures since the last success; while it is false there is
+    `has_failures` is true while it is open or there were failures since the last success; while it is false there is
     nothing to ask and no success to report. `probe_lost`: seconds to wait for a probe, such as the handler's timeout.
     """
 
     probe_lost: float = PROBE_LOST
     is_open: bool = False
-    troubled: bool = False
-    _failing: set[Hashable] = field(default_factory=set)
-    _others: set[Hashable] = field(default_factory=set)  # keys of probes with other errors, since the last that failed
+    has_failures: bool = False
+    _failing_keys: set[Hashable] = field(default_factory=set)
+    _other_error_keys: set[Hashable] = field(
+        default_factory=set
+    )  # keys of probes with other errors, since the last that failed
     _probing_since: float | None = None
     _next_probe: float = 0.0
     _pause: float = FIRST_PROBE
@@ -53,25 +55,25 @@ class Circuit:
             if self._is_probe(started):
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
                 self._next_probe, self._probing_since = now + self._pause, None
-                self._others.clear()
+                self._other_error_keys.clear()
             return False
-        self.troubled = True
-        self._failing.add(key)
-        if not unavailable and len(self._failing) < KEYS:
+        self.has_failures = True
+        self._failing_keys.add(key)
+        if not unavailable and len(self._failing_keys) < KEYS:
             return False
         self.is_open, self._next_probe = True, now + self._pause
         return True
 
-    def succeeded(self) -> bool:
+    def note_success(self) -> bool:
         """Note a success, of any handler's run, late ones too; True if it closed the circuit."""
         was_open = self.is_open
-        self.is_open = self.troubled = False
-        self._failing.clear()
-        self._others.clear()
+        self.is_open = self.has_failures = False
+        self._failing_keys.clear()
+        self._other_error_keys.clear()
         self._pause, self._probing_since = FIRST_PROBE, None
         return was_open
 
-    def undecided(self, started: float | None = None) -> None:
+    def note_undecided(self, started: float | None = None) -> None:
         """A handler that was admitted ended with neither (it did not start after all, or asked for later).
 
         If it was the probe, the next one is admitted at once.
@@ -79,20 +81,20 @@ class Circuit:
         if self._is_probe(started):
             self._probing_since = None
 
-    def erred(self, key: Hashable, started: float | None = None) -> bool:
+    def note_other_error(self, key: Hashable, started: float | None = None) -> bool:
         """Note an error of another kind on an aggregate key, in a handler that was admitted; True if it closed."""
         if self.is_open and self._is_probe(started):
             self._probing_since = None
-            self._others.add(key)
-            if len(self._others) >= KEYS:
-                return self.succeeded()
+            self._other_error_keys.add(key)
+            if len(self._other_error_keys) >= KEYS:
+                return self.note_success()
         return False
 
-    def admits(self, now: float) -> bool:
+    def try_admit(self, now: float) -> bool:
         """True if a handler may start now; while open only the probe, which is in flight from here on."""
         if not self.is_open:
             return True
-        if self._possible_at() > now:
+        if self._next_probe_at() > now:
             return False
         self._probing_since = now
         return True
@@ -105,10 +107,10 @@ class Circuit:
         if not self.is_open:
             return SOON
         if self._probing_since is not None:
-            return min(self._pause, max(self._possible_at() - now, SOON))
+            return min(self._pause, max(self._next_probe_at() - now, SOON))
         return max(self._next_probe - now, SOON)
 
-    def _possible_at(self) -> float:
+    def _next_probe_at(self) -> float:
         """The earliest start of the next probe; after the one in flight is given up, if there is one."""
         if self._probing_since is None:
             return self._next_probe

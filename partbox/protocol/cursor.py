@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from partbox.protocol.horizon import Page
 
-CAP = 1_000
+MAX_LATE = 1_000
 STRETCH = 1_000_000
 
 
@@ -65,7 +65,7 @@ _NEXT: Final = MappingProxyType(
 )
 
 
-class Ask(NamedTuple):
+class ReadRequest(NamedTuple):
     """The request for one partition; `base` is the page that it was read from last, its own or the shared one."""
 
     partition: int
@@ -75,12 +75,12 @@ class Ask(NamedTuple):
     until: str | None
     after: int | None
 
-    def with_room(self, room: int) -> "Ask":
+    def with_room(self, room: int) -> "ReadRequest":
         """A copy of the request that asks for `room` new records; `_replace` would take three times as long."""
-        return Ask(self.partition, self.last_id, room, self.base, self.until, self.after)
+        return ReadRequest(self.partition, self.last_id, room, self.base, self.until, self.after)
 
 
-class Reading(NamedTuple):
+class PagePart(NamedTuple):
     """The part of a page that counts: its page, its late and new ids, and the id that L is raised to (0: none).
 
     `last` is false for a piece of a cut page that has more to come.
@@ -89,9 +89,9 @@ class Reading(NamedTuple):
     page: Page
     late: list[int]
     new: list[int]
-    raised: int
+    raised_to: int
     last: bool
-    piece: bool
+    is_piece: bool
 
 
 class CutPage(NamedTuple):
@@ -134,7 +134,7 @@ class Cursor:
         """True if it was read from the page that all share."""
         return self.base is None
 
-    def to(self, mode: ReadMode, base: Page | None, cut: CutPage | None = None) -> None:
+    def enter_mode(self, mode: ReadMode, base: Page | None, cut: CutPage | None = None) -> None:
         """Enter a mode, with the page that the next poll reads from, and the cut page if it is inside one."""
         assert mode is self.mode or mode in _NEXT[self.mode], (self.mode, mode)
         assert (cut is not None) == (mode in _CUT), (mode, cut)
@@ -142,7 +142,7 @@ class Cursor:
         self.mode, self.base, self.cut = mode, base, cut
         self.full = mode is not ReadMode.CAUGHT_UP and mode is not ReadMode.BEHIND
 
-    def ask(self, room: int, shared: Page | None) -> Ask:
+    def ask(self, room: int, shared: Page | None) -> ReadRequest:
         """The request for the next poll; late records are read whatever the room, new ones not inside a cut page.
 
         `shared` is the page of those in lockstep; None for partitions polled alone. A partition that is caught up has
@@ -152,8 +152,8 @@ class Cursor:
         assert base is not None, "a partition polled alone has a page of its own"
         last_id = max(self.last_id, base.floor) if self.caught_up else self.last_id
         if self.cut is not None:
-            return Ask(self.partition, last_id, 0, base, self.cut.page.snapshot, self.cut.read_to)
-        return Ask(self.partition, last_id, max(room, 0), base, None, None)
+            return ReadRequest(self.partition, last_id, 0, base, self.cut.page.snapshot, self.cut.read_to)
+        return ReadRequest(self.partition, last_id, max(room, 0), base, None, None)
 
     def start(self, floor: int) -> int:
         """The late search begins above this id, if no record at or below `floor` can have appeared."""
@@ -161,7 +161,7 @@ class Cursor:
 
     def take(
         self,
-        asked: Ask,
+        asked: ReadRequest,
         page: Page,
         floor: int,
         late: list[int],
@@ -169,49 +169,49 @@ class Cursor:
         *,
         together: bool,
         cap: int | None = None,
-    ) -> Reading:
+    ) -> PagePart:
         """Move to `page`, of which `late` and `new` came, ids in order; of the late ones `cap` can be delivered.
 
         `floor` is what bounded the late search: of what `asked.base` listed, only transactions that had ended count.
         `together`: the poll was the one that partitions in lockstep share.
         """
         start = self.start(floor)
-        cap = CAP if cap is None else cap
+        cap = MAX_LATE if cap is None else cap
         if len(late) > cap:
-            return self._piece(asked.base, page, late[:cap], late[cap - 1] if cap else start)
+            return self._take_piece(asked.base, page, late[:cap], late[cap - 1] if cap else start)
         if start + STRETCH < self.last_id:
-            return self._piece(asked.base, page, late, start + STRETCH)
+            return self._take_piece(asked.base, page, late, start + STRETCH)
         if self.cut is not None:
             page = self.cut.page
-            self.to(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, page)
-            return Reading(page, late, [], 0, last=True, piece=True)
+            self.enter_mode(ReadMode.FRESH if self.fresh else ReadMode.BACKLOG, page)
+            return PagePart(page, late, [], 0, last=True, is_piece=True)
         full = len(new) >= asked.room
-        has_all = together and page.whole and not full
+        has_all = together and page.is_complete and not full
         mode = ReadMode.CAUGHT_UP if has_all else ReadMode.BACKLOG if full else ReadMode.BEHIND
-        self.to(mode, None if together else page)
-        return self._moved(page, late, new, full=full)
+        self.enter_mode(mode, None if together else page)
+        return self._move_to(page, late, new, full=full)
 
-    def take_quick(self, page: Page, ids: list[int]) -> Reading:
+    def take_quick(self, page: Page, ids: list[int]) -> PagePart:
         """Move to the page of a quick poll, which brought these ids of it, in order; it must be caught up."""
         assert self.mode is ReadMode.CAUGHT_UP, self
         late = bisect_right(ids, self.last_id)
-        return self._moved(page, ids[:late], ids[late:], full=False)
+        return self._move_to(page, ids[:late], ids[late:], full=False)
 
     def stay(self, shared: Page) -> None:
         """Keep the `shared` page, if it was read from that one: those that are caught up move on from it."""
         assert self.mode is not ReadMode.CAUGHT_UP, self
         self.base = self.base or shared
 
-    def _piece(self, base: Page, page: Page, late: list[int], end: int) -> Reading:
+    def _take_piece(self, base: Page, page: Page, late: list[int], end: int) -> PagePart:
         if self.cut is None:
-            self.to(ReadMode.FRESH_CUT if self.fresh else ReadMode.CUT, base, CutPage(page, end))
+            self.enter_mode(ReadMode.FRESH_CUT if self.fresh else ReadMode.CUT, base, CutPage(page, end))
         else:
             page = self.cut.page
             self.cut = CutPage(page, end)
-        return Reading(page, late, [], 0, last=False, piece=True)
+        return PagePart(page, late, [], 0, last=False, is_piece=True)
 
-    def _moved(self, page: Page, late: list[int], new: list[int], *, full: bool) -> Reading:
+    def _move_to(self, page: Page, late: list[int], new: list[int], *, full: bool) -> PagePart:
         self.last_id = new[-1] if new else self.last_id
-        raised = page.floor if not full and page.floor > self.last_id else 0
-        self.last_id = max(self.last_id, raised)
-        return Reading(page, late, new, raised, last=True, piece=False)
+        raised_to = page.floor if not full and page.floor > self.last_id else 0
+        self.last_id = max(self.last_id, raised_to)
+        return PagePart(page, late, new, raised_to, last=True, is_piece=False)

@@ -13,13 +13,13 @@ class Page:
     """The page read at `snapshot` (text): a record that it does not see will have an id above one of these bounds.
 
     `settled`: for transactions that the snapshot could not list. `listed`: (xid, bound) of each that it lists. A saved
-    cursor has its floor for all of them. `whole`: no record that the snapshot sees lay above the poll's ceiling.
+    cursor has its floor for all of them. `is_complete`: no record that the snapshot sees lay above the poll's ceiling.
     """
 
     snapshot: str
     settled: int
     listed: tuple[tuple[int, int], ...] = ()
-    whole: bool = False
+    is_complete: bool = False
 
     @cached_property
     def floor(self) -> int:
@@ -67,7 +67,7 @@ class Horizon:
         self.shared: Page | None = None  # the page that all partitions in lockstep were read from
         self._bounds: dict[int, int] = {}
 
-    def learn(self, new: Fence) -> None:
+    def add_fence(self, new: Fence) -> None:
         """Remember a fence; one that knows no more ids than the newest says less and is dropped."""
         if not self.fences or new.drawn > self.fences[-1].drawn:
             self.fences.append(new)
@@ -76,7 +76,7 @@ class Horizon:
         """Remember the highest floor claimed: it holds for every transaction that is still open after the claim."""
         self.claimed_floor = max(self.claimed_floor, floor)
 
-    def page_of(self, snapshot: Snapshot, *, whole: bool = False) -> Page:
+    def build_page(self, snapshot: Snapshot, *, is_complete: bool = False) -> Page:
         """The page just read at `snapshot`; fixes the bounds of the transactions that it lists first.
 
         Call it at once: a bound taken later could rest on a floor claimed after the snapshot, which says nothing
@@ -85,9 +85,9 @@ class Horizon:
         for xid in snapshot.xip:
             self._bounds.setdefault(xid, self._bound(xid))
         listed = tuple((xid, self._bounds[xid]) for xid in snapshot.xip)
-        return Page(snapshot.text, self._bound(snapshot.xmax), listed, whole)
+        return Page(snapshot.text, self._bound(snapshot.xmax), listed, is_complete)
 
-    def advance(self, snapshot: Snapshot, page: Page) -> None:
+    def share_page(self, snapshot: Snapshot, page: Page) -> None:
         """Share this page, just read at `snapshot`, among partitions in lockstep; forget transactions that are over."""
         self.shared = page
         listed = set(snapshot.xip)
@@ -103,7 +103,7 @@ class Horizon:
         """No id above this is remembered anywhere; `last_id` is the highest L. A poll need not look above it."""
         return max(self.fences[-1].drawn if self.fences else 0, self.claimed_floor, last_id)
 
-    def still(self, drawn: int, ended: bool) -> bool:
+    def is_idle(self, drawn: int, ended: bool) -> bool:
         """True if nothing can be unread since the shared snapshot: `drawn` ids by now, `ended` if a listed one has.
 
         What appears after S has an xid that S lists (then it has ended), or one at or above xmax(S), above the U of

@@ -1,35 +1,37 @@
 """Intervals: the turns of a subscription's nodes in what any one of them does for all, their heartbeats, and the ticks
 of a process."""
 
-AT_ONCE = 10  # nodes of which each does it every time
-BEATING = 100  # nodes of which each beats every time
-SLOWEST = 0.22  # of the lease, from one heartbeat to the next of more of them
+FULL_SHARE_NODES = 10  # nodes of which each does it every time
+FULL_BEAT_NODES = 100  # nodes of which each beats every time
+MAX_BEAT_OF_LEASE = 0.22  # of the lease, from one heartbeat to the next of more of them
 
 # The time between two ticks of a process, by which it sees what is planned for it and what is due.
 TICK = 0.25  # seconds
-FEW = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
-LONGEST = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead,
-OF_LEASE = 1 / 3  # and as for `poll_idle`: who sleeps for longer looks dead
-SOON = 0.05  # at least, however soon a parked row is due
-AWAITING = 0.01  # and while another is to release what is planned for this process; more if it takes long
-PATIENT = 8
+FEW_PARTITIONS = 16  # partitions: who owns fewer of the 256 is one of more than 16, and has the less to miss
+LONGEST_TICK = 2.0  # seconds, however few they are: less than the bell's flag may lie ahead,
+MAX_TICK_OF_LEASE = 1 / 3  # and as for `poll_idle`: who sleeps for longer looks dead
+SHORTEST_TICK = 0.05  # at least, however soon a parked row is due
+AWAIT_TICK = 0.01  # and while another is to release what is planned for this process; more if it takes long
+AWAIT_DIVISOR = 8
 
 
 def share(nodes: int) -> float:
-    """The part of its turns that one of so many nodes takes: up to `AT_ONCE` all, and more of them as many together.
+    """The part of its turns that one of so many nodes takes: up to `FULL_SHARE_NODES` all, and more of them as many
+    together.
 
     Each draws by it anew, so who is left when others have gone takes its turns again at once.
     """
-    return min(1.0, AT_ONCE / max(1, nodes))
+    return min(1.0, FULL_SHARE_NODES / max(1, nodes))
 
 
-def between_beats(nodes: int, heartbeat: float, lease: float) -> float:
+def beat_interval(nodes: int, heartbeat: float, lease: float) -> float:
     """Seconds from one heartbeat of a node to its next, where `heartbeat` is asked for and there are so many nodes.
 
-    More than `BEATING` share as many beats: each is a commit of the server. What a lease promises stays: it is renewed
-    four times while it lasts, and a node that has died is found late before another would have missed two beats.
+    More than `FULL_BEAT_NODES` share as many beats: each is a commit of the server. What a lease promises stays: it is
+    renewed four times while it lasts, and a node that has died is found late before another would have missed two
+    beats.
     """
-    return max(heartbeat, min(heartbeat * max(1.0, nodes / BEATING), SLOWEST * lease))
+    return max(heartbeat, min(heartbeat * max(1.0, nodes / FULL_BEAT_NODES), MAX_BEAT_OF_LEASE * lease))
 
 
 def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
@@ -42,15 +44,15 @@ def longest_tick(owned: int, lease: float, *, calm: bool) -> float:
     """
     if not calm or not owned:
         return TICK
-    return max(TICK, min(LONGEST, OF_LEASE * lease, TICK * FEW / owned))
+    return max(TICK, min(LONGEST_TICK, MAX_TICK_OF_LEASE * lease, TICK * FEW_PARTITIONS / owned))
 
 
-def until_next_tick(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
+def next_tick_delay(soonest: float | None, awaited: float | None, most: float = TICK) -> float:
     """Seconds until the next tick, `most` at most: the first row is due in `soonest`, and a partition is awaited for
     `awaited` by now.
 
     Nobody tells when another process has released it. One that was awaited for t seconds stays without an owner for
     t / PATIENT at most, and who waits for a handler of hours asks no more often than anybody.
     """
-    pause = most if soonest is None else min(most, max(soonest, SOON))
-    return pause if awaited is None else min(pause, max(AWAITING, awaited / PATIENT))
+    pause = most if soonest is None else min(most, max(soonest, SHORTEST_TICK))
+    return pause if awaited is None else min(pause, max(AWAIT_TICK, awaited / AWAIT_DIVISOR))

@@ -14,27 +14,27 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-HALF = 3
+HALF_LEASES = 3
 """Leases for which the poller alone, or the saver, may be silent: a statement that hangs is cut earlier, and a new
 connection is tried for one lease at most."""
-IDLE = 2
+IDLE_LEASES = 2
 """Leases in which a child may neither read nor save while its supervisor reaches the database."""
-MARGIN = 0.1  # of the lease: what is left to a handler's start between the check and the lease's end
-BREAK = 2  # a watcher that was away for more than the lease divided by this starts anew
+LEASE_MARGIN = 0.1  # of the lease: what is left to a handler's start between the check and the lease's end
+BREAK_DIVISOR = 2  # a watcher that was away for more than the lease divided by this starts anew
 
 
-def deadline(sent_at: float, lease: float) -> float:
+def trust_deadline(sent_at: float, lease: float) -> float:
     """The end of trust in a renewal sent at `sent_at` (seconds of the same clock)."""
-    return sent_at + lease * (1 - MARGIN)
+    return sent_at + lease * (1 - LEASE_MARGIN)
 
 
 def idle_limit(lease: float) -> float:
     """Seconds without a read or a save after which a child starts no handler: less than its supervisor's patience."""
-    return IDLE * lease * (1 - MARGIN)
+    return IDLE_LEASES * lease * (1 - LEASE_MARGIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class ChildSigns:
     """A supervisor's view of a child: seconds since it last ticked; seconds its longest handler has run (None: no
     handler runs); True if the kernel says that it is stopped; seconds since the more silent one of its poller and
     saver last ticked; seconds in which it has neither read nor saved while the supervisor reached the database, or was
@@ -44,7 +44,7 @@ class Signs:
     silent: float
     handler: float | None
     stopped: bool
-    half: float = 0.0
+    half_silent: float = 0.0
     idle: float = 0.0
     has_read: bool = True
     stuck: float = 0.0
@@ -59,30 +59,30 @@ class Patience:
     drain_timeout: float
 
 
-def vouches(signs: Signs, patience: Patience) -> bool:
+def should_renew_lease(signs: ChildSigns, patience: Patience) -> bool:
     """True if the child's lease is to be renewed. Where the child, or half of it, is silent, or it neither reads nor
     saves: only while a handler runs within its time and the child is not stopped. That handler may hold the
     interpreter; when it ends, and nothing more is read or saved, none will run."""
     if not signs.has_read:
         return False
-    quiet = signs.silent >= patience.lease or signs.half >= HALF * patience.lease
-    if not quiet and signs.idle < IDLE * patience.lease:
+    quiet = signs.silent >= patience.lease or signs.half_silent >= HALF_LEASES * patience.lease
+    if not quiet and signs.idle < IDLE_LEASES * patience.lease:
         return True
     return not signs.stopped and signs.handler is not None and signs.handler < patience.handler_timeout
 
 
-def gives_up(signs: Signs, patience: Patience) -> bool:
+def should_kill(signs: ChildSigns, patience: Patience) -> bool:
     """True if the child is to be killed: silent for two leases beyond the first without a reason, idle for two, or a
     handler far over its time."""
-    idle = signs.idle >= IDLE * patience.lease
+    idle = signs.idle >= IDLE_LEASES * patience.lease
     if signs.handler is not None and signs.handler >= patience.handler_timeout + patience.drain_timeout:
         return idle or signs.silent >= patience.lease
     running = signs.handler is not None and not signs.stopped
-    silent = signs.silent >= 3 * patience.lease or signs.half >= (HALF + 2) * patience.lease
+    silent = signs.silent >= 3 * patience.lease or signs.half_silent >= (HALF_LEASES + 2) * patience.lease
     return not running and (idle or silent)
 
 
-class Steadiness:
+class HeartbeatStreak:
     """Since when a supervisor has reached its database without a break, in seconds of a clock that counts suspended
     time: what its children could not do meanwhile, they alone could not."""
 
@@ -95,13 +95,13 @@ class Steadiness:
         """Note whether a tick that ended `now` reached the database."""
         if not reached:
             self._since = None
-        elif self._since is None or breaks(now - self._at, self._lease):
+        elif self._since is None or breaks_watch(now - self._at, self._lease):
             self._since = now
         self._at = now
 
-    def lasted(self, now: float) -> float:
+    def lasted_for(self, now: float) -> float:
         """Seconds that it has lasted by `now`; 0.0 if the last tick was long ago: the supervisor itself was away."""
-        return 0.0 if self._since is None or breaks(now - self._at, self._lease) else now - self._since
+        return 0.0 if self._since is None or breaks_watch(now - self._at, self._lease) else now - self._since
 
 
 class Leaseholder(Protocol):
@@ -131,12 +131,12 @@ class Burials(NamedTuple):
     next_in: float | None
 
 
-def breaks(pause: float, lease: float) -> bool:
+def breaks_watch(pause: float, lease: float) -> bool:
     """True if a pause of the watcher is so long that it has to watch a full lease anew."""
-    return pause > lease / BREAK
+    return pause > lease / BREAK_DIVISOR
 
 
-def sightings(
+def update_sightings(
     before: Mapping[UUID, SeenHeartbeat], instances: Iterable[Leaseholder], now: float, pause: float = 0.0
 ) -> dict[UUID, SeenHeartbeat]:
     """The sightings after a look at `now`, `pause` seconds after the look that made those of `before`."""
@@ -144,12 +144,12 @@ def sightings(
 
 
 def _sighting(seen: SeenHeartbeat | None, instance: Leaseholder, now: float, pause: float) -> SeenHeartbeat:
-    if seen and seen.heartbeat_at == instance.heartbeat_at and not breaks(pause, instance.lease):
+    if seen and seen.heartbeat_at == instance.heartbeat_at and not breaks_watch(pause, instance.lease):
         return seen
     return SeenHeartbeat(instance.heartbeat_at, now)
 
 
-def burials(
+def find_burials(
     instances: Iterable[Leaseholder], seen: Mapping[UUID, SeenHeartbeat], now: float, steady_since: float | None = None
 ) -> Burials:
     """Judge all instances; `seen` has a sighting of each. No break since `steady_since`, None: since the sightings."""
@@ -164,7 +164,7 @@ def _wait(instance: Leaseholder, seen_since: float, now: float, steady_since: fl
     return max(instance.left, instance.lease - (now - since))
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """A heartbeat as the database has it; `left` of the `lease` by the database's clock (seconds)."""
 
     instance_id: UUID
@@ -173,17 +173,17 @@ class Beat(NamedTuple):
     lease: float
 
 
-class Silence:
+class SilenceWatch:
     """Applies the rule for a watcher without heartbeats of its own, such as a command that waits for instances."""
 
     def __init__(self) -> None:
         self._seen: dict[UUID, SeenHeartbeat] = {}
-        self._looked: float | None = None
+        self._checked_at: float | None = None
 
-    def over(self, beats: Iterable[Beat], now: float) -> list[UUID]:
+    def expired(self, beats: Iterable[Heartbeat], now: float) -> list[UUID]:
         """Note these beats, seen at `now` (seconds of a monotonic clock); the instances to bury."""
-        pause = 0.0 if self._looked is None else now - self._looked
-        self._looked = now
+        pause = 0.0 if self._checked_at is None else now - self._checked_at
+        self._checked_at = now
         instances = list(beats)
-        self._seen = sightings(self._seen, instances, now, pause)
-        return burials(instances, self._seen, now).due
+        self._seen = update_sightings(self._seen, instances, now, pause)
+        return find_burials(instances, self._seen, now).due

@@ -14,8 +14,8 @@ LimitValue: TypeAlias = "str | int | UUID | tuple[LimitValue, ...] | None"
 
 KINDS: Final = "str, int, bool, UUID, Enum, None or a tuple of these"
 LONGEST: Final = 200  # characters of a text; a longer one is its beginning and its digest
-WIDEST: Final = 128  # bits of a number; a larger one is a digest
-PARTS: Final = 16  # of a tuple
+MAX_BITS: Final = 128  # bits of a number; a larger one is a digest
+MAX_PARTS: Final = 16  # of a tuple
 DEPTH: Final = 4  # of tuples in tuples
 
 
@@ -23,7 +23,7 @@ class UnfitValueError(TypeError):
     """A value by which no limit divides events."""
 
 
-def limit_value(found: object, depth: int = DEPTH) -> LimitValue:
+def to_limit_value(found: object, depth: int = DEPTH) -> LimitValue:
     """Return the plain value: of an instance of a subclass that of its class, of an Enum `Class.NAME`.
 
     Raises UnfitValueError for a value of another kind. An odd subclass may raise anything.
@@ -35,7 +35,7 @@ def limit_value(found: object, depth: int = DEPTH) -> LimitValue:
         return _short(str.__str__(found))
     if issubclass(kind, int):
         number = int.__int__(found)  # type: ignore[arg-type]
-        return number if number.bit_length() <= WIDEST else f"int sha256:{sha256(hex(number).encode()).hexdigest()}"
+        return number if number.bit_length() <= MAX_BITS else f"int sha256:{sha256(hex(number).encode()).hexdigest()}"
     if issubclass(kind, Enum):
         return _short(f"{kind.__qualname__}.{str.__str__(found._name_)}")  # type: ignore[attr-defined]
     if issubclass(kind, UUID):
@@ -43,10 +43,12 @@ def limit_value(found: object, depth: int = DEPTH) -> LimitValue:
     if not issubclass(kind, tuple):
         raise UnfitValueError(f"it is of the class {kind.__name__}")
     parts = tuple.__len__(found)  # type: ignore[arg-type]
-    if parts > PARTS or not depth:
-        raise UnfitValueError(f"it is a tuple of {parts} parts, or one in {DEPTH} others: {PARTS} parts are the most")
+    if parts > MAX_PARTS or not depth:
+        raise UnfitValueError(
+            f"it is a tuple of {parts} parts, or one in {DEPTH} others: {MAX_PARTS} parts are the most"
+        )
     members: Iterator[object] = tuple.__iter__(found)  # type: ignore[arg-type]
-    return tuple(limit_value(each, depth - 1) for each in members)
+    return tuple(to_limit_value(each, depth - 1) for each in members)
 
 
 def _short(text: str) -> str:

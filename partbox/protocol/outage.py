@@ -16,11 +16,11 @@ from typing import Any
 from partbox.errors import DownstreamUnavailable
 
 DEPTH = 10  # errors of a chain that are looked at
-LOCAL = (
+LOCAL_ERRORS = (
     ChildProcessError, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError,
     ProcessLookupError, io.UnsupportedOperation,
 )  # fmt: skip
-ANSWERS = frozenset(
+ANSWER_ERRORS = frozenset(
     {
         "requests.exceptions.HTTPError",
         "smtplib.SMTPRecipientsRefused",
@@ -29,7 +29,7 @@ ANSWERS = frozenset(
     }
 )
 """OSErrors of libraries that were reached and said no; by name, so that nothing is imported."""
-GRAMMAR = 'use "off", or exception classes or their names, such as "OSError,httpx.TransportError"'
+CIRCUIT_GRAMMAR = 'use "off", or exception classes or their names, such as "OSError,httpx.TransportError"'
 
 Errors = tuple[type[BaseException], ...]
 
@@ -53,31 +53,32 @@ class ErrorNames(tuple[type[BaseException] | str, ...]):
 
     def found(self) -> Errors:
         """The classes; ValueError for a name that is none of an exception class."""
-        return tuple(_found(each) if isinstance(each, str) else each for each in self)
+        return tuple(_import_error(each) if isinstance(each, str) else each for each in self)
 
 
-USUAL = ErrorNames(("OSError", "TimeoutError"))
+DEFAULT_ERRORS = ErrorNames(("OSError", "TimeoutError"))
 
 
-def named(value: Any) -> ErrorNames:
+def parse_error_names(value: Any) -> ErrorNames:
     """The errors that a value names: a class, a text with commas, or several of these; ValueError."""
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     errors = ErrorNames(each.strip() if isinstance(each, str) else each for each in given)
     if not errors or not all(map(_is_error, errors)):
-        raise ValueError(GRAMMAR)
+        raise ValueError(CIRCUIT_GRAMMAR)
     return errors
 
 
 def circuit(value: Any) -> ErrorNames | None:
-    """The errors that open a circuit, as `named` reads them; None for "off", the usual ones for "on". ValueError."""
+    """The errors that open a circuit, as `parse_error_names` reads them; None for "off", the usual ones for "on".
+    ValueError."""
     if isinstance(value, str):
         value = {"off": False, "none": False, "on": True}.get(value.strip().lower(), value)
     if value is None or isinstance(value, bool):
-        return USUAL if value else None
-    return named(value)
+        return DEFAULT_ERRORS if value else None
+    return parse_error_names(value)
 
 
-def says_away(error: BaseException, errors: Errors) -> bool:
+def is_outage(error: BaseException, errors: Errors) -> bool:
     """True if the error, or what it was raised from, says that the downstream is away."""
     asked: BaseException | None = error
     for _ in range(DEPTH):
@@ -85,16 +86,16 @@ def says_away(error: BaseException, errors: Errors) -> bool:
             return False
         kind = type(asked)  # not its __class__, which may say anything
         if issubclass(kind, BaseExceptionGroup):
-            return all(says_away(each, errors) for each in members_of(asked))
-        if issubclass(kind, DownstreamUnavailable) or _counts(kind, errors):
+            return all(is_outage(each, errors) for each in members_of(asked))
+        if issubclass(kind, DownstreamUnavailable) or _is_selected(kind, errors):
             return True
-        wrapped = None if hides_context(asked) or _home(kind) == "builtins" else context_of(asked)
+        wrapped = None if hides_context(asked) or _module_of(kind) == "builtins" else context_of(asked)
         cause = cause_of(asked)
         asked = wrapped if cause is None else cause
     return False
 
 
-def _counts(kind: type[BaseException], errors: Errors) -> bool:
+def _is_selected(kind: type[BaseException], errors: Errors) -> bool:
     if not issubclass(kind, errors):
         return False
     chosen = tuple(each for each in errors if each is not OSError)
@@ -104,7 +105,7 @@ def _counts(kind: type[BaseException], errors: Errors) -> bool:
 def _is_answer(kind: type[BaseException]) -> bool:
     """True for an OSError of something else than a connection: local, a wrong argument, or the downstream's answer."""
     names = {_name(each) for each in kind.__mro__}
-    if issubclass(kind, LOCAL) or not ANSWERS.isdisjoint(names):
+    if issubclass(kind, LOCAL_ERRORS) or not ANSWER_ERRORS.isdisjoint(names):
         return True
     return issubclass(kind, ValueError) and "ssl.SSLError" not in names  # a certificate that is over is an outage
 
@@ -115,21 +116,21 @@ def _is_error(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
-def _found(name: str) -> type[BaseException]:
+def _import_error(name: str) -> type[BaseException]:
     try:
         found = resolve_name(name if "." in name else f"builtins.{name}")
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{name!r} cannot be imported ({error}): {GRAMMAR}") from None
+        raise ValueError(f"{name!r} cannot be imported ({error}): {CIRCUIT_GRAMMAR}") from None
     if not (isinstance(found, type) and issubclass(found, BaseException)):
-        raise ValueError(f"{name!r} is no exception class: {GRAMMAR}")
+        raise ValueError(f"{name!r} is no exception class: {CIRCUIT_GRAMMAR}")
     return found
 
 
 def _name(kind: type) -> str:
-    return f"{_home(kind)}.{_qualname(kind)}"
+    return f"{_module_of(kind)}.{_qualname(kind)}"
 
 
-def _home(kind: type) -> str:
+def _module_of(kind: type) -> str:
     """The module of a class; none where it is no text."""
     module = _module(kind)
     return module if type(module) is str else ""

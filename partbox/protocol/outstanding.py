@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 SOON = 2.0
 """Seconds: a scheduled event that is due later does not count as work yet."""
-PATIENCE = 30.0
+IDLE_PATIENCE = 30.0
 """Seconds for which a node goes on under `--until-empty` while nothing gets finished; longer than a lease."""
 
 
@@ -37,7 +37,7 @@ class OutstandingWork:
         """A value that differs once an event is finished."""
         return self.cursors, self.unfinished, self.scheduled
 
-    def goes_on(self, patience: float) -> bool:
+    def can_progress(self, patience: float) -> bool:
         """True if something of it may run within so many seconds; a scheduled event must be due soon besides."""
         if self.paused or patience <= 0:
             return False
@@ -57,4 +57,4 @@ class Standstill:
         """True if nothing of it runs before the patience ends, which begins anew with all that is finished."""
         if work.moving or work.progress != self._progress:
             self._progress, self._since = work.progress, now
-        return not work.goes_on(self._since + patience - now)
+        return not work.can_progress(self._since + patience - now)

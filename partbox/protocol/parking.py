@@ -44,7 +44,7 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
-CHAIN = 100
+MAX_CHAIN_RUN = 100
 
 
 class RowState(StrEnum):
@@ -79,11 +79,13 @@ class Suspicion(Enum):
     CHARGED_ALONE = "charged alone"
 
 
-AT_ONCE: Final = (RowState.HELD, RowState.READY)
-OPEN: Final = (RowState.RETRYING, RowState.DEFERRED, RowState.HELD, RowState.READY)
+READY_STATES: Final = (RowState.HELD, RowState.READY)
+OPEN_STATES: Final = (RowState.RETRYING, RowState.DEFERRED, RowState.HELD, RowState.READY)
 
-_AGAIN: Final = frozenset({*OPEN, RowState.DEAD})
-_NEXT: Final = MappingProxyType(dict.fromkeys(RowState, _AGAIN) | {RowState.DEAD: _AGAIN - frozenset(AT_ONCE)})
+_REPARKED: Final = frozenset({*OPEN_STATES, RowState.DEAD})
+_NEXT_STATES: Final = MappingProxyType(
+    dict.fromkeys(RowState, _REPARKED) | {RowState.DEAD: _REPARKED - frozenset(READY_STATES)}
+)
 _SAVED: Final = MappingProxyType(
     {
         RowStage.UNSAVED: RowStage.WAITING,
@@ -95,7 +97,7 @@ _SAVED: Final = MappingProxyType(
 _KEPT: Final = MappingProxyType({RowStage.UNSAVED: RowStage.RUNS_ON, RowStage.WAITING: RowStage.LOADED})
 _PUT_BACK: Final = MappingProxyType({RowStage.LOADED: RowStage.WAITING, RowStage.RUNS_ON: RowStage.UNSAVED})
 _CHARGED: Final = MappingProxyType({Suspicion.SUSPECT: Suspicion.CHARGED, Suspicion.ACCUSED: Suspicion.CHARGED_ALONE})
-_TURN_ENDED: Final = MappingProxyType({charged: before for before, charged in _CHARGED.items()})
+_TRIAL_ENDED: Final = MappingProxyType({charged: before for before, charged in _CHARGED.items()})
 _IN_MEMORY: Final = (RowStage.LOADED, RowStage.RUNS_ON)
 
 
@@ -141,7 +143,7 @@ class ParkedRow:
         """The time at which it may run: 0.0 at once, monotonic seconds, or None (loaded, unsaved or dead)."""
         if self.stage is not RowStage.WAITING or self.state is RowState.DEAD:
             return None
-        return 0.0 if self.state in AT_ONCE else self.due
+        return 0.0 if self.state in READY_STATES else self.due
 
     def may_run(self, now: float) -> bool:
         """True if it is stored, not in memory, and due."""
@@ -152,7 +154,7 @@ class ParkedRow:
 
     def park(self, state: RowState, attempts: int, *, blocks: bool, waits: bool = False) -> None:
         """Park its event anew."""
-        assert state in _NEXT[self.state], (self, state)
+        assert state in _NEXT_STATES[self.state], (self, state)
         assert self.stage in _IN_MEMORY, self
         self.state, self.attempts, self.blocks, self.waits = state, attempts, blocks, waits
         self.stage, self.suspicion = RowStage.UNSAVED, Suspicion.NONE
@@ -171,7 +173,7 @@ class ParkedRow:
         assert self.stage is RowStage.WAITING, self
         self.stage = RowStage.LOADED
 
-    def keep(self) -> None:
+    def keep_running(self) -> None:
         """A handler has the event and goes on, though it is parked now."""
         assert self.stage in _KEPT, self
         self.stage = _KEPT[self.stage]
@@ -180,21 +182,21 @@ class ParkedRow:
         """Its event leaves memory as it came; a turn ends with that."""
         assert self.stage in _PUT_BACK, self
         self.stage = _PUT_BACK[self.stage]
-        self.end_turn()
+        self.end_trial()
 
-    def suspect_it(self, *, accused: bool = False) -> None:
+    def mark_suspect(self, *, accused: bool = False) -> None:
         """Suspect it of having killed a process; `accused`: it was noted as started then."""
         assert self.suspicion is Suspicion.NONE, self
         self.suspicion = Suspicion.ACCUSED if accused else Suspicion.SUSPECT
 
-    def give_turn(self) -> None:
+    def start_trial(self) -> None:
         """Charge it: its turn has come."""
         assert self.suspicion in _CHARGED, self
         self.suspicion = _CHARGED[self.suspicion]
 
-    def end_turn(self) -> None:
+    def end_trial(self) -> None:
         """Take its turn away, if it had one."""
-        self.suspicion = _TURN_ENDED.get(self.suspicion, self.suspicion)
+        self.suspicion = _TRIAL_ENDED.get(self.suspicion, self.suspicion)
 
 
 def waits(head: ParkedRow, *, before: bool) -> bool:
@@ -214,7 +216,7 @@ class Chain:
     """
 
     rows: list[ParkedRow] = field(default_factory=list)
-    stuck: bool = False  # the head is running, and held up its partition for too long
+    blocked_by_slow: bool = False  # the head is running, and held up its partition for too long
     waits: bool = True
 
     def __iter__(self) -> Iterator[ParkedRow]:
@@ -228,16 +230,17 @@ class Chain:
 
     def count_open(self) -> int:
         """Count the rows that are not dead."""
-        return sum(row.state in OPEN for row in self.rows)
+        return sum(row.state in OPEN_STATES for row in self.rows)
 
-    def runnable(self, now: float) -> list[ParkedRow]:
-        """The head and what may follow it without waiting, at most `CHAIN` rows; nothing while the head is loaded.
+    def list_runnable(self, now: float) -> list[ParkedRow]:
+        """The head and what may follow it without waiting, at most `MAX_CHAIN_RUN` rows; nothing while the head is
+        loaded.
 
         A suspect runs by itself: what follows it is charged when its turn has come.
         """
         run: list[ParkedRow] = []
         for row in self.rows:
-            if len(run) == CHAIN or not row.may_run(now) or (run and (row.suspect or run[0].suspect)):
+            if len(run) == MAX_CHAIN_RUN or not row.may_run(now) or (run and (row.suspect or run[0].suspect)):
                 break
             run.append(row)
         return run
@@ -256,4 +259,4 @@ class Chain:
 
     def caught_up(self) -> bool:
         """True if every row is loaded: events that come now may queue behind them in memory."""
-        return not self.stuck and all(row.stage in _IN_MEMORY for row in self.rows)
+        return not self.blocked_by_slow and all(row.stage in _IN_MEMORY for row in self.rows)

@@ -26,13 +26,13 @@ def ids(shared: Page) -> tuple[int, int]:
     return cursor.stretch_of(shared.floor), end
 
 
-def counts(records: int, floor: int, drawn: int) -> bool:
+def has_found_all(records: int, floor: int, drawn: int) -> bool:
     """True if a quick poll that searched ids from `floor` to `drawn` and returned so many records has found all.
 
     It is asked for one record more than a full poll would take late ones of a partition, which tells that there are
     more.
     """
-    return records <= cursor.CAP and drawn - floor <= cursor.STRETCH
+    return records <= cursor.MAX_LATE and drawn - floor <= cursor.STRETCH
 
 
 def bits(partitions: Collection[int]) -> str:

@@ -21,7 +21,7 @@ from partbox.duration import seconds
 
 Errors = tuple[type[BaseException], ...]
 
-USUAL_FACTOR = (0.5, 1.5)
+DEFAULT_FACTOR = (0.5, 1.5)
 GRAMMAR = 'write it like "exponential:0.2:60:2+jitter" (base, cap, multiplier) or "fixed:5"'
 
 
@@ -70,13 +70,13 @@ class Exponential:
     exclude: Errors = ()
 
     def __post_init__(self) -> None:
-        _require(_finite(self.base) and self.base > 0, "base", self.base, "a number of seconds above 0")
-        _require(_finite(self.cap) and self.cap > 0, "cap", self.cap, "a number of seconds above 0")
-        _require(_finite(self.multiplier) and self.multiplier >= 1, "multiplier", self.multiplier, "at least 1")
+        _require(_is_finite(self.base) and self.base > 0, "base", self.base, "a number of seconds above 0")
+        _require(_is_finite(self.cap) and self.cap > 0, "cap", self.cap, "a number of seconds above 0")
+        _require(_is_finite(self.multiplier) and self.multiplier >= 1, "multiplier", self.multiplier, "at least 1")
         _check_errors(self.include, self.exclude)
 
     def should_retry(self, error: BaseException) -> bool:
-        return _selected(error, self.include, self.exclude)
+        return _is_retried(error, self.include, self.exclude)
 
     def next_delay(self, attempt: int) -> float:
         # Floats throughout, bounded: an int to the power of a large int would be computed digit by digit.
@@ -100,11 +100,11 @@ class Fixed:
     exclude: Errors = ()
 
     def __post_init__(self) -> None:
-        _require(_finite(self.delay) and self.delay >= 0, "delay", self.delay, "a number of seconds from 0")
+        _require(_is_finite(self.delay) and self.delay >= 0, "delay", self.delay, "a number of seconds from 0")
         _check_errors(self.include, self.exclude)
 
     def should_retry(self, error: BaseException) -> bool:
-        return _selected(error, self.include, self.exclude)
+        return _is_retried(error, self.include, self.exclude)
 
     def next_delay(self, attempt: int) -> float:
         return float(self.delay)
@@ -125,12 +125,12 @@ class Jittered:
         _require(isinstance(self.policy, RetryPolicy), "policy", self.policy, "a retry policy")
         _require(self.factor is None or self.add is None, "add", self.add, "left out when factor is given")
         if self.add is not None:
-            _require(_finite(self.add) and self.add >= 0, "add", self.add, "a number of seconds from 0")
+            _require(_is_finite(self.add) and self.add >= 0, "add", self.add, "a number of seconds from 0")
         elif self.factor is None:
-            object.__setattr__(self, "factor", USUAL_FACTOR)
+            object.__setattr__(self, "factor", DEFAULT_FACTOR)
         else:
             low, high = self.factor
-            _require(0 <= low <= high and _finite(high), "factor", self.factor, "(low, high) with 0 <= low <= high")
+            _require(0 <= low <= high and _is_finite(high), "factor", self.factor, "(low, high) with 0 <= low <= high")
 
     def should_retry(self, error: BaseException) -> bool:
         return self.policy.should_retry(error)
@@ -145,7 +145,7 @@ class Jittered:
         if self.factor is None:
             return f"{self.policy}+add:{self.add:.12g}"
         low, high = self.factor
-        return f"{self.policy}+jitter" + ("" if self.factor == USUAL_FACTOR else f":{low:.12g}:{high:.12g}")
+        return f"{self.policy}+jitter" + ("" if self.factor == DEFAULT_FACTOR else f":{low:.12g}:{high:.12g}")
 
 
 def policy_of(value: object) -> RetryPolicy:
@@ -155,11 +155,11 @@ def policy_of(value: object) -> RetryPolicy:
     if not isinstance(value, str):
         raise ValueError(f"{GRAMMAR}, or give an object with should_retry(error) and next_delay(attempt)")
     timing, _, jitter = value.replace(" ", "").lower().partition("+")
-    policy = _timed(*timing.split(":"))
-    return _jittered(policy, *jitter.split(":")) if jitter else policy
+    policy = _parse_timing(*timing.split(":"))
+    return _parse_jitter(policy, *jitter.split(":")) if jitter else policy
 
 
-def _timed(kind: str, *numbers: str) -> RetryPolicy:
+def _parse_timing(kind: str, *numbers: str) -> RetryPolicy:
     match kind, numbers:
         case "fixed", (delay,):
             return Fixed(seconds(delay))
@@ -175,7 +175,7 @@ def _timed(kind: str, *numbers: str) -> RetryPolicy:
             raise ValueError(GRAMMAR)
 
 
-def _jittered(policy: RetryPolicy, kind: str, *numbers: str) -> RetryPolicy:
+def _parse_jitter(policy: RetryPolicy, kind: str, *numbers: str) -> RetryPolicy:
     match kind, numbers:
         case "jitter", ():
             return Jittered(policy)
@@ -187,11 +187,11 @@ def _jittered(policy: RetryPolicy, kind: str, *numbers: str) -> RetryPolicy:
             raise ValueError(GRAMMAR)
 
 
-def _selected(error: BaseException, include: Errors, exclude: Errors) -> bool:
+def _is_retried(error: BaseException, include: Errors, exclude: Errors) -> bool:
     return not isinstance(error, exclude) and (not include or isinstance(error, include))
 
 
-def _finite(number: object) -> bool:
+def _is_finite(number: object) -> bool:
     return isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
 
 

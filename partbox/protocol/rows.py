@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class SeenPartition(NamedTuple):
+class TickPartition(NamedTuple):
     """A partition as a tick sees it."""
 
     partition: int
@@ -16,7 +16,7 @@ class SeenPartition(NamedTuple):
     parked_version: int
 
 
-class Owned(NamedTuple):
+class OwnedPartition(NamedTuple):
     """An owned partition, with its saved cursor.
 
     `suspect_until`: its last owner died, perhaps of a record up to this id. `pause`: if it was claimed just now, the
@@ -33,7 +33,7 @@ class Owned(NamedTuple):
     pause: float | None = None
 
 
-class Saving(NamedTuple):
+class CursorSave(NamedTuple):
     """The state to save of one partition.
 
     `snapshot` None leaves the cursor as it is, `last_id` None its place in the log: nothing has become of a record
@@ -48,7 +48,7 @@ class Saving(NamedTuple):
     release: bool
 
 
-class Stored(NamedTuple):
+class StoredRow(NamedTuple):
     """A parked row as stored; `due` is seconds from now.
 
     `started`: it was charged, and its process may have died of it. `error` is told of dead ones only. `waits`: for a
@@ -79,12 +79,13 @@ class LooseRows(NamedTuple):
 
 
 @dataclass(slots=True)
-class Park:
+class ParkedSave:
     """One parked row as a save sends it: `delay` in seconds from the database's now, or `due` as an ISO timestamp.
 
     `trace` belongs to `error`: where that is None, what is stored of both stays; so it does where `is_wait` and there
-    is one. `new`: there is no row yet. `charge`: it is about to be started. A `letter` changes the due time of a row
-    that is still dead, no more. With an `outcome` an attempt has failed, in so many `seconds`: it leaves a row, too.
+    is one. `new`: there is no row yet. `charge`: it is about to be started. A `dead_letter` changes the due time of a
+    row that is still dead, no more. With an `outcome` an attempt has failed, in so many `seconds`: it leaves a row,
+    too.
     """
 
     partition: int
@@ -101,12 +102,12 @@ class Park:
     trace: str | None = None
     new: bool = True
     charge: bool = False
-    letter: bool = False
+    dead_letter: bool = False
     is_wait: bool = False
     outcome: str | None = None
     seconds: float | None = None
 
-    def wire(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The JSON object that `save` takes."""
         return {
             "p": self.partition,
@@ -123,14 +124,14 @@ class Park:
             "t": self.trace,
             "new": self.new,
             "c": self.charge,
-            "l": self.letter,
+            "l": self.dead_letter,
             "w": self.is_wait,
             "o": self.outcome,
             "sec": self.seconds,
         }
 
 
-class Ignored(NamedTuple):
+class IgnoredEvent(NamedTuple):
     """An event that failed and counts as done, because `on_error` says so: it leaves a row of its last attempt."""
 
     record_id: int
@@ -138,7 +139,7 @@ class Ignored(NamedTuple):
     error: str
     seconds: float | None
 
-    def wire(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The JSON object that `save` takes."""
         id, attempts, error, seconds = self
         return {"id": id, "n": attempts, "o": "ignored", "e": error, "sec": seconds}
@@ -150,10 +151,10 @@ class ProgressNote(NamedTuple):
     partition: int
     read_id: int
 
-    def wire(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The JSON object that `save` takes."""
         return {"p": self.partition, "r": self.read_id}
 
 
-Entry = Park | Ignored | ProgressNote
+SaveEntry = ParkedSave | IgnoredEvent | ProgressNote
 """An entry of the list that a save sends."""

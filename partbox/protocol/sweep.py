@@ -22,11 +22,11 @@ from collections.abc import Iterable, Mapping, Set
 from operator import attrgetter
 from typing import NamedTuple
 
-from partbox.protocol.cursor import Ask
+from partbox.protocol.cursor import ReadRequest
 
 _last_id = attrgetter("last_id")
 
-LEAST = 64  # partitions: of fewer than a quarter, most of the records that a scan passes are not wanted
+MIN_PARTITIONS = 64  # partitions: of fewer than a quarter, most of the records that a scan passes are not wanted
 STRETCH = 4  # times the ids that the records should need if all partitions get the same number
 
 
@@ -43,7 +43,7 @@ class Sweep(NamedTuple):
     waiting: Set[int] = frozenset()
     more: int = 0
 
-    def room(self, ask: Ask, widest: int) -> int:
+    def room(self, ask: ReadRequest, widest: int) -> int:
         """The room of one of the asks; of those that take part, and of those behind, it may be the `widest`."""
         if ask.partition in self.last_ids:
             return widest
@@ -52,7 +52,7 @@ class Sweep(NamedTuple):
         is_behind = ask.room > 0 and ask.last_id < self.start
         return min(ask.room + self.more, widest) if is_behind else ask.room
 
-    def beside(self, asks: Iterable[Ask]) -> list[int]:
+    def rooms_beside(self, asks: Iterable[ReadRequest]) -> list[int]:
         """The room of each of these in the rest of the poll: who takes part gets nothing new there."""
         return [0 if ask.partition in self.last_ids else ask.room for ask in asks]
 
@@ -61,16 +61,16 @@ class Sweep(NamedTuple):
         return records >= self.most or self.end < hi
 
 
-def sweep(asks: Iterable[Ask], hi: int) -> Sweep | None:
+def sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
     """The sweep for those of these, all with a backlog, that lie close together; None if it is not worth it.
 
     All together they get as many records as they have room for. `hi` is the ceiling of the poll.
     """
     roomy = sorted((ask for ask in asks if ask.room > 0), key=_last_id)
-    if len(roomy) < LEAST:
+    if len(roomy) < MIN_PARTITIONS:
         return None
     reach = STRETCH * sum(ask.room for ask in roomy) * 256 // len(roomy)
-    pairs = zip(roomy, roomy[LEAST - 1 :], strict=False)
+    pairs = zip(roomy, roomy[MIN_PARTITIONS - 1 :], strict=False)
     behind = next((at for at, (first, last) in enumerate(pairs) if last.last_id - first.last_id < reach), None)
     if behind is None:
         return None
@@ -86,7 +86,7 @@ def sweep(asks: Iterable[Ask], hi: int) -> Sweep | None:
     return Sweep(start, min(end, hi), most, last_ids, {ask.partition for ask in waiting}, more)
 
 
-def brief(asks: Iterable[Ask], hi: int) -> Sweep | None:
+def brief_sweep(asks: Iterable[ReadRequest], hi: int) -> Sweep | None:
     """The sweep that finds all that is new for these; None if more ids lie up to `hi` than one had better pass, or than
     one of them has room for."""
     roomy = [ask for ask in asks if ask.room > 0]

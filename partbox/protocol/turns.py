@@ -18,13 +18,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from partbox.protocol.limits import Limit
 
-Place = tuple[str, Hashable]
+LimitKey = tuple[str, Hashable]
 """The name of a handler, and a value."""
 
 T = TypeVar("T")
 
-ALMOST: Final = 1 - 1e-6  # of a call: what a sum of fractions may lack
-BESIDE: Final = 2  # places at which is looked for one to forget, whenever one becomes idle
+ALMOST_ONE: Final = 1 - 1e-6  # of a call: what a sum of fractions may lack
+FORGET_PROBES: Final = 2  # places at which is looked for one to forget, whenever one becomes idle
 
 
 class ProcessBounds(NamedTuple):
@@ -48,13 +48,13 @@ class ProcessBounds(NamedTuple):
 class Bucket(Generic[T]):
     """A place: the starts that it has saved up at a time, the number of calls that run, and the line that waits."""
 
-    __slots__ = ("at", "first", "in_line", "running", "saved", "waiting")
+    __slots__ = ("at", "first", "is_scheduled", "running", "saved", "waiting")
 
     def __init__(self, saved: float, at: float) -> None:
         self.saved = saved
         self.at = at
         self.running = 0
-        self.in_line = False  # it has a turn, or a time at which it may have one
+        self.is_scheduled = False  # it has a turn, or a time at which it may have one
         self.waiting: deque[T] = deque()
         self.first = 0  # how many of these, the first ones, were added as such
 
@@ -69,129 +69,129 @@ class Bucket(Generic[T]):
         if self.running >= bounds.most:
             return inf
         self.settle(bounds, now)
-        if bounds.pace is None or self.saved >= ALMOST:
+        if bounds.pace is None or self.saved >= ALMOST_ONE:
             return 0.0
         return (1 - self.saved) / bounds.pace if bounds.pace else inf
 
 
-class Limited(Generic[T]):
-    """One handler with a limit: the places of its values, and `unused`, which is as one that was never used."""
+class LimitedHandler(Generic[T]):
+    """One handler with a limit: the places of its values, and `fresh_bucket`, which is as one that was never used."""
 
     def __init__(self, limit: Limit, share: float, now: float) -> None:
         self.limit = limit
         self.bounds = ProcessBounds.of(limit, share)
-        self.unused = Bucket[T](0.0, now)
-        self.places: dict[Hashable, Bucket[T]] = {}
+        self.fresh_bucket = Bucket[T](0.0, now)
+        self.buckets: dict[Hashable, Bucket[T]] = {}
         self._idle: dict[Hashable, None] = {}
 
     def bucket(self, value: Hashable, now: float) -> Bucket[T]:
         """The bucket of a value, which is made where there is none."""
         self._idle.pop(value, None)
-        if (found := self.places.get(value)) is None:
-            self.unused.settle(self.bounds, now)
-            found = self.places[value] = Bucket(self.unused.saved, now)
+        if (found := self.buckets.get(value)) is None:
+            self.fresh_bucket.settle(self.bounds, now)
+            found = self.buckets[value] = Bucket(self.fresh_bucket.saved, now)
         return found
 
     def change(self, limit: Limit, share: float, now: float) -> None:
         """From now on these hold. What was saved up until now is cut when it is next asked for, never raised."""
-        for each in (self.unused, *self.places.values()):
+        for each in (self.fresh_bucket, *self.buckets.values()):
             each.settle(self.bounds, now)
         self.limit, self.bounds = limit, ProcessBounds.of(limit, share)
 
-    def rest(self, value: Hashable, now: float) -> None:
+    def note_idle(self, value: Hashable, now: float) -> None:
         """Nothing of this value waits or runs: forget those of which that is long true."""
         self._idle[value] = None
-        self.unused.settle(self.bounds, now)
-        for idle in [each for each, _ in zip(self._idle, range(BESIDE), strict=False)]:
-            self.places[idle].settle(self.bounds, now)
-            if self.places[idle].saved < self.unused.saved:
+        self.fresh_bucket.settle(self.bounds, now)
+        for idle in [each for each, _ in zip(self._idle, range(FORGET_PROBES), strict=False)]:
+            self.buckets[idle].settle(self.bounds, now)
+            if self.buckets[idle].saved < self.fresh_bucket.saved:
                 break
-            del self.places[idle], self._idle[idle]
+            del self.buckets[idle], self._idle[idle]
 
 
-class Turns(Generic[T]):
+class PermitQueues(Generic[T]):
     """The lines at all places of a process; `now` is monotonic seconds. Its length: places that may have a turn."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share  # of the partitions
-        self._limited: dict[str, Limited[T]] = {}
-        self._ring: deque[Place] = deque()
-        self._later: list[tuple[float, int, Place]] = []
+        self._handlers: dict[str, LimitedHandler[T]] = {}
+        self._rotation: deque[LimitKey] = deque()
+        self._delayed: list[tuple[float, int, LimitKey]] = []
         self._ticket = 0
 
     def __len__(self) -> int:
-        return len(self._ring)
+        return len(self._rotation)
 
-    def has(self, handler: str) -> bool:
+    def has_limit(self, handler: str) -> bool:
         """True if the handler of this name has a limit."""
-        return handler in self._limited
+        return handler in self._handlers
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> list[T]:
         """Have these limits in force, by handler; what waits for a handler that has none any more goes out."""
         free: list[T] = []
-        for name in [each for each in self._limited if each not in limits]:
-            free += (each for bucket in self._limited.pop(name).places.values() for each in bucket.waiting)
+        for name in [each for each in self._handlers if each not in limits]:
+            free += (each for bucket in self._handlers.pop(name).buckets.values() for each in bucket.waiting)
         for name, limit in limits.items():
-            if (known := self._limited.get(name)) is None:
-                self._limited[name] = Limited(limit, self.share, now)
+            if (known := self._handlers.get(name)) is None:
+                self._handlers[name] = LimitedHandler(limit, self.share, now)
             else:
                 known.change(limit, self.share, now)
-        self._line_up(now)
+        self._reschedule_all(now)
         return free
 
     def change_share(self, share: float, now: float) -> None:
         """The process owns so much of the partitions from now on, 0 to 1."""
         self.share = share
-        for limited in self._limited.values():
+        for limited in self._handlers.values():
             limited.change(limited.limit, share, now)
-        self._line_up(now)
+        self._reschedule_all(now)
 
-    def add(self, place: Place, item: T, now: float, *, first: bool = False) -> None:
+    def add(self, limit_key: LimitKey, item: T, now: float, *, first: bool = False) -> None:
         """Have the item wait at this place, of a handler with a limit; `first`: before all that are not."""
-        bucket = self._limited[place[0]].bucket(place[1], now)
+        bucket = self._handlers[limit_key[0]].bucket(limit_key[1], now)
         bucket.waiting.insert(bucket.first if first else len(bucket.waiting), item)
         bucket.first += first
-        if not bucket.in_line:
-            self._line(place, bucket, now)
+        if not bucket.is_scheduled:
+            self._schedule(limit_key, bucket, now)
 
-    def next(self, now: float) -> Place | None:
+    def next(self, now: float) -> LimitKey | None:
         """The place whose turn it is, if any may have one now."""
-        while self._later and self._later[0][0] <= now:
-            self._line_anew(heapq.heappop(self._later)[2], now)
-        while self._ring:
-            place = self._ring[0]
-            bucket = self._bucket(place)
-            if bucket is not None and bucket.waiting and not bucket.wait(self._limited[place[0]].bounds, now):
-                return place
-            self._line_anew(self._ring.popleft(), now)
+        while self._delayed and self._delayed[0][0] <= now:
+            self._reschedule(heapq.heappop(self._delayed)[2], now)
+        while self._rotation:
+            limit_key = self._rotation[0]
+            bucket = self._bucket(limit_key)
+            if bucket is not None and bucket.waiting and not bucket.wait(self._handlers[limit_key[0]].bounds, now):
+                return limit_key
+            self._reschedule(self._rotation.popleft(), now)
         return None
 
-    def first(self, place: Place) -> T:
+    def first(self, limit_key: LimitKey) -> T:
         """The first in line at a place where something waits."""
-        return self._limited[place[0]].places[place[1]].waiting[0]
+        return self._handlers[limit_key[0]].buckets[limit_key[1]].waiting[0]
 
-    def start(self, place: Place, now: float) -> T:
+    def start(self, limit_key: LimitKey, now: float) -> T:
         """Start the first item at the place whose turn it is; other places have theirs first then."""
-        assert self._ring.popleft() == place, place
-        bucket = self._limited[place[0]].places[place[1]]
+        assert self._rotation.popleft() == limit_key, limit_key
+        bucket = self._handlers[limit_key[0]].buckets[limit_key[1]]
         item = bucket.waiting.popleft()
         bucket.first -= bucket.first > 0
-        bucket.saved -= self._limited[place[0]].bounds.pace is not None
+        bucket.saved -= self._handlers[limit_key[0]].bounds.pace is not None
         bucket.running += 1
-        self._line(place, bucket, now)
+        self._schedule(limit_key, bucket, now)
         return item
 
-    def end(self, place: Place, now: float) -> None:
+    def end(self, limit_key: LimitKey, now: float) -> None:
         """A call that was started at this place has ended."""
-        bucket = self._bucket(place)
+        bucket = self._bucket(limit_key)
         if bucket is not None and bucket.running:
             bucket.running -= 1
-            if not bucket.in_line:
-                self._line(place, bucket, now)
+            if not bucket.is_scheduled:
+                self._schedule(limit_key, bucket, now)
 
-    def take(self, place: Place, joins: Callable[[T], bool], looked_at: int) -> list[T]:
+    def take(self, limit_key: LimitKey, joins: Callable[[T], bool], looked_at: int) -> list[T]:
         """Take out those of the first items at a place that join a call of it, which costs no start."""
-        bucket = self._bucket(place)
+        bucket = self._bucket(limit_key)
         if bucket is None:
             return []
         found, kept, first = list[T](), list[T](), bucket.first
@@ -203,67 +203,67 @@ class Turns(Generic[T]):
         bucket.waiting.extendleft(reversed(kept))
         return found
 
-    def count(self, place: Place) -> tuple[int, int]:
+    def count(self, limit_key: LimitKey) -> tuple[int, int]:
         """Return how many items wait at a place, and how many of them were added as the first ones."""
-        bucket = self._bucket(place)
+        bucket = self._bucket(limit_key)
         return (0, 0) if bucket is None else (len(bucket.waiting), bucket.first)
 
-    def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[Place, T]]:
+    def remove(self, goes: Callable[[T, int, ProcessBounds], bool], now: float) -> list[tuple[LimitKey, T]]:
         """Take out what goes, of all that waits; it is asked with the number of those before it, and the bounds."""
-        gone: list[tuple[Place, T]] = []
-        for place, bucket in [*self.waiting()]:
-            bounds, kept, first = self.bounds(place[0]), deque[T](), bucket.first
+        gone: list[tuple[LimitKey, T]] = []
+        for limit_key, bucket in [*self.waiting()]:
+            bounds, kept, first = self.bounds(limit_key[0]), deque[T](), bucket.first
             for at, item in enumerate(bucket.waiting):
                 if goes(item, len(kept), bounds):
-                    gone.append((place, item))
+                    gone.append((limit_key, item))
                     bucket.first -= at < first
                 else:
                     kept.append(item)
             bucket.waiting = kept
-            if not bucket.in_line:
-                self._line(place, bucket, now)
+            if not bucket.is_scheduled:
+                self._schedule(limit_key, bucket, now)
         return gone
 
     def next_at(self) -> float | None:
         """The time at which another place may have a turn; None if none has to wait for one."""
-        return self._later[0][0] if self._later else None
+        return self._delayed[0][0] if self._delayed else None
 
-    def waiting(self) -> Iterator[tuple[Place, Bucket[T]]]:
+    def waiting(self) -> Iterator[tuple[LimitKey, Bucket[T]]]:
         """The places where something waits."""
-        for name, limited in self._limited.items():
-            yield from (((name, value), each) for value, each in limited.places.items() if each.waiting)
+        for name, limited in self._handlers.items():
+            yield from (((name, value), each) for value, each in limited.buckets.items() if each.waiting)
 
     def bounds(self, name: str) -> ProcessBounds:
         """The bounds of a handler with a limit."""
-        return self._limited[name].bounds
+        return self._handlers[name].bounds
 
-    def _bucket(self, place: Place) -> Bucket[T] | None:
-        limited = self._limited.get(place[0])
-        return None if limited is None else limited.places.get(place[1])
+    def _bucket(self, limit_key: LimitKey) -> Bucket[T] | None:
+        limited = self._handlers.get(limit_key[0])
+        return None if limited is None else limited.buckets.get(limit_key[1])
 
-    def _line_up(self, now: float) -> None:
+    def _reschedule_all(self, now: float) -> None:
         """All places may have their turns at other times than before, in the order in which they had them."""
-        places = dict.fromkeys([*self._ring, *(place for _, _, place in sorted(self._later))])
-        places |= dict.fromkeys(place for place, _ in self.waiting())
-        self._ring.clear()
-        self._later.clear()
-        for place in places:
-            self._line_anew(place, now)
+        buckets = dict.fromkeys([*self._rotation, *(limit_key for _, _, limit_key in sorted(self._delayed))])
+        buckets |= dict.fromkeys(limit_key for limit_key, _ in self.waiting())
+        self._rotation.clear()
+        self._delayed.clear()
+        for limit_key in buckets:
+            self._reschedule(limit_key, now)
 
-    def _line_anew(self, place: Place, now: float) -> None:
-        if (bucket := self._bucket(place)) is not None:
-            self._line(place, bucket, now)
+    def _reschedule(self, limit_key: LimitKey, now: float) -> None:
+        if (bucket := self._bucket(limit_key)) is not None:
+            self._schedule(limit_key, bucket, now)
 
-    def _line(self, place: Place, bucket: Bucket[T], now: float) -> None:
+    def _schedule(self, limit_key: LimitKey, bucket: Bucket[T], now: float) -> None:
         """Give it a turn, or the time of one, or none until a call ends or its bounds change."""
-        limited, bucket.in_line = self._limited[place[0]], False
+        limited, bucket.is_scheduled = self._handlers[limit_key[0]], False
         if not bucket.waiting:
             if not bucket.running:
-                limited.rest(place[1], now)
+                limited.note_idle(limit_key[1], now)
         elif (wait := bucket.wait(limited.bounds, now)) < inf:
-            bucket.in_line = True
+            bucket.is_scheduled = True
             if wait:
                 self._ticket += 1
-                heapq.heappush(self._later, (now + wait, self._ticket, place))
+                heapq.heappush(self._delayed, (now + wait, self._ticket, limit_key))
             else:
-                self._ring.append(place)
+                self._rotation.append(limit_key)

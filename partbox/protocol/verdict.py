@@ -11,9 +11,9 @@ from partbox.protocol.retry import RetryPolicy, delay_of
 from partbox.text.printing import error_name, text_of
 from partbox.text.secrets import masked
 
-UNCHARGED = (PayloadError, UnroutableError)
-LONGEST = 36_500 * 86_400.0  # seconds; the limit of publishing, too
-LAST_RESORT = 60.0  # seconds until the next attempt, where a retry policy fails itself
+UNCHARGED_ERRORS = (PayloadError, UnroutableError)
+MAX_DELAY = 36_500 * 86_400.0  # seconds; the limit of publishing, too
+FALLBACK_DELAY = 60.0  # seconds until the next attempt, where a retry policy fails itself
 
 # An event as its `repr` has it: the row in which an error is stored says which event it is.
 _EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, [^\n]{0,1500}?, attempt=\d{1,10}\)""")
@@ -23,10 +23,10 @@ _EVENT = re.compile(r"""DeliveredEvent\((?:'[^'\n]*+'|"[^"\n]*+"), id=\d{1,20}, 
 class Verdict:
     """The form in which an event is parked: state, attempts so far, seconds until due (None: never by itself), reason.
 
-    `fault`: the error of the application's retry policy, in whose place `LAST_RESORT` decided. `trace`: the traceback
-    of the handler's error, see `traceback`; None if the application raised nothing. `is_wait`: the event did not run,
-    so `error` takes the place of none that it had before. `waits`: for a permit or a time, while nothing is wrong.
-    `seconds`: how long the handler ran that failed.
+    `policy_error`: the error of the application's retry policy, in whose place `FALLBACK_DELAY` decided. `trace`: the
+    traceback of the handler's error, see `traceback`; None if the application raised nothing. `is_wait`: the event did
+    not run, so `error` takes the place of none that it had before. `waits`: for a permit or a time, while nothing is
+    wrong. `seconds`: how long the handler ran that failed.
     """
 
     state: RowState
@@ -34,7 +34,7 @@ class Verdict:
     delay: float | None
     blocks: bool
     error: str | None
-    fault: BaseException | None = None
+    policy_error: BaseException | None = None
     trace: str | None = None
     is_wait: bool = False
     waits: bool = field(default=False, compare=False)
@@ -49,7 +49,7 @@ class Verdict:
         return "failed" if failed else None
 
 
-class Policy(Protocol):
+class FailurePolicy(Protocol):
     """A handler's options for its failures; see `Handler`."""
 
     @property
@@ -74,7 +74,7 @@ class Deferral:
     is_wait: bool = False
 
 
-def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
+def judge(policy: FailurePolicy, attempts: int, result: object, limit: int, advice: Advice = None) -> Verdict | None:
     """The verdict on what a handler returned or raised after `attempts` earlier attempts; None is done.
 
     `advice` is the answer of the handler's `on_error` to an error. Of an error's text, `limit` characters are kept.
@@ -84,18 +84,20 @@ def judge(policy: Policy, attempts: int, result: object, limit: int, advice: Adv
             return None
         case RetryAfter(delay=delay):
             try:
-                seconds = min(delay_of(delay), LONGEST)
+                seconds = min(delay_of(delay), MAX_DELAY)
             except BaseException as wrong:  # one that was changed after it was made
-                return _failed(policy, attempts, wrong, limit)
+                return _failure_verdict(policy, attempts, wrong, limit)
             return Verdict(RowState.DEFERRED, attempts, seconds, policy.on_failure == "block", None, waits=True)
         case Deferral(delay=delay, reason=reason, is_wait=is_wait):
-            blocks, text = policy.on_failure == "block", storable(reason, limit)
+            blocks, text = policy.on_failure == "block", storable_text(reason, limit)
             return Verdict(RowState.DEFERRED, attempts, delay, blocks, text, is_wait=is_wait)
         case Dead(reason=reason):
-            return _dead(policy, attempts + 1, None if reason is None else storable(text_of(reason), limit))
+            return _dead_verdict(
+                policy, attempts + 1, None if reason is None else storable_text(text_of(reason), limit)
+            )
         case BaseException():
-            return _advised(policy, attempts, result, limit, advice)
-    return _failed(policy, attempts, wrong_outcome(result), limit)
+            return _follow_advice(policy, attempts, result, limit, advice)
+    return _failure_verdict(policy, attempts, wrong_outcome(result), limit)
 
 
 def wrong_outcome(result: object) -> TypeError:
@@ -103,77 +105,83 @@ def wrong_outcome(result: object) -> TypeError:
     return TypeError(f"a handler may return None, Done, RetryAfter or Dead, not {type(result).__name__}")
 
 
-def _advised(policy: Policy, attempts: int, error: BaseException, limit: int, advice: Advice) -> Verdict | None:
+def _follow_advice(
+    policy: FailurePolicy, attempts: int, error: BaseException, limit: int, advice: Advice
+) -> Verdict | None:
     match advice:
         case Done() | Ignore():
             return None
         case Dead(reason=reason):
-            return _dead(
-                policy, attempts + 1, describe(error, limit) if reason is None else storable(text_of(reason), limit)
+            return _dead_verdict(
+                policy,
+                attempts + 1,
+                describe(error, limit) if reason is None else storable_text(text_of(reason), limit),
             )
         case RetryAfter(delay=delay):
-            return _after(policy, attempts + 1, error, delay, limit)
-    return _failed(policy, attempts, error, limit)
+            return _retry_after(policy, attempts + 1, error, delay, limit)
+    return _failure_verdict(policy, attempts, error, limit)
 
 
-def _again(policy: Policy, attempts: int, delay: float, text: str, fault: BaseException | None = None) -> Verdict:
+def _retry(
+    policy: FailurePolicy, attempts: int, delay: float, text: str, policy_error: BaseException | None = None
+) -> Verdict:
     """Another attempt, if any is left; `delay` is one of `delay_of`."""
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
-        return _dead(policy, attempts, text)
-    return Verdict(RowState.RETRYING, attempts, min(delay, LONGEST), policy.on_failure == "block", text, fault)
+        return _dead_verdict(policy, attempts, text)
+    return Verdict(RowState.RETRYING, attempts, min(delay, MAX_DELAY), policy.on_failure == "block", text, policy_error)
 
 
-def _after(policy: Policy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
+def _retry_after(policy: FailurePolicy, attempts: int, error: BaseException, delay: object, limit: int) -> Verdict:
     """Another attempt after a delay that the application named; if that is no delay, the policy decides."""
     try:
         seconds = delay_of(delay)
     except BaseException as wrong:
-        return _decided(
+        return _ask_policy(
             policy, attempts, error, f"{describe(error, limit)}; and its delay: {describe(wrong, limit)}", limit
         )
-    return _again(policy, attempts, seconds, describe(error, limit))
+    return _retry(policy, attempts, seconds, describe(error, limit))
 
 
-def _dead(policy: Policy, attempts: int, reason: str | None) -> Verdict:
+def _dead_verdict(policy: FailurePolicy, attempts: int, reason: str | None) -> Verdict:
     return Verdict(RowState.DEAD, attempts, None, policy.on_dead == "block", reason)
 
 
-def _failed(policy: Policy, attempts: int, error: BaseException, limit: int) -> Verdict:
+def _failure_verdict(policy: FailurePolicy, attempts: int, error: BaseException, limit: int) -> Verdict:
     text = describe(error, limit)
-    if isinstance(error, UNCHARGED):
-        return _dead(policy, attempts, text)
+    if isinstance(error, UNCHARGED_ERRORS):
+        return _dead_verdict(policy, attempts, text)
     if isinstance(error, UnrecoverableError):
-        return _dead(policy, attempts + 1, text)
+        return _dead_verdict(policy, attempts + 1, text)
     if isinstance(error, RetryAfterError):
-        return _after(policy, attempts + 1, error, getattr(error, "delay", None), limit)
-    return _decided(policy, attempts + 1, error, text, limit)
+        return _retry_after(policy, attempts + 1, error, getattr(error, "delay", None), limit)
+    return _ask_policy(policy, attempts + 1, error, text, limit)
 
 
-def _decided(policy: Policy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
+def _ask_policy(policy: FailurePolicy, attempts: int, error: BaseException, text: str, limit: int) -> Verdict:
     """The decision of the retry policy, which may be the application's own: believed only if it is a delay."""
-    fault: BaseException | None = None
+    policy_error: BaseException | None = None
     try:
-        retry, delay = bool(policy.retry.should_retry(error)), LAST_RESORT
+        retry, delay = bool(policy.retry.should_retry(error)), FALLBACK_DELAY
         if retry:
             delay = delay_of(policy.retry.next_delay(attempts))
     except BaseException as wrong:
-        retry, delay, fault = True, LAST_RESORT, wrong
+        retry, delay, policy_error = True, FALLBACK_DELAY, wrong
         text = f"{text}; and its retry policy: {describe(wrong, limit)}"
-    text = storable(text, limit)
-    return _again(policy, attempts, delay, text, fault) if retry else _dead(policy, attempts, text)
+    text = storable_text(text, limit)
+    return _retry(policy, attempts, delay, text, policy_error) if retry else _dead_verdict(policy, attempts, text)
 
 
 def describe(error: BaseException, limit: int) -> str:
     """Return type and text of an error, the type first, at most `limit` characters, fit to be stored."""
-    return storable(f"{error_name(error)}: {text_of(error)}", limit)
+    return storable_text(f"{error_name(error)}: {text_of(error)}", limit)
 
 
-def storable(text: str, limit: int) -> str:
+def storable_text(text: str, limit: int) -> str:
     """Return at most `limit` characters of the text, fit to be stored."""
-    return cleaned(text[: 2 * limit])[:limit]  # what is masked or replaced becomes shorter
+    return clean_text(text[: 2 * limit])[:limit]  # what is masked or replaced becomes shorter
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return the text as it is stored: without secrets and the `repr` of events, NUL and lone surrogates escaped."""
     shown = _EVENT.sub("the event", masked(text))
     return shown.replace("\0", "\\0").encode(errors="backslashreplace").decode()

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from partbox.errors import PublishError
 from partbox.publish import transaction_outcome
-from partbox.publish.steps import Copy, Row, Steps, answered, answered_async
-from partbox.publish.transaction_outcome import Call, EndReporter
+from partbox.publish.steps import Copy, Row, Steps, run_steps, run_steps_async
+from partbox.publish.transaction_outcome import EndCallback, EndReporter
 
 T = TypeVar("T")
 
@@ -63,15 +63,15 @@ class Library:
     def savepoint_mark(self) -> int | None:
         return None
 
-    def on_commit(self, call: Call) -> None:
+    def on_commit(self, call: EndCallback) -> None:
         """Make the call once the writes so far are committed; not if a rollback to a savepoint undoes them."""
         raise NotImplementedError
 
-    def on_rollback(self, call: Call) -> None:
+    def on_rollback(self, call: EndCallback) -> None:
         """Make the call once the writes so far are rolled back, to a savepoint or entirely."""
         raise NotImplementedError
 
-    def wake_after_commit(self, call: Call) -> None:
+    def wake_after_commit(self, call: EndCallback) -> None:
         if COMMIT in self.tells:
             self.on_commit(call)
 
@@ -111,7 +111,7 @@ class Adapter(Library):
 
     def run(self, steps: Steps[T]) -> T:
         """Run the steps; return their result."""
-        return answered(steps, lambda step: step.through(self))
+        return run_steps(steps, lambda step: step.run_through(self))
 
 
 class AsyncAdapter(Library):
@@ -131,7 +131,7 @@ class AsyncAdapter(Library):
             raise PublishError(f"{NO_TRANSACTION}: {self.remedy}")
 
     async def run(self, steps: Steps[T]) -> T:
-        return await answered_async(steps, lambda step: step.through(self))
+        return await run_steps_async(steps, lambda step: step.run_through(self))
 
     def transaction(self) -> AbstractAsyncContextManager[Any] | None:
         """The outermost transaction, for `outbox.transaction(conn)`, if the library does not report its end."""

@@ -10,20 +10,20 @@ from collections.abc import Hashable
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
-from partbox.protocol.bell import Asking
+from partbox.protocol.bell import FlagMemory
 from partbox.publish.transaction import AnyConnection
 
-MOST = 256  # databases that are remembered
+MAX_DATABASES = 256  # databases that are remembered
 
-_places: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
+_database_keys: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
 
 
-def place_of(conn: AnyConnection) -> Hashable:
+def database_key_of(conn: AnyConnection) -> Hashable:
     """The database of a connection of psycopg."""
     server = conn.pgconn  # not the connection, which may be a proxy of a moment
-    place = _places.get(server)
+    place = _database_keys.get(server)
     if place is None:
-        place = _places[server] = (server.host, server.port, server.db)
+        place = _database_keys[server] = (server.host, server.port, server.db)
     return place
 
 
@@ -32,21 +32,21 @@ class Bell:
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
-        self._known: dict[Hashable, Asking] = {}
+        self._memory: dict[Hashable, FlagMemory] = {}
 
-    def asking(self, database: Hashable | None) -> "Inquirer | None":
+    def start_query(self, database: Hashable | None) -> "Inquirer | None":
         """Return what hears the answer of a statement sent now; None: it is not to ask. `database` None: always ask."""
         if not self._rings:
             return None
         if database is None:
-            return Inquirer(Asking(), 0.0)
-        known = self._known.get(database)
+            return Inquirer(FlagMemory(), 0.0)
+        known = self._memory.get(database)
         if known is None:
-            if len(self._known) >= MOST:
-                self._known.clear()
-            known = self._known.setdefault(database, Asking())
+            if len(self._memory) >= MAX_DATABASES:
+                self._memory.clear()
+            known = self._memory.setdefault(database, FlagMemory())
         now = time.monotonic()
-        return Inquirer(known, now) if known.asks(now) else None
+        return Inquirer(known, now) if known.should_ask(now) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Bell, (self._rings,)
@@ -55,16 +55,16 @@ class Bell:
 class Inquirer:
     """One statement that asks whether the flag is up, and rings if it is; kept with the time when it was sent."""
 
-    __slots__ = ("_known", "_sent")
+    __slots__ = ("_memory", "_sent")
 
-    def __init__(self, known: Asking, sent: float) -> None:
-        self._known = known
+    def __init__(self, known: FlagMemory, sent: float) -> None:
+        self._memory = known
         self._sent = sent
 
-    def heard(self, rows: Any) -> None:
+    def note_answer(self, rows: Any) -> None:
         """Note the answer: the last column of its first row says whether it rang. None: nobody waited for it."""
         if rows:
-            self._known.heard(self._sent, bool(rows[0][-1]))
+            self._memory.note_answer(self._sent, bool(rows[0][-1]))
 
 
 class Wakeable(Protocol):

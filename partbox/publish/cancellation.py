@@ -3,15 +3,15 @@
 from uuid import UUID
 
 from partbox.db import statements
-from partbox.db.operator.actions import actor
+from partbox.db.operator.actions import current_actor
 from partbox.db.statements import AnyAsync, AnySync
 from partbox.errors import PublishError
 from partbox.events import Event, checks
 from partbox.publish import integrations
-from partbox.publish.failures import Explained
+from partbox.publish.failures import ErrorExplainer
 from partbox.publish.steps import Query, Steps
 
-CALLS = ("call cancel", "await cancel_async")
+CALL_REMEDIES = ("call cancel", "await cancel_async")
 
 Cancellable = Event | UUID | str
 """An event, or its id."""
@@ -19,33 +19,33 @@ Cancellable = Event | UUID | str
 
 def cancel(conn: AnySync, schema: str, event: Cancellable | None, key: str | None) -> bool:
     """Cancel the event, or that of an idempotency key; true if it came in time."""
-    adapter, cancelling = integrations.sync_of(conn, CALLS), _cancelling(schema, event, key)
+    adapter, cancelling = integrations.sync_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     adapter.require_transaction()
-    with _Unmigrated(schema):
+    with _CancelErrors(schema):
         return adapter.run(cancelling)
 
 
 async def cancel_async(conn: AnyAsync, schema: str, event: Cancellable | None, key: str | None) -> bool:
-    adapter, cancelling = integrations.async_of(conn, CALLS), _cancelling(schema, event, key)
+    adapter, cancelling = integrations.async_adapter_of(conn, CALL_REMEDIES), _cancel_steps(schema, event, key)
     await adapter.require_transaction()
-    with _Unmigrated(schema):
+    with _CancelErrors(schema):
         return await adapter.run(cancelling)
 
 
-def _cancelling(schema: str, event: Cancellable | None, key: str | None) -> Steps[bool]:
+def _cancel_steps(schema: str, event: Cancellable | None, key: str | None) -> Steps[bool]:
     if (event is None) == (key is None):
         raise PublishError("an event is cancelled by its id or by its idempotency key: give one of them")
     event_id = None if event is None else event.event_id if isinstance(event, Event) else checks.uuid(event)
-    named = {"event_id": event_id, "key": None if key is None else checks.text("key", key), "who": actor()}
-    return _answer(Query(statements.cancel(schema), named))
+    named = {"event_id": event_id, "key": None if key is None else checks.text("key", key), "who": current_actor()}
+    return _run_query(Query(statements.cancel(schema), named))
 
 
-def _answer(query: Query) -> Steps[bool]:
+def _run_query(query: Query) -> Steps[bool]:
     ((in_time,),) = yield query
     return bool(in_time)
 
 
-class _Unmigrated(Explained):
+class _CancelErrors(ErrorExplainer):
     __slots__ = ()
     missing = ("3F000", "42883")  # schema, function
     remedy = "cannot cancel events in this database: run `partbox migrate`, or `partbox init`"

@@ -2,8 +2,8 @@
 
 from partbox.errors import PublishError, SchemaError
 
-FAILED = "the transaction has failed: roll back, to a savepoint or the whole, and try again"
-_REFUSED, _UNWRITTEN = "55000", "keeps out what is published"
+TRANSACTION_FAILED = "the transaction has failed: roll back, to a savepoint or the whole, and try again"
+_REFUSED_STATE, _UNWRITTEN_TEXT = "55000", "keeps out what is published"
 _OF_LOST_SESSIONS = ("08", "57P", "40003")  # connection exceptions, shutdowns, an unknown completion
 
 
@@ -21,7 +21,7 @@ def is_failed_transaction(error: BaseException) -> bool:
     return sqlstate(error) == "25P02"
 
 
-def is_refusal(error: BaseException) -> bool:
+def is_refused_commit(error: BaseException) -> bool:
     """True if PostgreSQL answered a COMMIT with an error, and so has rolled back.
 
     One of severity FATAL comes from a session that ends, after its COMMIT perhaps, and so may those of its codes that a
@@ -41,7 +41,7 @@ def _severity(error: BaseException) -> str | None:
     return None
 
 
-class Explained:
+class ErrorExplainer:
     """Raises SchemaError or PublishError, with the remedy, instead of what the library raises, in a `with` block.
 
     No generator: every publish enters it, and this takes a third of the time.
@@ -63,9 +63,10 @@ class Explained:
         if sqlstate(error) in self.missing:
             raise SchemaError(f"schema {self._schema!r} {self.remedy}") from error
         if is_failed_transaction(error):
-            raise PublishError(FAILED) from error
-        if sqlstate(error) == _REFUSED and _UNWRITTEN in str(error):
+            raise PublishError(TRANSACTION_FAILED) from error
+        if sqlstate(error) == _REFUSED_STATE and _UNWRITTEN_TEXT in str(error):
             raise PublishError(
-                f"a trigger or rule on a table of partbox {_UNWRITTEN}: nothing was, and the transaction has failed; "
+                f"a trigger or rule on a table of partbox {_UNWRITTEN_TEXT}: nothing was, and the "
+                f"transaction has failed; "
                 "`partbox doctor` names it: drop it, and try again"
             ) from error

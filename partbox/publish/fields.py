@@ -11,8 +11,8 @@ import orjson
 from partbox.codecs import JSON, Codecs
 from partbox.errors import PublishError
 from partbox.events import Event
-from partbox.events.checks import IDEMPOTENCY_KEY, RAW, VERSION, quoted
-from partbox.events.copying import ROOT, culprit
+from partbox.events.checks import IDEMPOTENCY_HEADER, RAW_HEADER, VERSION_HEADER, quoted
+from partbox.events.copying import PAYLOAD_ROOT, find_failing_part
 from partbox.protocol.hashing import partition_of
 
 COLUMNS = (
@@ -20,23 +20,23 @@ COLUMNS = (
     "payload", "payload_bytes", "content_type", "headers", "available_at", "occurred_at",
 )  # fmt: skip
 
-UNTIMED, TIMES = COLUMNS[:-2], COLUMNS[-2:]
+UNTIMED_COLUMNS, TIME_COLUMNS = COLUMNS[:-2], COLUMNS[-2:]
 
-Fields = tuple[Any, ...]
+EventColumns = tuple[Any, ...]
 """An event's columns without times, in the order of UNTIMED."""
 
-_LARGE = [UNTIMED.index(name) for name in ("payload", "payload_bytes", "headers")]
+_LARGE_INDEXES = [UNTIMED_COLUMNS.index(name) for name in ("payload", "payload_bytes", "headers")]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
+def encode_event(event: Event, codecs: Codecs, max_payload: int) -> EventColumns:
     """The stored columns of `event`, without its times. Raises PublishError."""
     if not isinstance(event, Event):
         raise PublishError(f"an Event is needed, not a {type(event).__name__}: wrap it in partbox.Event")
     try:
         text, data, content_type, raw = codecs.encode(event.payload, event.content_type)
     except PublishError as error:
-        raise _located(event, codecs, error) from error
+        raise _locate_error(event, codecs, error) from error
     size = len(data or b"") if text is None else len(text) if text.isascii() else len(text.encode())
     if size > max_payload:
         raise PublishError(
@@ -60,32 +60,32 @@ def fields_of(event: Event, codecs: Codecs, max_payload: int) -> Fields:
     )
 
 
-def _located(event: Event, codecs: Codecs, error: PublishError) -> PublishError:
+def _locate_error(event: Event, codecs: Codecs, error: PublishError) -> PublishError:
     """The error of an encoding, with the event type and the place in the payload."""
-    where = ROOT
+    where = PAYLOAD_ROOT
     if event.content_type in (None, JSON) and not isinstance(event.payload, str | bytes):
         # Each part in a list, for bytes alone are no JSON that is to be made.
-        where = culprit(event.payload, lambda part: codecs.encode([part]))
-    named = f"the {ROOT}" if where == ROOT else where
-    return PublishError(str(error).replace(f"the {ROOT}", f"{named} of {quoted(event.event_type)}", 1))
+        where = find_failing_part(event.payload, lambda part: codecs.encode([part]))
+    named = f"the {PAYLOAD_ROOT}" if where == PAYLOAD_ROOT else where
+    return PublishError(str(error).replace(f"the {PAYLOAD_ROOT}", f"{named} of {quoted(event.event_type)}", 1))
 
 
-def all_fields(events: list[Event], codecs: Codecs, max_payload: int) -> list[Fields]:
+def encode_events(events: list[Event], codecs: Codecs, max_payload: int) -> list[EventColumns]:
     """The fields of every event; of several the first that is refused is named by its place in the list."""
     if len(events) == 1:
-        return [fields_of(events[0], codecs, max_payload)]
-    done: list[Fields] = []
+        return [encode_event(events[0], codecs, max_payload)]
+    done: list[EventColumns] = []
     try:
         for event in events:
-            done.append(fields_of(event, codecs, max_payload))  # noqa: PERF401  as many as were taken, if one is refused
+            done.append(encode_event(event, codecs, max_payload))  # noqa: PERF401  as many as were taken, if one is refused
     except PublishError as error:
         raise PublishError(f"event {len(done)} of the list: {error}") from error
     return done
 
 
-def parameters(event: Event, fields: Fields) -> dict[str, Any]:
+def publish_parameters(event: Event, fields: EventColumns) -> dict[str, Any]:
     """The parameters of the queries `publish` and `publish_once`."""
-    values: dict[str, Any] = dict(zip(UNTIMED, fields, strict=True))
+    values: dict[str, Any] = dict(zip(UNTIMED_COLUMNS, fields, strict=True))
     values["available_at"] = event.available_at
     values["occurred_at"] = event.occurred_at
     # In seconds: as a text an interval means what IntervalStyle says.
@@ -94,34 +94,34 @@ def parameters(event: Event, fields: Fields) -> dict[str, Any]:
     return values
 
 
-def document(events: Iterable[Event], batch: Iterable[Fields]) -> str:
+def events_json(events: Iterable[Event], batch: Iterable[EventColumns]) -> str:
     """The parameter of the query `publish_several`: columns that are null are left out."""
-    return orjson.dumps([*map(_columns, events, batch)]).decode()
+    return orjson.dumps([*map(_json_columns, events, batch)]).decode()
 
 
-def _columns(event: Event, fields: Fields) -> dict[str, Any]:
-    columns = {name: value for name, value in zip(UNTIMED, fields, strict=True) if value is not None}
+def _json_columns(event: Event, fields: EventColumns) -> dict[str, Any]:
+    columns = {name: value for name, value in zip(UNTIMED_COLUMNS, fields, strict=True) if value is not None}
     if "payload_bytes" in columns:
         columns["payload_bytes"] = b64encode(columns["payload_bytes"]).decode()
-    if is_timed(event):
+    if has_own_times(event):
         # As texts, for orjson knows no seconds of an offset.
-        columns |= {name: at.isoformat() for name in TIMES if (at := getattr(event, name)) is not None}
+        columns |= {name: at.isoformat() for name in TIME_COLUMNS if (at := getattr(event, name)) is not None}
         if event.deliver_after is not None:
             columns["deliver_after"] = event.deliver_after.total_seconds()
     return columns
 
 
-def size_of(fields: Fields) -> int:
+def column_bytes(fields: EventColumns) -> int:
     """The size of what may be large, about in bytes."""
-    return sum(len(fields[place] or "") for place in _LARGE)
+    return sum(len(fields[place] or "") for place in _LARGE_INDEXES)
 
 
-def is_timed(event: Event) -> bool:
+def has_own_times(event: Event) -> bool:
     """True if the event has a time of its own."""
     return event.occurred_at is not None or event.available_at is not None or event.deliver_after is not None
 
 
-def timed(events: list[Event], batch: list[Fields], clock: int) -> Iterator[Fields]:
+def add_times(events: list[Event], batch: list[EventColumns], clock: int) -> Iterator[EventColumns]:
     """All columns, for COPY, which evaluates no expressions: `clock` is the database's, in microseconds since 1970."""
     now = _EPOCH + timedelta(microseconds=clock)
     for event, fields in zip(events, batch, strict=True):
@@ -131,11 +131,15 @@ def timed(events: list[Event], batch: list[Fields], clock: int) -> Iterator[Fiel
 
 def _headers(event: Event, raw: str | None) -> str:
     if not (event.headers or raw or event.idempotency_key):
-        return _version_alone(event.version)
-    own = {RAW: raw, IDEMPOTENCY_KEY: event.idempotency_key, VERSION: event.version and str(event.version)}
+        return _version_header(event.version)
+    own = {
+        RAW_HEADER: raw,
+        IDEMPOTENCY_HEADER: event.idempotency_key,
+        VERSION_HEADER: event.version and str(event.version),
+    }
     return orjson.dumps({**event.headers, **{name: value for name, value in own.items() if value is not None}}).decode()
 
 
 @lru_cache(maxsize=256)
-def _version_alone(version: int) -> str:
-    return orjson.dumps({VERSION: str(version)}).decode()
+def _version_header(version: int) -> str:
+    return orjson.dumps({VERSION_HEADER: str(version)}).decode()

@@ -17,7 +17,7 @@ from partbox.callables import is_async, name_of, place_of, takes
 from partbox.errors import PublishError, RegistrationError
 from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
-from partbox.publish.arguments import events_of
+from partbox.publish.arguments import build_events
 
 log = logging.getLogger("partbox.publish")
 
@@ -47,8 +47,8 @@ class PublishHooks:
 
     def __init__(self) -> None:
         self.of: dict[Moment, tuple[Hook, ...]] = dict.fromkeys(Moment, ())
-        self._asynchronous: Hook | None = None
-        self.exist = False
+        self._async_hook: Hook | None = None
+        self.has_any = False
 
     def register(self, moment: Moment, call: Callable[[list[Event]], Any]) -> None:
         """Register a hook behind those of its moment. RegistrationError if it cannot take the list of events."""
@@ -58,64 +58,64 @@ class PublishHooks:
         if not takes(call, 1):
             raise RegistrationError(f"{hook} must take exactly one positional argument, the list of events")
         self.of[moment] += (hook,)
-        self.exist = True
+        self.has_any = True
         if is_async(call):
-            self._asynchronous = self._asynchronous or hook
+            self._async_hook = self._async_hook or hook
 
     @property
-    def follow(self) -> bool:
+    def needs_end(self) -> bool:
         """True if a hook needs the end of the transaction."""
         return bool(self.of[Moment.AFTER_COMMIT] or self.of[Moment.AFTER_ROLLBACK])
 
     def check_sync(self) -> None:
         """PublishError if a hook needs an event loop."""
-        if self._asynchronous is not None:
+        if self._async_hook is not None:
             raise PublishError(
-                f"{self._asynchronous} is asynchronous, and a synchronous publish cannot await it: "
+                f"{self._async_hook} is asynchronous, and a synchronous publish cannot await it: "
                 "await publish_async or publish_many_async, or make the hook a plain function"
             )
 
-    def before(self, events: list[Event]) -> list[Event]:
+    def run_before(self, events: list[Event]) -> list[Event]:
         """The events to publish instead of `events`. Errors of hooks are raised."""
         for hook in self.of[Moment.BEFORE_PUBLISH]:
-            events = _changed(hook, events, hook.call(events)) if events else events
+            events = _replace_events(hook, events, hook.call(events)) if events else events
         return events
 
-    async def before_async(self, events: list[Event]) -> list[Event]:
-        """`before`, with hooks of both kinds."""
+    async def run_before_async(self, events: list[Event]) -> list[Event]:
+        """`run_before`, with hooks of both kinds."""
         for hook in self.of[Moment.BEFORE_PUBLISH]:
             if events:
                 result = hook.call(events)
-                events = _changed(hook, events, await result if inspect.isawaitable(result) else result)
+                events = _replace_events(hook, events, await result if inspect.isawaitable(result) else result)
         return events
 
-    def tell(self, moment: Moment, events: list[Event]) -> None:
+    def notify(self, moment: Moment, events: list[Event]) -> None:
         """Call the hooks of that moment; errors are logged."""
         for hook in self.of[moment]:
             try:
                 hook.call([*events])
             except Exception as error:
-                _log(hook, error)
+                _log_hook_error(hook, error)
 
-    async def tell_async(self, moment: Moment, events: list[Event]) -> None:
-        """`tell`, with hooks of both kinds."""
+    async def notify_async(self, moment: Moment, events: list[Event]) -> None:
+        """`notify`, with hooks of both kinds."""
         for hook in self.of[moment]:
             try:
                 result = hook.call([*events])
                 if inspect.isawaitable(result):
                     await result
             except Exception as error:
-                _log(hook, error)
+                _log_hook_error(hook, error)
 
 
-def _changed(hook: Hook, events: list[Event], result: Any) -> list[Event]:
+def _replace_events(hook: Hook, events: list[Event], result: Any) -> list[Event]:
     if result is None or isinstance(result, list | tuple):
-        return events_of(events if result is None else result)  # it may have put instances among them
+        return build_events(events if result is None else result)  # it may have put instances among them
     raise PublishError(
         f"{hook} returned a {type(result).__name__}: return a list of events, an empty one to publish nothing, or None"
     )
 
 
-def _log(hook: Hook, error: Exception) -> None:
+def _log_hook_error(hook: Hook, error: Exception) -> None:
     text = "the %s failed, which changes nothing about the events: %s"
     log_event(log, "publish_hook_failed", text, hook, error, trace=error, hook=str(hook))

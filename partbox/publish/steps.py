@@ -12,20 +12,20 @@ from psycopg import AsyncCursor, Cursor
 
 from partbox.db import statements
 from partbox.publish import values
-from partbox.publish.transaction import is_pipelined, no_copy_left
+from partbox.publish.transaction import closing_broken_copy, is_pipelined
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
 class Statement(Protocol):
-    """A statement; its methods return its answer, `through` that of the adapter, or an awaitable of it."""
+    """A statement; its methods return its answer, `run_through` that of the adapter, or an awaitable of it."""
 
     def run(self, cursor: Cursor[Row]) -> Any: ...
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> Any: ...
 
-    def through(self, adapter: Any) -> Any: ...
+    def run_through(self, adapter: Any) -> Any: ...
 
 
 Steps = Generator[Statement, Any, T]
@@ -33,22 +33,22 @@ Steps = Generator[Statement, Any, T]
 
 @dataclass(slots=True)
 class Query:
-    """A statement with rows. Where `waits` is false nobody waits for them in a pipeline: None then."""
+    """A statement with rows. Where `wants_rows` is false nobody waits for them in a pipeline: None then."""
 
     statement: bytes
     parameters: Mapping[str, Any]
-    waits: bool = True
+    wants_rows: bool = True
 
     def run(self, cursor: Cursor[Row]) -> Any:
         cursor.execute(self.statement, self.parameters)
-        return cursor.fetchall() if self.waits or not is_pipelined(cursor.connection) else None
+        return cursor.fetchall() if self.wants_rows or not is_pipelined(cursor.connection) else None
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> Any:
         await cursor.execute(self.statement, self.parameters)
-        return await cursor.fetchall() if self.waits or not is_pipelined(cursor.connection) else None
+        return await cursor.fetchall() if self.wants_rows or not is_pipelined(cursor.connection) else None
 
-    def through(self, adapter: Any) -> Any:
-        return adapter.execute(self.statement.decode(), values.plain(self.parameters))
+    def run_through(self, adapter: Any) -> Any:
+        return adapter.execute(self.statement.decode(), values.plain_parameters(self.parameters))
 
 
 @dataclass(slots=True)
@@ -65,30 +65,30 @@ class Insert:
 
     def run(self, cursor: Cursor[Row]) -> list[Row] | None:
         if is_pipelined(cursor.connection):
-            cursor.execute(*self._unheard())
+            cursor.execute(*self._pipelined_statement())
             return None
-        cursor.execute(self._waited(), self.parameters)
+        cursor.execute(self._answered_statement(), self.parameters)
         if cursor.rowcount < 1:
             cursor.execute(statements.refuse_unwritten(self.schema))
         return cursor.fetchall() if self.rings else None
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> list[Row] | None:
         if is_pipelined(cursor.connection):
-            await cursor.execute(*self._unheard())
+            await cursor.execute(*self._pipelined_statement())
             return None
-        await cursor.execute(self._waited(), self.parameters)
+        await cursor.execute(self._answered_statement(), self.parameters)
         if cursor.rowcount < 1:
             await cursor.execute(statements.refuse_unwritten(self.schema))
         return await cursor.fetchall() if self.rings else None
 
-    def through(self, adapter: Any) -> Any:
+    def run_through(self, adapter: Any) -> Any:
         statement = statements.publish_ringing if self.rings else statements.publish_told
-        return adapter.execute(statement(self.schema).decode(), values.plain(self.parameters))
+        return adapter.execute(statement(self.schema).decode(), values.plain_parameters(self.parameters))
 
-    def _waited(self) -> bytes:
+    def _answered_statement(self) -> bytes:
         return statements.publish_ringing(self.schema) if self.rings else statements.publish(self.schema)
 
-    def _unheard(self) -> tuple[bytes, Mapping[str, Any]]:
+    def _pipelined_statement(self) -> tuple[bytes, Mapping[str, Any]]:
         return statements.publish_unheard(self.schema), {**self.parameters, "rings": self.rings}
 
 
@@ -103,19 +103,19 @@ class Copy:
     table: ClassVar[str] = "record"
 
     def run(self, cursor: Cursor[Row]) -> int:
-        with no_copy_left(cursor.connection), cursor.copy(self.statement) as copy:
+        with closing_broken_copy(cursor.connection), cursor.copy(self.statement) as copy:
             for row in self.rows:
                 copy.write_row(row)
         return cursor.rowcount
 
     async def run_async(self, cursor: AsyncCursor[Row]) -> int:
-        with no_copy_left(cursor.connection):
+        with closing_broken_copy(cursor.connection):
             async with cursor.copy(self.statement) as copy:
                 for row in self.rows:
                     await copy.write_row(row)
         return cursor.rowcount
 
-    def through(self, adapter: Any) -> Any:
+    def run_through(self, adapter: Any) -> Any:
         return adapter.copy(self)
 
     def lines(self) -> Iterator[str]:
@@ -123,7 +123,7 @@ class Copy:
         return values.lines(self.rows)
 
 
-def answered(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
+def run_steps(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
     """The result of the steps, each of which is sent its answer."""
     last = None
     while True:
@@ -134,7 +134,7 @@ def answered(steps: Steps[T], answer: Callable[[Statement], Any]) -> T:
         last = answer(step)
 
 
-async def answered_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
+async def run_steps_async(steps: Steps[T], answer: Callable[[Statement], Awaitable[Any]]) -> T:
     """The result of the steps, each of which is sent its answer once that has come."""
     last = None
     while True:

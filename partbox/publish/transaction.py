@@ -8,25 +8,25 @@ from psycopg import AsyncConnection, Connection
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from partbox.errors import PublishError
-from partbox.publish.failures import FAILED
+from partbox.publish.failures import TRANSACTION_FAILED
 
 AnyConnection = Connection[Any] | AsyncConnection[Any]
 
 _PROBLEMS = {
     TransactionStatus.IDLE: "there is no transaction: open one with `with conn.transaction():`, "
     "or with `outbox.transaction()`; on an autocommit connection the event would not share the fate of your changes",
-    TransactionStatus.INERROR: FAILED,
+    TransactionStatus.INERROR: TRANSACTION_FAILED,
     TransactionStatus.ACTIVE: "the connection is busy with another statement: finish it first",
     TransactionStatus.UNKNOWN: "the connection is closed or broken: open another",
 }
 
-OPEN = (
+ALREADY_OPEN = (
     "a transaction is already open on this connection, and outbox.transaction(conn) opens the outermost one: "
     "commit or roll back first; inside it `with conn.transaction():` makes savepoints"
 )
 
-PUBLISHES = ("call publish or publish_many", "await publish_async or publish_many_async")
-SCOPES = ("use `with outbox.transaction(conn):`", "use `async with outbox.transaction(conn):`")
+PUBLISH_REMEDIES = ("call publish or publish_many", "await publish_async or publish_many_async")
+SCOPE_REMEDIES = ("use `with outbox.transaction(conn):`", "use `async with outbox.transaction(conn):`")
 
 
 def is_pipelined(conn: AnyConnection) -> bool:
@@ -34,7 +34,7 @@ def is_pipelined(conn: AnyConnection) -> bool:
     return conn.pgconn.pipeline_status != PipelineStatus.OFF
 
 
-def needs_sync(conn: AnyConnection) -> bool:
+def is_status_uncertain(conn: AnyConnection) -> bool:
     """True if the status is uncertain: a BEGIN that is not psycopg's own may still wait in the pipeline."""
     return (
         conn.autocommit
@@ -52,31 +52,31 @@ def _is_in_block(conn: AnyConnection) -> bool:
     return getattr(conn, "_num_transactions", 0) > 0
 
 
-def settle(conn: Connection[Any]) -> None:
+def refresh_status(conn: Connection[Any]) -> None:
     """Bring the status of the connection up to date: wait for a pipeline's answers where they matter."""
-    if needs_sync(conn):
-        sync(conn)
+    if is_status_uncertain(conn):
+        sync_pipeline(conn)
 
 
-async def settle_async(conn: AsyncConnection[Any]) -> None:
-    if needs_sync(conn):
-        await sync_async(conn)
+async def refresh_status_async(conn: AsyncConnection[Any]) -> None:
+    if is_status_uncertain(conn):
+        await sync_pipeline_async(conn)
 
 
-def sync(conn: Connection[Any]) -> None:
+def sync_pipeline(conn: Connection[Any]) -> None:
     """Wait for the answers to everything sent in a pipeline; an error among them is raised."""
     if is_pipelined(conn):
         with conn.pipeline():  # entering the nested pipeline waits for the server's answers
             pass
 
 
-async def sync_async(conn: AsyncConnection[Any]) -> None:
+async def sync_pipeline_async(conn: AsyncConnection[Any]) -> None:
     if is_pipelined(conn):
         async with conn.pipeline():
             pass
 
 
-def check(conn: AnyConnection) -> None:
+def check_open(conn: AnyConnection) -> None:
     """Raise PublishError unless what is sent now becomes part of a transaction that the caller ends.
 
     Without autocommit psycopg opens that transaction with the first statement, which may be ours.
@@ -93,18 +93,18 @@ def check(conn: AnyConnection) -> None:
         raise PublishError(_PROBLEMS[TransactionStatus(status)])
 
 
-def check_none(conn: AnyConnection) -> None:
+def check_not_open(conn: AnyConnection) -> None:
     """Raise PublishError unless no transaction is open, so that the next one is the outermost."""
     status = conn.info.transaction_status
     if status == TransactionStatus.IDLE:
         return
     if status != TransactionStatus.INTRANS:
         raise PublishError(_PROBLEMS[status])
-    raise PublishError(OPEN)
+    raise PublishError(ALREADY_OPEN)
 
 
 @contextmanager
-def no_copy_left(conn: AnyConnection) -> Iterator[None]:
+def closing_broken_copy(conn: AnyConnection) -> Iterator[None]:
     """Close the connection of psycopg if the COPY in the block was interrupted so that it is still open.
 
     psycopg ends a COPY from its first row on. Interrupted before that, by a cancelled request, it leaves one that takes
@@ -118,7 +118,7 @@ def no_copy_left(conn: AnyConnection) -> Iterator[None]:
         raise
 
 
-def check_status(driver: Any) -> None:
+def check_driver_status(driver: Any) -> None:
     """Raise PublishError if a connection of psycopg or psycopg2, below another library, takes no statement now."""
     status = TransactionStatus(driver.info.transaction_status)
     if status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):

@@ -20,11 +20,11 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from partbox.observe.logs.log_event import log_event
-from partbox.publish.failures import is_refusal
+from partbox.publish.failures import is_refused_commit
 
 log = logging.getLogger("partbox.publish")
 
-Call = Callable[[], Any]
+EndCallback = Callable[[], Any]
 """Returns an awaitable where it was registered on an asynchronous connection; raises nothing."""
 
 
@@ -38,11 +38,11 @@ class EndReporter(Protocol):
     def savepoint_mark(self) -> int | None:
         """The number to add to the transaction's setting before calls are registered; None if not needed."""
 
-    def on_commit(self, call: Call) -> None: ...
+    def on_commit(self, call: EndCallback) -> None: ...
 
-    def on_rollback(self, call: Call) -> None: ...
+    def on_rollback(self, call: EndCallback) -> None: ...
 
-    def wake_after_commit(self, call: Call) -> None:
+    def wake_after_commit(self, call: EndCallback) -> None:
         """Make the call once after a commit, however often it is registered; savepoints are ignored."""
 
 
@@ -57,17 +57,17 @@ class Outcome(Enum):
 class TransactionEnd:
     """The end of a transaction whose savepoints no library tracks.
 
-    Rolled back unless `commits` says that COMMIT is the next statement.
+    Rolled back unless `note_commit` says that COMMIT is the next statement.
     """
 
     def __init__(self) -> None:
         self._marks = 0
-        self._kept: set[int] | None = None
-        self._calls: list[tuple[int, bool, Call]] = []
-        self._wakes: dict[Call, None] = {}
+        self._kept_marks: set[int] | None = None
+        self._pending_calls: list[tuple[int, bool, EndCallback]] = []
+        self._wakes: dict[EndCallback, None] = {}
 
     @property
-    def marked(self) -> bool:
+    def has_marks(self) -> bool:
         """True if the marks must be read before the commit."""
         return self._marks > 0
 
@@ -77,52 +77,52 @@ class TransactionEnd:
         return self._marks
 
     @property
-    def is_read(self) -> bool:
+    def has_read_marks(self) -> bool:
         """True if the marks have been read."""
-        return self._kept is not None
+        return self._kept_marks is not None
 
     def savepoint_mark(self) -> int:
         self._marks += 1
         return self._marks
 
-    def on_commit(self, call: Call) -> None:
-        self._calls.append((self._marks, True, call))
+    def on_commit(self, call: EndCallback) -> None:
+        self._pending_calls.append((self._marks, True, call))
 
-    def on_rollback(self, call: Call) -> None:
-        self._calls.append((self._marks, False, call))
+    def on_rollback(self, call: EndCallback) -> None:
+        self._pending_calls.append((self._marks, False, call))
 
-    def wake_after_commit(self, call: Call) -> None:
+    def wake_after_commit(self, call: EndCallback) -> None:
         self._wakes[call] = None
 
-    def commits(self, marks: list[tuple[str | None]]) -> None:
+    def note_commit(self, marks: list[tuple[str | None]]) -> None:
         """Note that COMMIT is sent next. `marks`: the rows of the setting, read just before."""
-        self._kept = {int(mark) for (text,) in marks for mark in (text or "").split()}
+        self._kept_marks = {int(mark) for (text,) in marks for mark in (text or "").split()}
 
-    def does_not_commit(self) -> None:
+    def revoke_commit(self) -> None:
         """Note that COMMIT was not sent after all."""
-        self._kept = None
+        self._kept_marks = None
 
-    def calls(self, error: BaseException | None) -> Iterator[Call]:
+    def list_calls(self, error: BaseException | None) -> Iterator[EndCallback]:
         """The calls to make now that the transaction is over; `error` is what it raised."""
-        outcome, kept = self._outcome(error), self._kept or set()
+        outcome, kept = self._outcome(error), self._kept_marks or set()
         if outcome is not Outcome.ROLLED_BACK:
             yield from self._wakes
-        for mark, if_committed, call in self._calls:
+        for mark, if_committed, call in self._pending_calls:
             if mark not in kept:
                 if not if_committed:
                     yield call
             elif outcome is not Outcome.UNKNOWN and if_committed == (outcome is Outcome.COMMITTED):
                 yield call
-        if outcome is Outcome.UNKNOWN and (lost := {mark for mark, *_ in self._calls} & kept):
-            warn_unknown(len(lost), error)
+        if outcome is Outcome.UNKNOWN and (lost := {mark for mark, *_ in self._pending_calls} & kept):
+            warn_unknown_outcome(len(lost), error)
 
     def _outcome(self, error: BaseException | None) -> Outcome:
-        if self._kept is None or (error is not None and is_refusal(error)):
+        if self._kept_marks is None or (error is not None and is_refused_commit(error)):
             return Outcome.ROLLED_BACK
         return Outcome.COMMITTED if error is None else Outcome.UNKNOWN
 
 
-def warn_unknown(batches: int, error: BaseException | None) -> None:
+def warn_unknown_outcome(batches: int, error: BaseException | None) -> None:
     """Log that nobody knows whether these batches were published."""
     text = (
         "a COMMIT was cut off before its answer, so nobody knows whether %d %s of events %s published: neither "
@@ -133,53 +133,53 @@ def warn_unknown(batches: int, error: BaseException | None) -> None:
     log_event(log, "publish_end_unknown", text, batches, *words, reason, batches=batches)
 
 
-_open: dict[int, tuple[Any, TransactionEnd]] = {}
+_open_ends: dict[int, tuple[Any, TransactionEnd]] = {}
 """The open transactions, by `id` of their connections, and these: while one is held no other gets its `id`.
 
 A `WeakKeyDictionary` does not serve: some connections allow no weak references.
 """
 
 
-def _bare(conn: Any) -> Any:
+def _unwrap(conn: Any) -> Any:
     """Return what all proxies of a connection share: libpq's connection if there is one, else the innermost object."""
     wrapped = getattr(conn, "__wrapped__", None)
-    return getattr(conn, "pgconn", None) or (conn if wrapped is None else _bare(wrapped))
+    return getattr(conn, "pgconn", None) or (conn if wrapped is None else _unwrap(wrapped))
 
 
 @contextmanager
-def reported(conn: Any) -> Iterator[TransactionEnd]:
+def report_end(conn: Any) -> Iterator[TransactionEnd]:
     """Report the end of the transaction that the block opens on `conn` and ends."""
-    bare, end, error = _bare(conn), TransactionEnd(), None
-    _open[id(bare)] = bare, end
+    bare, end, error = _unwrap(conn), TransactionEnd(), None
+    _open_ends[id(bare)] = bare, end
     try:
         yield end
     except BaseException as raised:
         error = raised
         raise
     finally:
-        del _open[id(bare)]
-        for call in end.calls(error):
+        del _open_ends[id(bare)]
+        for call in end.list_calls(error):
             call()
 
 
 @asynccontextmanager
-async def reported_async(conn: Any) -> AsyncIterator[TransactionEnd]:
-    """`reported`, for an asynchronous block; a call may return an awaitable."""
-    bare, end, error = _bare(conn), TransactionEnd(), None
-    _open[id(bare)] = bare, end
+async def report_end_async(conn: Any) -> AsyncIterator[TransactionEnd]:
+    """`report_end`, for an asynchronous block; a call may return an awaitable."""
+    bare, end, error = _unwrap(conn), TransactionEnd(), None
+    _open_ends[id(bare)] = bare, end
     try:
         yield end
     except BaseException as raised:
         error = raised
         raise
     finally:
-        del _open[id(bare)]
-        for call in end.calls(error):
+        del _open_ends[id(bare)]
+        for call in end.list_calls(error):
             if inspect.isawaitable(result := call()):
                 await result
 
 
 def of(conn: Any) -> TransactionEnd | None:
     """The end of the transaction of `conn`; None if it is not reported."""
-    found = _open.get(id(_bare(conn))) if _open else None
+    found = _open_ends.get(id(_unwrap(conn))) if _open_ends else None
     return None if found is None else found[1]

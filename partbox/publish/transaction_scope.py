@@ -19,12 +19,12 @@ from partbox.publish.steps import Query
 from partbox.publish.transaction import AnyConnection
 from partbox.publish.transaction_outcome import TransactionEnd
 
-VOID = (
+ROLLED_BACK_INSIDE = (
     "the transaction was rolled back, with everything in it: one of its statements failed, and its error was caught "
     "inside the block. Let the error leave the block, or put `with conn.transaction():` around what may fail"
 )
 
-_MARKS = Query(statements.published_marks(), {})  # it names no schema
+_READ_MARKS = Query(statements.published_marks(), {})  # it names no schema
 
 
 class Scope:
@@ -44,14 +44,16 @@ class Scope:
         self._async_block: AbstractAsyncContextManager[AsyncConnection[Any]]
 
     def __enter__(self) -> Connection[Any]:
-        self._block = _own(self._dsn, self._threshold) if self._conn is None else _opened(self._conn)
+        self._block = _open_own(self._dsn, self._threshold) if self._conn is None else _open_on(self._conn)
         return self._block.__enter__()
 
     def __exit__(self, *raised: Any) -> bool | None:
         return self._block.__exit__(*raised)
 
     async def __aenter__(self) -> AsyncConnection[Any]:
-        self._async_block = _own_async(self._dsn, self._threshold) if self._conn is None else _opened_async(self._conn)
+        self._async_block = (
+            _open_own_async(self._dsn, self._threshold) if self._conn is None else _open_on_async(self._conn)
+        )
         return await self._async_block.__aenter__()
 
     async def __aexit__(self, *raised: Any) -> bool | None:
@@ -59,84 +61,84 @@ class Scope:
 
 
 @contextmanager
-def _own(dsn: Callable[[], str], threshold: int | None) -> Iterator[Connection[Any]]:
-    with psycopg.connect(dsn(), autocommit=True, prepare_threshold=threshold) as conn, _opened(conn):
+def _open_own(dsn: Callable[[], str], threshold: int | None) -> Iterator[Connection[Any]]:
+    with psycopg.connect(dsn(), autocommit=True, prepare_threshold=threshold) as conn, _open_on(conn):
         yield conn
 
 
 @asynccontextmanager
-async def _own_async(dsn: Callable[[], str], threshold: int | None) -> AsyncIterator[AsyncConnection[Any]]:
+async def _open_own_async(dsn: Callable[[], str], threshold: int | None) -> AsyncIterator[AsyncConnection[Any]]:
     found = await asyncio.to_thread(dsn)
     connecting = AsyncConnection.connect(found, autocommit=True, prepare_threshold=threshold)
-    async with await connecting as conn, _opened_async(conn):
+    async with await connecting as conn, _open_on_async(conn):
         yield conn
 
 
 @contextmanager
-def _opened(conn: Connection[Any]) -> Iterator[Connection[Any]]:
+def _open_on(conn: Connection[Any]) -> Iterator[Connection[Any]]:
     if not isinstance(conn, Connection):
-        raise _not_for(integrations.sync_of(conn, transaction.SCOPES))
-    transaction.sync(conn)
-    transaction.check_none(conn)
+        raise _wrong_library(integrations.sync_adapter_of(conn, transaction.SCOPE_REMEDIES))
+    transaction.sync_pipeline(conn)
+    transaction.check_not_open(conn)
     failed, marks = False, []
-    with transaction_outcome.reported(conn) as end:
+    with transaction_outcome.report_end(conn) as end:
         with conn.transaction() as opened:  # also in a pipeline its end waits for the answer to the commit
             yield conn
             failed = _has_failed(conn)
-            if end.marked and _answers(conn):
+            if end.has_marks and _can_execute(conn):
                 with OwnCursor(conn) as cursor:
-                    marks = _MARKS.run(cursor)
+                    marks = _READ_MARKS.run(cursor)
             if not failed:
-                end.commits(marks)
+                end.note_commit(marks)
         _check_not_lost(opened, end)
     if failed:
-        raise PublishError(VOID)
+        raise PublishError(ROLLED_BACK_INSIDE)
 
 
 @asynccontextmanager
-async def _opened_async(conn: Any) -> AsyncIterator[Any]:
+async def _open_on_async(conn: Any) -> AsyncIterator[Any]:
     if not isinstance(conn, AsyncConnection):
-        async with _adapted(conn):
+        async with _open_by_adapter(conn):
             yield conn
         return
-    await transaction.sync_async(conn)
-    transaction.check_none(conn)
+    await transaction.sync_pipeline_async(conn)
+    transaction.check_not_open(conn)
     failed, marks = False, []
-    async with transaction_outcome.reported_async(conn) as end:
+    async with transaction_outcome.report_end_async(conn) as end:
         async with conn.transaction() as opened:
             yield conn
             failed = _has_failed(conn)
-            if end.marked and _answers(conn):
+            if end.has_marks and _can_execute(conn):
                 async with AsyncOwnCursor(conn) as cursor:
-                    marks = await _MARKS.run_async(cursor)
+                    marks = await _READ_MARKS.run_async(cursor)
             if not failed:
-                end.commits(marks)
+                end.note_commit(marks)
         _check_not_lost(opened, end)
     if failed:
-        raise PublishError(VOID)
+        raise PublishError(ROLLED_BACK_INSIDE)
 
 
 @asynccontextmanager
-async def _adapted(conn: Any) -> AsyncIterator[None]:
+async def _open_by_adapter(conn: Any) -> AsyncIterator[None]:
     """Open a transaction by the adapter of another library, and report its end, which the library does not."""
-    adapter = integrations.async_of(conn, transaction.SCOPES)
+    adapter = integrations.async_adapter_of(conn, transaction.SCOPE_REMEDIES)
     block = adapter.transaction()
     if block is None:
-        raise _not_for(adapter)
+        raise _wrong_library(adapter)
     if await adapter.in_transaction():
-        raise PublishError(transaction.OPEN)
-    async with transaction_outcome.reported_async(conn) as end, block:
+        raise PublishError(transaction.ALREADY_OPEN)
+    async with transaction_outcome.report_end_async(conn) as end, block:
         yield
         try:
-            marks: Any = await adapter.execute(_MARKS.statement.decode(), {})
-            end.commits(marks)
+            marks: Any = await adapter.execute(_READ_MARKS.statement.decode(), {})
+            end.note_commit(marks)
         except Exception as error:
             if is_failed_transaction(error):
-                raise PublishError(VOID) from error
+                raise PublishError(ROLLED_BACK_INSIDE) from error
             raise
 
 
-def _not_for(adapter: Library) -> PublishError:
+def _wrong_library(adapter: Library) -> PublishError:
     return PublishError(
         f"outbox.transaction(conn) takes no {type(adapter.conn).__qualname__}, whose library reports itself how a "
         "transaction ends: publish inside a transaction of its own"
@@ -146,7 +148,7 @@ def _not_for(adapter: Library) -> PublishError:
 def _check_not_lost(opened: Transaction | AsyncTransaction, end: TransactionEnd) -> None:
     """Raise if the connection was lost inside the block: psycopg ends it silently if the error was caught."""
     if opened.status == opened.Status.FAILED:
-        end.does_not_commit()
+        end.revoke_commit()
         raise psycopg.OperationalError("the connection was lost inside the transaction: nothing of it is committed")
 
 
@@ -155,5 +157,5 @@ def _has_failed(conn: AnyConnection) -> bool:
     return conn.info.transaction_status == TransactionStatus.INERROR
 
 
-def _answers(conn: AnyConnection) -> bool:
+def _can_execute(conn: AnyConnection) -> bool:
     return transaction.is_pipelined(conn) or conn.info.transaction_status == TransactionStatus.INTRANS

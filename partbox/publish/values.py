@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-CHUNK = 1 << 16  # characters
+CHUNK_CHARS = 1 << 16  # characters
 
 _PARAMETER = re.compile(r"%\((\w+)\)s(?:::(\w+)(\[\])?)?|%%")
 _AS_TEXT = ("uuid", "json", "timestamptz")
@@ -21,18 +21,21 @@ _SPECIAL = re.compile(r"[\\\t\n\r]")
 _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
-def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters with ids, times and arrays as text."""
-    return {name: _array(value) if isinstance(value, list) else _plain(value) for name, value in parameters.items()}
+    return {
+        name: _array_literal(value) if isinstance(value, list) else _plain_value(value)
+        for name, value in parameters.items()
+    }
 
 
-def _array(values: list[Any]) -> str:
+def _array_literal(values: list[Any]) -> str:
     """The literal of an array of numbers, ids or texts."""
-    quoted = (_QUOTED.sub(r"\\\g<0>", str(_plain(value))) for value in values)
+    quoted = (_QUOTED.sub(r"\\\g<0>", str(_plain_value(value))) for value in values)
     return "{" + ",".join(f'"{each}"' for each in quoted) + "}"
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     return value.isoformat() if isinstance(value, datetime) else value
@@ -61,20 +64,20 @@ def lines(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
     piece: list[str] = []
     size = 0
     for row in rows:
-        line = "\t".join(map(_field, row)) + "\n"
+        line = "\t".join(map(_copy_field, row)) + "\n"
         piece.append(line)
         size += len(line)
-        if size >= CHUNK:
+        if size >= CHUNK_CHARS:
             yield "".join(piece)
             piece, size = [], 0
     if piece:
         yield "".join(piece)
 
 
-def _field(value: Any) -> str:
+def _copy_field(value: Any) -> str:
     if value is None:
         return r"\N"
     if isinstance(value, bytes):
         return rf"\\x{value.hex()}"
-    text = value if isinstance(value, str) else str(_plain(value))
+    text = value if isinstance(value, str) else str(_plain_value(value))
     return _SPECIAL.sub(lambda match: _ESCAPED[match[0]], text)

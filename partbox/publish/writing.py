@@ -1,10 +1,10 @@
 """Writes events into the log: one by an INSERT, several by one that takes them as JSON, many by COPY.
 
-COPY is used from `COPY_FROM` events or `LARGE` bytes on. It costs the least CPU for each event, and two round trips; to
-ask whether a worker sleeps, which a COPY cannot, is a third. The INSERT of several takes one, and below two hundred
-events of 200 bytes no more CPU either. (Single inserts in one pipeline cost two to ten times as much, from two events
-on, and arrays with `unnest` hardly less. COPY in the binary format saves a tenth of the server's CPU, and costs psycopg
-a tenth more.) Where COPY is impossible, as in a pipeline, there are several INSERTs of several.
+COPY is used from `COPY_FROM_EVENTS` events or `COPY_FROM_BYTES` bytes on. It costs the least CPU for each event, and
+two round trips; to ask whether a worker sleeps, which a COPY cannot, is a third. The INSERT of several takes one, and
+below two hundred events of 200 bytes no more CPU either. (Single inserts in one pipeline cost two to ten times as much,
+from two events on, and arrays with `unnest` hardly less. COPY in the binary format saves a tenth of the server's CPU,
+and costs psycopg a tenth more.) Where COPY is impossible, as in a pipeline, there are several INSERTs of several.
 
 Delays count from the database's clock; COPY evaluates no expressions, so the time is read first. A staging table would
 save that round trip and cost every publisher a change of the catalog.
@@ -27,30 +27,39 @@ from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.events import Event
 from partbox.observe.logs.log_event import log_event
-from partbox.protocol.bell import ALL
+from partbox.protocol.bell import RING_ALL
 from partbox.publish.bell import Inquirer
-from partbox.publish.fields import COLUMNS, UNTIMED, Fields, document, is_timed, parameters, size_of, timed
+from partbox.publish.fields import (
+    COLUMNS,
+    UNTIMED_COLUMNS,
+    EventColumns,
+    add_times,
+    column_bytes,
+    events_json,
+    has_own_times,
+    publish_parameters,
+)
 from partbox.publish.steps import Copy, Insert, Query, Row, Steps
 
-COPY_FROM = 200
-LARGE = 1 << 16
-FEW = 16  # partitions that are rung for one by one
+COPY_FROM_EVENTS = 200
+COPY_FROM_BYTES = 1 << 16
+MAX_RUNG_SINGLY = 16  # partitions that are rung for one by one
 
 log = logging.getLogger("partbox.publish")
 
 
-def write(
-    schema: str, events: list[Event], batch: list[Fields], asked: Inquirer | None, *, copies: bool
+def write_events(
+    schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, *, copies: bool
 ) -> Steps[list[UUID | None]]:
     """Write the events, whose fields are in `batch`; return their ids, None if the idempotency key was used before.
 
-    `asked`: ring, if anybody sleeps. `copies` = COPY is possible on this connection.
+    `flag_query`: ring, if anybody sleeps. `copies` = COPY is possible on this connection.
     """
     if len(events) == 1:
-        fresh = [(yield from _one(schema, events[0], batch[0], asked))]
+        fresh = [(yield from _write_one(schema, events[0], batch[0], flag_query))]
     else:
         fresh = yield from _take_keys(schema, events)
-        yield from _many(schema, [*compress(events, fresh)], [*compress(batch, fresh)], asked, copies)
+        yield from _write_many(schema, [*compress(events, fresh)], [*compress(batch, fresh)], flag_query, copies)
     for event in () if all(fresh) else compress(events, map(not_, fresh)):
         text = "event %s of type %r is not published: its idempotency key %r was used before"
         id, kind = str(event.event_id), event.event_type
@@ -58,19 +67,19 @@ def write(
     return [event.event_id if is_fresh else None for event, is_fresh in zip(events, fresh, strict=True)]
 
 
-def _one(schema: str, event: Event, fields: Fields, asked: Inquirer | None) -> Steps[bool]:
-    values = parameters(event, fields)
+def _write_one(schema: str, event: Event, fields: EventColumns, flag_query: Inquirer | None) -> Steps[bool]:
+    values = publish_parameters(event, fields)
     if event.idempotency_key is not None:
-        statement = statements.publish_once if asked is None else statements.publish_once_ringing
+        statement = statements.publish_once if flag_query is None else statements.publish_once_ringing
         ((is_fresh, _),) = yield Query(statement(schema), values)
         if not is_fresh:
-            yield from _check_used(schema, [event.idempotency_key])
+            yield from _check_keys_used(schema, [event.idempotency_key])
         return bool(is_fresh)
-    rows = yield Insert(schema, values, asked is not None)
-    if asked is not None:
-        asked.heard(rows)
+    rows = yield Insert(schema, values, flag_query is not None)
+    if flag_query is not None:
+        flag_query.note_answer(rows)
     if rows is not None and not rows:
-        yield from _refuse(schema)
+        yield from _fail_unwritten(schema)
     return True
 
 
@@ -86,66 +95,73 @@ def _take_keys(schema: str, events: list[Event]) -> Steps[list[bool]]:
     given = {"keys": [*first], "event_ids": [events[place].event_id for place in places], "places": places}
     taken = {place for (place,) in (yield Query(statements.take_keys(schema), given))}
     if used := [key for key, place in first.items() if place not in taken]:
-        yield from _check_used(schema, used)
+        yield from _check_keys_used(schema, used)
     return [event.idempotency_key is None or place in taken for place, event in enumerate(events)]
 
 
-def _check_used(schema: str, keys: list[str]) -> Steps[None]:
+def _check_keys_used(schema: str, keys: list[str]) -> Steps[None]:
     """Fail unless the keys, which could not be taken, are there: a trigger may have kept one of them out."""
     if (yield Query(statements.used_keys(schema), {"keys": keys})) != [(len(keys),)]:
-        yield from _refuse(schema)
+        yield from _fail_unwritten(schema)
 
 
-def _refuse(schema: str) -> Steps[None]:
+def _fail_unwritten(schema: str) -> Steps[None]:
     """Fail, and with it the transaction: an event was not written."""
     yield Query(statements.refuse_unwritten(schema), {})
     raise PublishError("an event was not written")  # unless the library has raised what PostgreSQL says
 
 
-def _many(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer | None, copies: bool) -> Steps[None]:
-    if not copies or (len(batch) < COPY_FROM and sum(map(size_of, batch)) < LARGE):
-        for piece in _pieces(batch):
-            yield from _several(schema, events[piece], batch[piece], asked)
+def _write_many(
+    schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None, copies: bool
+) -> Steps[None]:
+    if not copies or (len(batch) < COPY_FROM_EVENTS and sum(map(column_bytes, batch)) < COPY_FROM_BYTES):
+        for piece in _split_batch(batch):
+            yield from _insert_several(schema, events[piece], batch[piece], flag_query)
         return
-    if any(map(is_timed, events)):
+    if any(map(has_own_times, events)):
         ((clock,),) = yield Query(statements.publish_clock(schema), {})
-        yield from copy(schema, COLUMNS, timed(events, batch, clock), len(batch))
+        yield from copy_events(schema, COLUMNS, add_times(events, batch, clock), len(batch))
     else:
-        yield from copy(schema, UNTIMED, batch, len(batch))
-    if asked is not None:  # once the ids are drawn, so not before: see `partbox.protocol.bell`
-        asked.heard((yield Query(statements.ring(schema), _rung(batch))))
+        yield from copy_events(schema, UNTIMED_COLUMNS, batch, len(batch))
+    if flag_query is not None:  # once the ids are drawn, so not before: see `partbox.protocol.bell`
+        flag_query.note_answer((yield Query(statements.ring(schema), _partitions_to_ring(batch))))
 
 
-def _pieces(batch: list[Fields]) -> Iterator[slice]:
-    """Cut what is inserted: each piece of at most `COPY_FROM` events, and below `LARGE` bytes if it has several."""
+def _split_batch(batch: list[EventColumns]) -> Iterator[slice]:
+    """Cut what is inserted: each piece of at most `COPY_FROM_EVENTS` events, and below `COPY_FROM_BYTES` bytes if it
+    has several."""
     begin = size = 0
     for end, fields in enumerate(batch):
-        size += size_of(fields)
-        if end > begin and (size >= LARGE or end - begin == COPY_FROM):
+        size += column_bytes(fields)
+        if end > begin and (size >= COPY_FROM_BYTES or end - begin == COPY_FROM_EVENTS):
             yield slice(begin, end)
-            begin, size = end, size_of(fields)
+            begin, size = end, column_bytes(fields)
     if batch:
         yield slice(begin, len(batch))
 
 
-def _several(schema: str, events: list[Event], batch: list[Fields], asked: Inquirer | None) -> Steps[None]:
-    given = {"events": document(events, batch), "number": len(batch)}
-    if asked is None:
-        yield Query(statements.publish_several(schema), given, waits=False)
+def _insert_several(
+    schema: str, events: list[Event], batch: list[EventColumns], flag_query: Inquirer | None
+) -> Steps[None]:
+    given = {"events": events_json(events, batch), "number": len(batch)}
+    if flag_query is None:
+        yield Query(statements.publish_several(schema), given, wants_rows=False)
     else:
-        ringing = Query(statements.publish_several_ringing(schema), given | _rung(batch), waits=False)
-        asked.heard((yield ringing))
+        ringing = Query(
+            statements.publish_several_ringing(schema), given | _partitions_to_ring(batch), wants_rows=False
+        )
+        flag_query.note_answer((yield ringing))
 
 
-def _rung(batch: list[Fields]) -> dict[str, list[str]]:
+def _partitions_to_ring(batch: list[EventColumns]) -> dict[str, list[str]]:
     """The partitions to ring, or all workers at once if there are many."""
     different = sorted({fields[0] for fields in batch})
-    return {"partitions": [ALL] if len(different) > FEW else [*map(str, different)]}
+    return {"partitions": [RING_ALL] if len(different) > MAX_RUNG_SINGLY else [*map(str, different)]}
 
 
-def copy(schema: str, columns: Sequence[str], rows: Iterable[Row], number: int) -> Steps[None]:
+def copy_events(schema: str, columns: Sequence[str], rows: Iterable[Row], number: int) -> Steps[None]:
     """COPY this number of rows; fail unless all were written."""
-    statement = statements.publish_copy if columns is UNTIMED else statements.publish_copy_timed
+    statement = statements.publish_copy if columns is UNTIMED_COLUMNS else statements.publish_copy_timed
     copied = yield Copy(statement(schema), schema, columns, rows)
     if copied is not None and copied != number:  # an adapter of somebody else may not tell
-        yield from _refuse(schema)
+        yield from _fail_unwritten(schema)

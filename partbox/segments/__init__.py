@@ -20,22 +20,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from partbox.archive.archiver import Archived, archive, is_kept
+from partbox.archive.archiver import ArchiveResult, archive, is_kept
 from partbox.db import connect
 from partbox.db.operator import segments as steps
 from partbox.db.schema import migrate
 from partbox.db.sql import Conn
-from partbox.segments.patience import Attempts
-from partbox.segments.provisioning import make, refused
+from partbox.segments.attempts import Attempts
+from partbox.segments.provisioning import make_segments, refusal_text
 from partbox.segments.retention import drop, empty, needed
 from partbox.settings import Settings
 from partbox.text.wording import size
 
-PATIENCE = 30.0  # seconds that a statement may take; a worker's lease is no measure for it
+STATEMENT_TIMEOUT = 30.0  # seconds that a statement may take; a worker's lease is no measure for it
 
 
 @dataclass(frozen=True, slots=True)
-class Tended:
+class SegmentReport:
     """The names of the segments that were made, emptied and dropped, and the bytes that this gave back.
 
     `archived`: the records that were written to the archive before. `problem`: why the server refused one of these
@@ -46,7 +46,7 @@ class Tended:
     emptied: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     freed: int = 0
-    archived: Archived = field(default_factory=Archived)
+    archived: ArchiveResult = field(default_factory=ArchiveResult)
     problem: str | None = None
 
     def __bool__(self) -> bool:
@@ -61,31 +61,33 @@ class Tended:
         return ", ".join(f"{' '.join(names)} {what}" for what, names in lists.items() if names) or "nothing to do"
 
 
-def tend(dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool] = lambda: False) -> Tended:
+def maintain_segments(
+    dsn: Callable[[], str], settings: Settings, stopped: Callable[[], bool] = lambda: False
+) -> SegmentReport:
     """Look at the segments once, on a connection of its own, and do what is due; the result.
 
     Between two steps `stopped()` may end it. Raises SchemaError, psycopg.Error. Nothing but an inbox has no segments.
     """
-    with connect.connect(dsn(), lease=PATIENCE, pooler=settings.pooler, name="partbox segments") as conn:
+    with connect.connect(dsn(), lease=STATEMENT_TIMEOUT, pooler=settings.pooler, name="partbox segments") as conn:
         if migrate.is_inbox_only(conn, settings.schema_name):
-            return Tended()
+            return SegmentReport()
         migrate.check(conn, settings.schema_name)
-        return tend_over(conn, dsn, settings, stopped, patient=True)
+        return maintain_over(conn, dsn, settings, stopped, patient=True)
 
 
-def tend_over(
+def maintain_over(
     conn: Conn,
     dsn: Callable[[], str],
     settings: Settings,
     stopped: Callable[[], bool],
     *,
     patient: bool,
-    progress: Callable[[Archived], None] = lambda sofar: None,
-) -> Tended:
+    progress: Callable[[ArchiveResult], None] = lambda sofar: None,
+) -> SegmentReport:
     """The same over a connection to a whole outbox; to search a large default segment, and to archive, it opens one
     more. What is archived may go; unless `patient`, that is all that has expired."""
     attempts, nothing = Attempts(), tuple[str, ...]()
-    made = attempts.take(partial(make, conn, dsn, settings), nothing)
+    made = attempts.take(partial(make_segments, conn, dsn, settings), nothing)
     due = needed(conn, settings)
     archived = archive(conn, dsn, settings, due, patient=patient, stopped=stopped, progress=progress)
     emptied, freed = nothing, 0
@@ -93,7 +95,9 @@ def tend_over(
         emptied, freed = attempts.take(partial(empty, conn, settings, stopped), (nothing, 0))
     dropped = nothing if stopped() else attempts.take(partial(drop, conn, settings), nothing)
     problem = attempts.problem
-    attempts.take(partial(steps.failed, conn, settings.schema_name, problem), None)  # for doctor; None: it refused none
+    attempts.take(
+        partial(steps.note_problem, conn, settings.schema_name, problem), None
+    )  # for doctor; None: it refused none
     if problem is not None:
-        problem = refused(problem, steps.event_triggers(conn, settings.schema_name))
-    return Tended(made, emptied, dropped, freed, archived, problem)
+        problem = refusal_text(problem, steps.event_triggers(conn, settings.schema_name))
+    return SegmentReport(made, emptied, dropped, freed, archived, problem)

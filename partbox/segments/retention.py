@@ -8,20 +8,20 @@ from typing import NamedTuple
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from partbox.db.operator import segments as steps
-from partbox.db.operator.segments import Hold
+from partbox.db.operator.segments import SegmentHold
 from partbox.db.sql import Conn
 from partbox.protocol import segments as rules
-from partbox.protocol.segments import Range, Segment
-from partbox.segments.patience import tried
+from partbox.protocol.segments import IdRange, Segment
+from partbox.segments.attempts import try_step
 from partbox.settings import Settings
 from partbox.text.wording import counted
 
 
-class Held(NamedTuple):
+class SegmentRetention(NamedTuple):
     """A segment and all that keeps it from being emptied whole; `record`: only its oldest record was asked about."""
 
     segment: Segment
-    holds: list[Hold]
+    holds: list[SegmentHold]
     record: int | None = None
 
     @property
@@ -38,7 +38,7 @@ class Held(NamedTuple):
 def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[tuple[str, ...], int]:
     """Empty every segment whose time is over and that nobody needs; their names, and the bytes given back."""
     schema, names, freed = settings.schema_name, [], 0
-    for segment, by_size in _expired(conn, settings):
+    for segment, by_size in _list_expired(conn, settings):
         if stopped():
             break
         assert segment.lower is not None
@@ -52,7 +52,7 @@ def empty(conn: Conn, settings: Settings, stopped: Callable[[], bool]) -> tuple[
 
 def needed(conn: Conn, settings: Settings) -> int:
     """The newest id of the segments that may go whole as far as time and size are concerned; 0 without any."""
-    return max((each.newest or 0 for each, _ in _expired(conn, settings)), default=0)
+    return max((each.newest or 0 for each, _ in _list_expired(conn, settings)), default=0)
 
 
 def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
@@ -61,33 +61,33 @@ def drop(conn: Conn, settings: Settings) -> tuple[str, ...]:
     One that was taken out goes now or at a later look, for instance after a kill.
     """
     schema = settings.schema_name
-    shells = rules.shells(steps.segments(conn, schema), steps.drawn(conn, schema))
-    first = next(((each.name, each.lower) for each in shells if each.lower is not None), None)
-    detached = first is not None and tried(partial(steps.detach, conn, schema, first[1])) is None
-    tried(partial(steps.drop, conn, schema))
+    empty_segments = rules.empty_segments(steps.segments(conn, schema), steps.drawn(conn, schema))
+    first = next(((each.name, each.lower) for each in empty_segments if each.lower is not None), None)
+    detached = first is not None and try_step(partial(steps.detach, conn, schema, first[1])) is None
+    try_step(partial(steps.drop, conn, schema))
     return (first[0],) if first is not None and detached else ()
 
 
-def held(conn: Conn, settings: Settings) -> list[Held]:
+def held(conn: Conn, settings: Settings) -> list[SegmentRetention]:
     """Every segment with what keeps it, by its ids; without any: it is emptied at the next look.
 
     Of one that is not full yet, and of the default one, whose records go one by one, the oldest record is asked about.
     """
     schema = settings.schema_name
-    drawn, by_size = steps.drawn(conn, schema), {each.name for each, size in _expired(conn, settings) if size}
+    drawn, by_size = steps.drawn(conn, schema), {each.name for each, size in _list_expired(conn, settings) if size}
     return [
-        _held(conn, settings, each, drawn, None if each.name in by_size else settings.retain_done)
+        _find_holds(conn, settings, each, drawn, None if each.name in by_size else settings.retain_done)
         for each in steps.segments(conn, schema)
     ]
 
 
-def reasons(held: Held) -> list[str]:
+def list_reasons(held: SegmentRetention) -> list[str]:
     """All that keeps a segment, a phrase each; of its oldest record where that was asked about."""
     about = "" if held.record is None else f"record {held.record}, its oldest: "
-    return [about + _phrase(each, held.record is not None) for each in held.holds]
+    return [about + _hold_text(each, held.record is not None) for each in held.holds]
 
 
-def _phrase(hold: Hold, single: bool) -> str:
+def _hold_text(hold: SegmentHold, single: bool) -> str:
     match hold.reason:
         case "open":
             return "it is not full yet"
@@ -110,16 +110,18 @@ def _phrase(hold: Hold, single: bool) -> str:
             return other
 
 
-def _held(conn: Conn, settings: Settings, segment: Segment, drawn: int, retain: float | None) -> Held:
+def _find_holds(conn: Conn, settings: Settings, segment: Segment, drawn: int, retain: float | None) -> SegmentRetention:
     lower, upper, oldest = segment.lower, segment.upper, segment.oldest
     if lower is not None and upper is not None and upper - 1 <= drawn:
-        return Held(segment, steps.holds(conn, settings.schema_name, Range(lower, upper), retain))
+        return SegmentRetention(segment, steps.holds(conn, settings.schema_name, IdRange(lower, upper), retain))
     if oldest is None:
-        return Held(segment, [])
-    return Held(segment, steps.holds(conn, settings.schema_name, Range(oldest, oldest + 1), retain), oldest)
+        return SegmentRetention(segment, [])
+    return SegmentRetention(
+        segment, steps.holds(conn, settings.schema_name, IdRange(oldest, oldest + 1), retain), oldest
+    )
 
 
-def _expired(conn: Conn, settings: Settings) -> list[tuple[Segment, bool]]:
+def _list_expired(conn: Conn, settings: Settings) -> list[tuple[Segment, bool]]:
     schema = settings.schema_name
     found, drawn = steps.segments(conn, schema), steps.drawn(conn, schema)
-    return list(rules.expired(found, drawn, settings.retain_done, settings.retain_size))
+    return list(rules.list_expired(found, drawn, settings.retain_done, settings.retain_size))

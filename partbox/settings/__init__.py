@@ -20,12 +20,12 @@ from pydantic import (
 )
 
 from partbox.cgroup import usable_processors
-from partbox.duration import seconds, written
+from partbox.duration import format_duration, seconds
 from partbox.errors import SettingsError
 from partbox.protocol import outage
 from partbox.protocol.retry import Exponential, Jittered, RetryPolicy, policy_of
 from partbox.settings import forms
-from partbox.settings.precedence import Given, complaint, of_flags, of_keywords, places, sorted_out
+from partbox.settings.precedence import SourcedValue, from_flags, from_keywords, sort_variables, sources, strays_text
 from partbox.settings.relay_target import RelayTarget, targets_of
 from partbox.text.dsn import bare
 from partbox.text.dsn import shown as dsn_shown
@@ -104,7 +104,8 @@ class Settings(BaseModel):
         default="continue", description="`continue`: later events of the key pass a dead one; or `block`"
     )
     circuit: Annotated[outage.ErrorNames | None, BeforeValidator(outage.circuit)] = Field(
-        default=outage.USUAL, description="errors that say that what a handler calls is away, or `off` (see handlers)"
+        default=outage.DEFAULT_ERRORS,
+        description="errors that say that what a handler calls is away, or `off` (see handlers)",
     )
     on_unroutable: Annotated[Routing, BeforeValidator(forms.routing)] = Field(
         default="dead",
@@ -218,19 +219,19 @@ class Settings(BaseModel):
 
     def shown(self, name: str) -> str:
         """The value of the setting `name` (external) as text, without secrets."""
-        return _shown(name, getattr(self, names()[name]))
+        return _display_value(name, getattr(self, names()[name]))
 
     def replace(self, **keywords: Any) -> "Settings":
         """A copy with these settings changed; SettingsError as from `load`."""
-        return self._under(of_keywords(keywords))
+        return self._overlay(from_keywords(keywords))
 
     def under(self, flags: Mapping[str, Any]) -> "Settings":
         """A copy in which the options of a command line come first, None meaning "not given"; SettingsError."""
-        return self._under(of_flags(flags))
+        return self._overlay(from_flags(flags))
 
-    def _under(self, given: "Mapping[str, Given]") -> "Settings":
-        kept = {name: Given(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
-        made = _settled(kept, given)
+    def _overlay(self, given: "Mapping[str, SourcedValue]") -> "Settings":
+        kept = {name: SourcedValue(getattr(self, names()[name]), origin) for name, origin in self._origins.items()}
+        made = _merge_sources(kept, given)
         for name, others in self._overruled.items():
             made._overruled[name] = made._overruled.get(name, ()) + others
         return made
@@ -246,12 +247,12 @@ def load(*, flags: Mapping[str, Any] | None = None, **keywords: Any) -> Settings
     of the environment that are not settings are ignored; `strays` names them.
     """
     given = {name: value for name, value in keywords.items() if name != "dsn" or value is not None}
-    return _settled(*places(flags or {}, given, names()))
+    return _merge_sources(*sources(flags or {}, given, names()))
 
 
 def strays() -> str | None:
     """One line about the variables of the environment that look like settings and are none; None without any."""
-    return complaint(sorted_out(os.environ, names()).strays, names())
+    return strays_text(sort_variables(os.environ, names()).strays, names())
 
 
 def names() -> dict[str, str]:
@@ -259,15 +260,15 @@ def names() -> dict[str, str]:
     return {field.alias or attribute: attribute for attribute, field in Settings.model_fields.items()}
 
 
-def _settled(*places: Mapping[str, Given]) -> Settings:
+def _merge_sources(*sources: Mapping[str, SourcedValue]) -> Settings:
     """The settings that these places give, the strongest last."""
-    given: dict[str, Given] = {}
+    given: dict[str, SourcedValue] = {}
     overruled: dict[str, tuple[str, ...]] = {}
-    for name, each in (item for place in places for item in place.items()):
+    for name, each in (item for place in sources for item in place.items()):
         if name not in names():
             # Without its value, which may be a secret.
             meant = hint(name, names(), "`partbox config` lists all settings")
-            raise SettingsError(f"unknown setting {printable_line(name, 60)!r} ({_from(each.origin)}): {meant}")
+            raise SettingsError(f"unknown setting {printable_line(name, 60)!r} ({_origin_text(each.origin)}): {meant}")
         if name in given and given[name].origin != each.origin:
             overruled[name] = (given[name].origin, *overruled.get(name, ()))
         given[name] = each
@@ -277,8 +278,8 @@ def _settled(*places: Mapping[str, Given]) -> Settings:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         value, origin = given[name]
-        shown, remedy = printable_line(_shown(name, value)), printable_line(_remedy(first))
-        raise SettingsError(f"setting {name} = {shown} ({_from(origin)}) is invalid: {remedy}") from None
+        shown, remedy = printable_line(_display_value(name, value)), printable_line(_remedy(first))
+        raise SettingsError(f"setting {name} = {shown} ({_origin_text(origin)}) is invalid: {remedy}") from None
     settings._origins.update({name: origin for name, (_, origin) in given.items()})
     settings._overruled.update(overruled)
     _check_together(settings)
@@ -311,23 +312,25 @@ def _check_together(settings: Settings) -> None:
     longest, below = settings.lease / 3, "shorter than a third of"
     if not settings.heartbeat < longest:
         reason = "two heartbeats may be lost before a process is given up"
-        raise _contradiction(settings, "heartbeat", "lease", below, reason)
+        raise _conflict_error(settings, "heartbeat", "lease", below, reason)
     if settings.poll_busy > settings.poll_idle:
-        raise _contradiction(settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off")
+        raise _conflict_error(settings, "poll_busy", "poll_idle", "at most as long as", "an idle process backs off")
     if not settings.poll_idle < longest:
-        raise _contradiction(settings, "poll_idle", "lease", below, "a process that sleeps longer looks dead")
+        raise _conflict_error(settings, "poll_idle", "lease", below, "a process that sleeps longer looks dead")
 
 
-def _contradiction(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
-    one, two = (f"{n} = {printable_line(settings.shown(n))} ({_from(settings.origins[n])})" for n in (name, other))
+def _conflict_error(settings: Settings, name: str, other: str, must_be: str, reason: str) -> SettingsError:
+    one, two = (
+        f"{n} = {printable_line(settings.shown(n))} ({_origin_text(settings.origins[n])})" for n in (name, other)
+    )
     return SettingsError(f"{one} must be {must_be} {two}, because {reason}: lower {name} or raise {other}")
 
 
-def _from(origin: str) -> str:
+def _origin_text(origin: str) -> str:
     return "the default" if origin == "default" else f"from {printable_line(origin, 60)}"
 
 
-def _shown(name: str, value: Any) -> str:
+def _display_value(name: str, value: Any) -> str:
     if value is None:
         return "off" if name in ("http", "circuit") else "none"
     if name in _SECRETS:
@@ -337,7 +340,7 @@ def _shown(name: str, value: Any) -> str:
         is_read = isinstance(value, tuple) and all(isinstance(each, RelayTarget) for each in value)
         return ("; ".join(map(str, value)) or "none") if is_read else MASK
     if name in _DURATIONS and isinstance(value, float):
-        return written(value)
+        return format_duration(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     text = dsn_shown(text) if name in ("dsn", "listen_dsn") else masked(text)
     return text if len(text) <= 200 else f"{text[:200]}…"

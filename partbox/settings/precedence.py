@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from partbox.errors import SettingsError
-from partbox.text.dsn import MARK, bare
+from partbox.text.dsn import BYTE_ORDER_MARK, bare
 from partbox.text.printing import printable_line
 from partbox.text.secrets import masked
 
@@ -33,41 +33,41 @@ _OF_SERVICES = re.compile(
 )
 
 
-class Given(NamedTuple):
+class SourcedValue(NamedTuple):
     """A value, and the place that gives it, as a person would name it: a file, a variable, "keyword", an option."""
 
     value: Any
     origin: str
 
 
-def places(
+def sources(
     flags: Mapping[str, Any], keywords: Mapping[str, Any], known: Collection[str]
-) -> tuple[Mapping[str, Given], ...]:
+) -> tuple[Mapping[str, SourcedValue], ...]:
     """The values by setting in each place, the strongest last; a flag that is None is not given."""
-    variables = {name: Given(*each) for name, each in sorted_out(os.environ, known).settings.items()}
-    return _in_file(), variables, of_keywords(keywords), of_flags(flags)
+    variables = {name: SourcedValue(*each) for name, each in sort_variables(os.environ, known).settings.items()}
+    return _from_file(), variables, from_keywords(keywords), from_flags(flags)
 
 
-def of_keywords(given: Mapping[str, Any]) -> dict[str, Given]:
-    return {name: Given(value, "keyword") for name, value in given.items()}
+def from_keywords(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
+    return {name: SourcedValue(value, "keyword") for name, value in given.items()}
 
 
-def of_flags(given: Mapping[str, Any]) -> dict[str, Given]:
+def from_flags(given: Mapping[str, Any]) -> dict[str, SourcedValue]:
     def option(name: str, value: Any) -> str:
         return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
 
-    return {name: Given(value, option(name, value)) for name, value in given.items() if value is not None}
+    return {name: SourcedValue(value, option(name, value)) for name, value in given.items() if value is not None}
 
 
-def _in_file() -> dict[str, Given]:
+def _from_file() -> dict[str, SourcedValue]:
     # Not asked for by name: a name with the mark in it cannot be encoded in every locale.
-    marked = (value for name, value in os.environ.items() if name == f"{MARK}{CONFIG}")
+    marked = (value for name, value in os.environ.items() if name == f"{BYTE_ORDER_MARK}{CONFIG}")
     named = bare(os.environ.get(CONFIG) or next(marked, ""))
     path = Path(named or "partbox.toml")
     if named and not path.is_file():
         raise SettingsError(f"{CONFIG} names {named!r}, which is not a file: create it or unset {CONFIG}")
     try:
-        table = tomllib.loads(_decoded(path)) if path.is_file() else {}
+        table = tomllib.loads(_read_utf8(path)) if path.is_file() else {}
     except (ValueError, RecursionError, OSError) as error:  # numbers and nesting that Python refuses, too
         raise SettingsError(printable_line(f"{path} cannot be read as TOML: {error}")) from None
     table = table.get("partbox", table)
@@ -76,10 +76,10 @@ def _in_file() -> dict[str, Given]:
             f"partbox = {printable_line(masked(str(table)))} in {printable_line(str(path))} must be a table: "
             "write [partbox] and the settings below it"
         )
-    return {name: Given(value, str(path)) for name, value in table.items()}
+    return {name: SourcedValue(value, str(path)) for name, value in table.items()}
 
 
-def _decoded(path: Path) -> str:
+def _read_utf8(path: Path) -> str:
     """The text of a file in UTF-8, with a byte order mark or without."""
     content = path.read_bytes()
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
@@ -87,21 +87,21 @@ def _decoded(path: Path) -> str:
     return content.decode("utf-8-sig")
 
 
-class Sorted(NamedTuple):
+class SortedVariables(NamedTuple):
     """`settings`: (value, variable) by the setting's name; `strays`: variables that are no settings, in order."""
 
     settings: dict[str, tuple[str, str]]
     strays: list[str]
 
 
-def sorted_out(variables: Mapping[str, str], known: Collection[str]) -> Sorted:
+def sort_variables(variables: Mapping[str, str], known: Collection[str]) -> SortedVariables:
     """The variables that give one of the `known` settings, and those that give none; an empty one counts as not set.
 
     The first variable of a file may begin with the file's byte order mark; the same variable without it wins.
     """
     settings, strays = {}, []
-    for given in sorted(variables, key=lambda each: (not each.startswith(MARK), each)):
-        variable = given.removeprefix(MARK)
+    for given in sorted(variables, key=lambda each: (not each.startswith(BYTE_ORDER_MARK), each)):
+        variable = given.removeprefix(BYTE_ORDER_MARK)
         name = variable.removeprefix(PREFIX).lower()
         if not variable.startswith(PREFIX) or not bare(variables[given]):
             continue
@@ -109,10 +109,10 @@ def sorted_out(variables: Mapping[str, str], known: Collection[str]) -> Sorted:
             settings[name] = (variables[given], variable)
         elif variable not in _OTHERS and not variable.startswith(_TEST_PREFIX):
             strays.append(variable)
-    return Sorted(settings, strays)
+    return SortedVariables(settings, strays)
 
 
-def complaint(strays: Sequence[str], known: Collection[str]) -> str | None:
+def strays_text(strays: Sequence[str], known: Collection[str]) -> str | None:
     """One line that names the strays, with the setting that was perhaps meant; None without any."""
     if not strays:
         return None

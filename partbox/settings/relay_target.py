@@ -98,9 +98,9 @@ def targets_of(value: object) -> tuple[RelayTarget, ...]:
     if not isinstance(value, Sequence) or isinstance(value, bytes):
         raise ValueError(FORM)
     targets = tuple(_target(number, each) for number, each in enumerate(value, 1))
-    _check_apart("type", ((each, target.types) for each, target in enumerate(targets, 1)), "leave it to one of them")
+    _check_distinct("type", ((each, target.types) for each, target in enumerate(targets, 1)), "leave it to one of them")
     names = ((number, (target.handler,)) for number, target in enumerate(targets, 1))
-    _check_apart("name", names, 'give one of them another, such as name = "billing"')
+    _check_distinct("name", names, 'give one of them another, such as name = "billing"')
     return targets
 
 
@@ -112,10 +112,10 @@ def _target(number: int, value: object) -> RelayTarget:
     try:
         return RelayTarget.model_validate(dict(value))
     except ValidationError as error:
-        raise ValueError(f"target {number} {_fault(error.errors(include_url=False)[0])}") from None
+        raise ValueError(f"target {number} {_fault_text(error.errors(include_url=False)[0])}") from None
 
 
-def _fault(error: Mapping[str, Any]) -> str:
+def _fault_text(error: Mapping[str, Any]) -> str:
     """The fault of a target, to follow "target 2"; of values only those that are no secret."""
     key = str(error["loc"][0]) if error["loc"] else ""
     match error["type"]:
@@ -130,7 +130,7 @@ def _fault(error: Mapping[str, Any]) -> str:
             return f"has {key} in another form than {form}: write it so"
 
 
-def _check_apart(what: str, named: Iterable[tuple[int, Iterable[str]]], remedy: str) -> None:
+def _check_distinct(what: str, named: Iterable[tuple[int, Iterable[str]]], remedy: str) -> None:
     """ValueError if two targets share one of these."""
     first: dict[str, int] = {}
     for number, names in named:

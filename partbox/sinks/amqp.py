@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message
-from partbox.sinks.sink import NOT_YET, Result, Sink, answer, library
+from partbox.sinks.sink import RETRY_LATER, Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
@@ -55,7 +55,7 @@ class RabbitSink(Sink):
     def check(self) -> None:
         """SettingsError if the library is missing, or RabbitMQ has no such exchange, or no queue of a fixed topic."""
         library("aio_pika", "rabbitmq")
-        if (self._exchange_name or self.topic.fixed) and (missing := answer(self._missing())):
+        if (self._exchange_name or self.topic.fixed) and (missing := broker_answer(self._find_missing())):
             raise SettingsError(missing)
 
     @property
@@ -66,15 +66,15 @@ class RabbitSink(Sink):
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All in flight at once."""
         try:
-            exchange = await self._ready()
+            exchange = await self._connect()
         except OSError as error:
             raise DownstreamUnavailable(f"RabbitMQ cannot be reached: {error}") from error
         pika = library("aio_pika", "rabbitmq")
         results: list[Result] = await asyncio.gather(*(self._publish(pika, exchange, message) for message in messages))
         if len(messages) == 1 and isinstance(results[0], ChannelRefused):
-            results = [await self._alone(pika, messages[0])]
-        gone = any(isinstance(result, ChannelRefused | UnrecoverableError) for result in results)
-        if gone and self._exchange is exchange:
+            results = [await self._send_alone(pika, messages[0])]
+        is_unusable = any(isinstance(result, ChannelRefused | UnrecoverableError) for result in results)
+        if is_unusable and self._exchange is exchange:
             await self.close()
         return results
 
@@ -83,36 +83,36 @@ class RabbitSink(Sink):
         if connection is not None:
             await connection.close()
 
-    async def _ready(self) -> Any:
+    async def _connect(self) -> Any:
         """The exchange, over a connection that is open."""
-        async with self._opening():
+        async with self._connect_lock():
             if self._exchange is None or self._exchange.channel.is_closed:
                 await self.close()
-                self._connection, self._exchange = await self._opened()
+                self._connection, self._exchange = await self._open_exchange()
             if _is_blocked(self._connection):
                 raise DownstreamUnavailable(BLOCKED)
             return self._exchange
 
-    async def _leave(self, age: int) -> None:
+    async def _drop_connections(self, generation: int) -> None:
         """Keep a blocked connection: RabbitMQ would not see that it is closed, and pay for each new one in memory."""
         if not _is_blocked(self._connection):
-            await super()._leave(age)
+            await super()._drop_connections(generation)
 
-    async def _opened(self) -> tuple[Any, Any]:
+    async def _open_exchange(self) -> tuple[Any, Any]:
         """Open a connection, and the exchange on it. It is not closed while it opens: it would stay open."""
-        connection = self._made()
+        connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)
-            return connection, await self._exchange_of(connection)
+            return connection, await self._get_exchange(connection)
         except BaseException:
             await connection.close()
             raise
 
-    def _made(self) -> Any:
+    def _make_connection(self) -> Any:
         # Not by `pika.connect`: a connection that was never made has to be closed, too.
         return library("aio_pika", "rabbitmq").Connection(library("yarl", "rabbitmq").URL(self._url))
 
-    async def _exchange_of(self, connection: Any) -> Any:
+    async def _get_exchange(self, connection: Any) -> Any:
         """The exchange, by a channel of its own."""
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
         if not self._exchange_name:
@@ -122,12 +122,12 @@ class RabbitSink(Sink):
         except library("aio_pika", "rabbitmq").exceptions.ChannelNotFoundEntity:
             raise LookupError(f"RabbitMQ has no exchange {self._exchange_name!r}: declare it") from None
 
-    async def _missing(self) -> str | None:
+    async def _find_missing(self) -> str | None:
         """The part that is missing of the exchange, or of the queue of all."""
-        connection = self._made()
+        connection = self._make_connection()
         try:
             await connection.connect(timeout=self._timeout)
-            exchange = await self._exchange_of(connection)
+            exchange = await self._get_exchange(connection)
             if not self._exchange_name:
                 await exchange.channel.get_queue(self.topic.fixed)
         except LookupError as error:
@@ -143,12 +143,12 @@ class RabbitSink(Sink):
             return f"RabbitMQ has no queue {topic!r}: declare it"
         return f"RabbitMQ has no queue for {topic!r} at the exchange {self._exchange_name!r}: bind one"
 
-    async def _alone(self, pika: Any, message: Message) -> Result:
+    async def _send_alone(self, pika: Any, message: Message) -> Result:
         """Send it on a channel of its own: the other may have been closed for a message of another list."""
         if self._connection is None:  # closed for another list
-            return NOT_YET
+            return RETRY_LATER
         try:
-            result = await self._publish(pika, await self._exchange_of(self._connection), message)
+            result = await self._publish(pika, await self._get_exchange(self._connection), message)
         except (pika.exceptions.AMQPError, OSError, RuntimeError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return UnrecoverableError(str(result)) if isinstance(result, ChannelRefused) else result
@@ -172,7 +172,7 @@ class RabbitSink(Sink):
         except pika.exceptions.ChannelPreconditionFailed as error:
             return ChannelRefused(f"RabbitMQ says {error}")
         except pika.exceptions.ChannelInvalidStateError:  # closed before this was sent
-            return NOT_YET
+            return RETRY_LATER
         except (pika.exceptions.AMQPError, OSError) as error:
             return DownstreamUnavailable(f"RabbitMQ: {error}")
         return None

@@ -18,7 +18,7 @@ from pathlib import Path
 _lock = threading.Lock()  # locks of files do not keep threads apart
 
 
-def opened(path: Path) -> int:
+def open_for_append(path: Path) -> int:
     """The descriptor of a file to append to, made if it is missing. OSError."""
     is_plain = not path.exists() or (path.is_file() and os.access(path, os.R_OK))
     # Readable where it can be, to see whether its last line is whole; a pipe opened so would never wait for a reader.
@@ -28,24 +28,24 @@ def opened(path: Path) -> int:
 
 def append(path: Path, lines: bytes) -> None:
     """Append lines to the file and sync it. OSError if they are not there."""
-    handle = opened(path)
+    handle = open_for_append(path)
     try:
-        with _alone(handle):
-            _whole(handle, b"\n" + lines if _is_torn(handle) else lines, synced=True)
+        with _lock_file(handle):
+            _write_all(handle, b"\n" + lines if _is_torn(handle) else lines, synced=True)
     finally:
         os.close(handle)
 
 
-def to_stdout(lines: bytes) -> None:
+def append_to_stdout(lines: bytes) -> None:
     """Print lines. OSError if they are not there."""
     sys.stdout.flush()  # what the application has printed stands before them
     handle = sys.stdout.fileno()
-    with _alone(handle):
-        _whole(handle, lines, synced=False)
+    with _lock_file(handle):
+        _write_all(handle, lines, synced=False)
 
 
 @contextmanager
-def _alone(handle: int) -> Iterator[None]:
+def _lock_file(handle: int) -> Iterator[None]:
     """Keep others from appending to this file or pipe: to a pipe more than a page is not written in one go."""
     import fcntl  # Windows has none, and runs no worker
 
@@ -61,22 +61,22 @@ def _alone(handle: int) -> Iterator[None]:
             fcntl.lockf(handle, fcntl.LOCK_UN)
 
 
-def _whole(handle: int, lines: bytes, *, synced: bool) -> None:
-    rest = memoryview(lines)
+def _write_all(handle: int, lines: bytes, *, synced: bool) -> None:
+    remaining = memoryview(lines)
     try:
-        while rest:
+        while remaining:
             try:
-                rest = rest[os.write(handle, rest) :]
+                remaining = remaining[os.write(handle, remaining) :]
             except BlockingIOError:  # another process that shares a pipe made it non-blocking
                 select.select((), (handle,), ())
         if synced:
             _sync(handle)
     except OSError:
-        _cut(handle, len(lines) - len(rest))
+        _truncate_written(handle, len(lines) - len(remaining))
         raise
 
 
-def _cut(handle: int, written: int) -> None:
+def _truncate_written(handle: int, written: int) -> None:
     """Take back what was written last, unless somebody without the lock has written since."""
     with suppress(OSError):  # a pipe; a file that can only grow, whose next line then begins with a break
         end = os.lseek(handle, 0, os.SEEK_CUR)

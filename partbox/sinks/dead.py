@@ -9,13 +9,13 @@ import orjson
 
 from partbox.errors import SettingsError
 from partbox.events import DeliveredEvent
-from partbox.sinks.appending import append, to_stdout
+from partbox.sinks.appending import append, append_to_stdout
 from partbox.sinks.http_post import post
 from partbox.sinks.message import in_json
 from partbox.text.dsn import check_ports
 from partbox.text.secrets import masked
 
-Letterbox = Callable[[DeliveredEvent, str], None]
+DeadEventSender = Callable[[DeliveredEvent, str], None]
 """Takes a dead event and its error; raises if it was not taken, and is then called again."""
 
 TIMEOUT = 30.0  # seconds
@@ -23,14 +23,14 @@ _HEADER = re.compile(r"[!-~]+( [!-~]+)*")
 SCHEMES = "file:PATH (JSON lines), stdout:, http://… or https://…"
 
 
-def letterbox_of(url: str) -> Letterbox:
+def build_dead_sender(url: str) -> DeadEventSender:
     """The function for a URL; SettingsError in one line if the URL is invalid."""
     parts = urlsplit(url)
     check_ports(url)
     plain = not (parts.netloc or parts.query or parts.fragment)
     match parts.scheme:
         case "stdout" if plain and not parts.path:
-            return lambda event, error: to_stdout(_line(event, error))
+            return lambda event, error: append_to_stdout(_line(event, error))
         case "file" if plain and parts.path:
             path = Path(unquote(parts.path))
             return lambda event, error: append(path, _line(event, error))

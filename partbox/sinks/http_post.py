@@ -37,7 +37,7 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None
         connections.close()
 
 
-class _Plain(HTTPConnection):
+class _PlainConnection(HTTPConnection):
     """A connection with a second handle of its socket: TLS takes the first one away."""
 
     handle: socket.socket | None = None
@@ -50,8 +50,8 @@ class _Plain(HTTPConnection):
             raise TimeoutError
 
 
-class _Tls(HTTPSConnection, _Plain):
-    """The same with TLS, which begins once `_Plain` is connected."""
+class _TlsConnection(HTTPSConnection, _PlainConnection):
+    """The same with TLS, which begins once `_PlainConnection` is connected."""
 
 
 class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
@@ -60,13 +60,13 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
     def __init__(self) -> None:
         super().__init__()
         self.is_cut = Event()
-        self._made: list[_Plain] = []
+        self._made: list[_PlainConnection] = []
 
     def http_open(self, request: Request) -> Any:
-        return self.do_open(partial(self._make, _Plain), request)
+        return self.do_open(partial(self._make, _PlainConnection), request)
 
     def https_open(self, request: Request) -> Any:
-        return self.do_open(partial(self._make, _Tls), request)
+        return self.do_open(partial(self._make, _TlsConnection), request)
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -82,7 +82,7 @@ class _Connections(HTTPHandler, HTTPSHandler, HTTPRedirectHandler):
         for handle in self._handles():
             handle.close()
 
-    def _make(self, kind: type[_Plain], host: str, **options: Any) -> _Plain:
+    def _make(self, kind: type[_PlainConnection], host: str, **options: Any) -> _PlainConnection:
         made = kind(host, **options)
         made.is_cut = self.is_cut
         self._made.append(made)

@@ -15,7 +15,7 @@ import orjson
 
 from partbox.codecs import JSON
 from partbox.errors import DownstreamUnavailable, SettingsError
-from partbox.sinks.appending import append, opened, to_stdout
+from partbox.sinks.appending import append, append_to_stdout, open_for_append
 from partbox.sinks.message import DEFAULT, Message, in_json
 from partbox.sinks.sink import Result, Sink
 from partbox.text.secrets import masked_url
@@ -50,7 +50,7 @@ class StdoutSink(Sink):
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Written in one go."""
         try:
-            await asyncio.to_thread(to_stdout, b"".join(map(line_of, messages)))
+            await asyncio.to_thread(append_to_stdout, b"".join(map(line_of, messages)))
         except OSError as error:  # as of a file
             raise DownstreamUnavailable(f"stdout: {error.strerror}") from error
         return [None] * len(messages)
@@ -77,7 +77,7 @@ class FileSink(Sink):
     def check(self) -> None:
         """SettingsError if the file cannot be opened."""
         try:
-            os.close(opened(self._path))
+            os.close(open_for_append(self._path))
         except OSError as error:
             raise SettingsError(f"events cannot be written to {self._path}: {error.strerror}") from None
 

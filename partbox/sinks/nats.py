@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message, ascii_headers
-from partbox.sinks.sink import Result, Sink, answer, library
+from partbox.sinks.sink import Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
-CONNECTING: Final = 5  # seconds
+CONNECT_TIMEOUT: Final = 5  # seconds
 TOO_LARGE: Final = 10054  # JSStreamMessageExceedsMaximumErr of the server
-NOT_HERE: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
+UNAVAILABLE_CODES: Final = (10005, 10008, 10009, 10010, 10023, 10039, 10076)
 """No JetStream at this server now: no peers, no leader, not in time, no resources, not enabled."""
 
 
@@ -45,23 +45,23 @@ class NatsSink(Sink):
     def check(self) -> None:
         """SettingsError if the library is missing, or no stream takes a fixed topic."""
         library("nats", "nats")
-        if self.topic.fixed and answer(self._lacks(self.topic.fixed)):
+        if self.topic.fixed and broker_answer(self._lacks_topic(self.topic.fixed)):
             raise SettingsError(_no_stream(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All in flight at once."""
         errors = library("nats.errors", "nats")
         try:
-            stream = await self._ready()
+            stream = await self._connect()
         except (errors.Error, OSError) as error:
             raise DownstreamUnavailable(f"NATS cannot be reached: {error}") from error
         before = self._refusals
         sent = [await self._publish(stream, message) for message in messages]
-        answers = await self._while_connected(sent, before)
+        answers = await self._gather_answers(sent, before)
         unknown = [place for place, said in enumerate(answers) if isinstance(said, asyncio.CancelledError)]
         if unknown and self._lost is not None and not self._lost.is_set():
-            asked = (self._ask(stream, messages[place]) for place in unknown)
-            for place, said in zip(unknown, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            resent = (self._resend(stream, messages[place]) for place in unknown)
+            for place, said in zip(unknown, await asyncio.gather(*resent, return_exceptions=True), strict=True):
                 answers[place] = said
         return [
             _result(message, said) if isinstance(said, BaseException) else None
@@ -73,12 +73,12 @@ class NatsSink(Sink):
         if connection is not None:
             await connection.close()
 
-    async def _while_connected(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
+    async def _gather_answers(self, sent: Sequence[asyncio.Future[Any]], before: int) -> list[object]:
         """The answers; CancelledError for those unknown when the connection is lost, or when the server has refused a
         message: nats-py reports neither to callers that wait for an answer."""
         assert self._lost is not None
         lost: asyncio.Future[Any] = asyncio.ensure_future(self._lost.wait())
-        refused: asyncio.Future[Any] = asyncio.ensure_future(self._refused_since(before))
+        refused: asyncio.Future[Any] = asyncio.ensure_future(self._wait_refusal(before))
         answers: asyncio.Future[Any] = asyncio.gather(*sent, return_exceptions=True)
         try:
             await asyncio.wait([answers, lost, refused], return_when=asyncio.FIRST_COMPLETED)
@@ -87,50 +87,50 @@ class NatsSink(Sink):
                 each.cancel()
         return list(await answers)
 
-    async def _refused_since(self, before: int) -> None:
+    async def _wait_refusal(self, before: int) -> None:
         while self._refusals == before:
             await self._refusal.wait()
 
-    async def _heard(self, error: Exception) -> None:
+    async def _on_error(self, error: Exception) -> None:
         """Handle errors outside a call, such as an answer that refuses a message without naming it."""
         if isinstance(error, library("nats.js.errors", "nats").APIError):
             self._refusals += 1
             self._refusal.set()  # wakes whoever waits now
             self._refusal.clear()
 
-    async def _ask(self, stream: Any, message: Message) -> None:
+    async def _resend(self, stream: Any, message: Message) -> None:
         """Send it once more, with the same id, by a call that reports a refusal."""
         await stream.publish(message.topic, message.value, timeout=self._timeout, headers=_headers(message))
 
-    async def _ready(self) -> Any:
+    async def _connect(self) -> Any:
         """JetStream, over a connection that is open."""
-        async with self._opening():
+        async with self._connect_lock():
             if self._connection is None or self._connection.is_closed:
                 self._lost = lost = asyncio.Event()
                 self._refusal = asyncio.Event()
 
-                async def tell() -> None:
+                async def on_closed() -> None:
                     lost.set()
 
-                self._connection = await self._connected(tell)
+                self._connection = await self._open_connection(on_closed)
                 self._stream, self._largest = None, self._connection.max_payload
             self._stream = self._stream or self._connection.jetstream()
         return self._stream
 
-    async def _connected(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
+    async def _open_connection(self, closed: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Any:
         return await library("nats", "nats").connect(
             self._servers,
             name="partbox",
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
-            connect_timeout=CONNECTING,
-            error_cb=self._heard,
+            connect_timeout=CONNECT_TIMEOUT,
+            error_cb=self._on_error,
             closed_cb=closed,
         )
 
-    async def _lacks(self, subject: str) -> bool:
-        connection = await self._connected()
+    async def _lacks_topic(self, subject: str) -> bool:
+        connection = await self._open_connection()
         try:
             await connection.jetstream().find_stream_name_by_subject(subject)
         except library("nats.js.errors", "nats").NotFoundError:
@@ -145,13 +145,13 @@ class NatsSink(Sink):
         # The library counts no headers, and the server closes the connection of all.
         if (size := len(message.value) + _size(headers)) > self._largest:
             text = f"NATS takes no message of {size:,} bytes, headers included: raise its max_payload"
-            return _refused(UnrecoverableError(text))
+            return _failed_future(UnrecoverableError(text))
         try:
             return await stream.publish_async(message.topic, message.value, headers=headers)  # type: ignore[no-any-return]
         except Exception as error:
             if self._stream is stream:
                 self._stream = None  # the client counts refused messages as in flight for ever, and stops at 4,000
-            return _refused(error)
+            return _failed_future(error)
 
 
 def _headers(message: Message) -> dict[str, str]:
@@ -160,7 +160,7 @@ def _headers(message: Message) -> dict[str, str]:
     return headers
 
 
-def _refused(error: Exception) -> asyncio.Future[Any]:
+def _failed_future(error: Exception) -> asyncio.Future[Any]:
     refused = asyncio.get_running_loop().create_future()
     refused.set_exception(error)
     return refused
@@ -175,7 +175,7 @@ def _result(message: Message, said: BaseException) -> Result:
             return UnrecoverableError(f"NATS: {message.topic!r} is not a subject")
         case answers.APIError():
             text = f"NATS says {said.description} ({said.err_code})"
-            if said.err_code in NOT_HERE:
+            if said.err_code in UNAVAILABLE_CODES:
                 return DownstreamUnavailable(text)
             return UnrecoverableError(text) if said.err_code == TOO_LARGE else RuntimeError(text)
         case asyncio.CancelledError():

@@ -12,13 +12,13 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message
-from partbox.sinks.sink import NOT_YET, Result, Sink, library
+from partbox.sinks.sink import RETRY_LATER, Result, Sink, library
 from partbox.text.dsn import option_name, query_of
 from partbox.text.secrets import masked_url
 from partbox.text.wording import hint
 
-SMALL: Final = 1 << 20  # bytes of a value that every Redis accepts: the least `proto-max-bulk-len`
-USUAL_LIMIT: Final = 512 << 20  # that of a Redis that does not report it
+SAFE_SIZE: Final = 1 << 20  # bytes of a value that every Redis accepts: the least `proto-max-bulk-len`
+DEFAULT_LIMIT: Final = 512 << 20  # that of a Redis that does not report it
 
 _NUMBER = re.compile("[0-9]{1,9}")
 
@@ -54,7 +54,7 @@ class RedisSink(Sink):
     def check(self) -> None:
         """SettingsError if the library is missing, or does not understand the URL."""
         errors = library("redis.exceptions", "redis")
-        pool = self._made().connection_pool
+        pool = self._make_client().connection_pool
         try:
             pool.make_connection()  # which opens nothing, and takes the options of the URL
         except (errors.RedisError, ValueError) as error:
@@ -72,15 +72,15 @@ class RedisSink(Sink):
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """In one transaction."""
         errors = library("redis.exceptions", "redis")
-        client = self._open = self._open or self._made()
+        client = self._open = self._open or self._make_client()
         try:
-            if any(len(message.value) > SMALL for message in messages):
-                return await self._within(await _limit(client), client, messages)
+            if any(len(message.value) > SAFE_SIZE for message in messages):
+                return await self._add_fitting(await _read_limit(client), client, messages)
             return await self._add(client, messages)
         except (errors.ConnectionError, errors.TimeoutError, errors.ExecAbortError, OSError) as error:
             raise DownstreamUnavailable(f"Redis: {error}") from error
         except errors.ResponseError as error:  # of a command that was to wait for EXEC: nothing is done then
-            raise _refused(error, errors) from error
+            raise _transaction_error(error, errors) from error
         finally:
             if client is not self._open:  # `close` ran meanwhile, and left open what was still connecting
                 await client.aclose()
@@ -92,9 +92,9 @@ class RedisSink(Sink):
             answers = await pipe.execute(raise_on_error=False)
         return [_result(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
-    async def _within(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
+    async def _add_fitting(self, limit: int, client: Any, messages: Sequence[Message]) -> list[Result]:
         """Add those that are not too large: one that is would end the connection and lose the whole list."""
-        results: list[Result] = [NOT_YET] * len(messages)
+        results: list[Result] = [RETRY_LATER] * len(messages)
         failed: set[str | None] = set()
         places = []
         for place, message in enumerate(messages):
@@ -117,7 +117,7 @@ class RedisSink(Sink):
         if client is not None:
             await client.aclose()
 
-    def _made(self) -> Any:
+    def _make_client(self) -> Any:
         redis = library("redis.asyncio", "redis")
         try:
             return redis.from_url(self._url, socket_timeout=None, socket_connect_timeout=self._timeout)
@@ -125,12 +125,12 @@ class RedisSink(Sink):
             raise SettingsError(f"{masked_url(self._url)!r}: {error}; write redis://HOST:6379/0") from None
 
 
-async def _limit(client: Any) -> int:
+async def _read_limit(client: Any) -> int:
     """Bytes of a value that Redis takes."""
     try:
         return int((await client.config_get("proto-max-bulk-len"))["proto-max-bulk-len"])
     except (library("redis.exceptions", "redis").ResponseError, KeyError):  # it is not to be asked that
-        return USUAL_LIMIT
+        return DEFAULT_LIMIT
 
 
 def _options(connection: type) -> set[str]:
@@ -144,7 +144,7 @@ def _fields(message: Message) -> dict[str, str | bytes]:
     return {**message.bound("ce_", "content-type"), **key, "data": message.value}
 
 
-def _refused(error: Exception, errors: Any) -> Exception:
+def _transaction_error(error: Exception, errors: Any) -> Exception:
     """Full memory, a replica, a disk that fails: all events would get it, unlike a stream that is not ours to write."""
     said = str(error).rpartition("caused error: ")[2]  # before it stands the command, with headers of the event
     is_ours = not isinstance(error, errors.NoPermissionError)

@@ -21,14 +21,14 @@ from partbox.observe import Answer, Observers
 from partbox.outcomes import RetryAfter
 from partbox.sinks.message import DEFAULT, SOURCE, Message, Topic
 
-NOT_YET = RetryAfter(0)
+RETRY_LATER = RetryAfter(0)
 """The outcome of a message that was not sent, because an earlier one of its key was not accepted."""
 
 Result = BaseException | RetryAfter | None
 """The outcome of a message: None, it is there; UnrecoverableError, it never will be; any other error, try again."""
 
-NOTHING: Final[Sequence[Result]] = ()
-AWAY: Final = (DownstreamUnavailable, RetryAfterError, ConnectionError, TimeoutError)
+NO_RESULTS: Final[Sequence[Result]] = ()
+UNREACHABLE: Final = (DownstreamUnavailable, RetryAfterError, ConnectionError, TimeoutError)
 """Results after which connections are made anew."""
 
 
@@ -41,8 +41,8 @@ LOGGERS: Final = {
 """Loggers of the libraries of an extra. They log every message: its URL at INFO, its payload at DEBUG."""
 
 TIMEOUT = 30.0  # seconds
-CLOSING = 5.0  # seconds for a connection that does not answer to be closed
-PATIENCE: Final = 5.0  # seconds for an answer before workers start
+CLOSE_TIMEOUT = 5.0  # seconds for a connection that does not answer to be closed
+ANSWER_TIMEOUT: Final = 5.0  # seconds for an answer before workers start
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Sink:
 
     _name = ""
     _observers = Observers()
-    _age = 0  # raised whenever connections are given up
+    _generation = 0  # raised whenever connections are given up
     _lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
@@ -110,7 +110,7 @@ class Sink:
         """Send a list; an outcome for each event."""
         if self.gapless:
             return [*await self._send(events)]
-        outcomes: list[object] = [NOT_YET] * len(events)
+        outcomes: list[object] = [RETRY_LATER] * len(events)
         failed: set[tuple[str, str]] = set()
         for wave in _waves(events):
             places = [place for place in wave if _key(events[place]) not in failed]
@@ -126,7 +126,7 @@ class Sink:
                 break
         return outcomes
 
-    def _opening(self) -> asyncio.Lock:
+    def _connect_lock(self) -> asyncio.Lock:
         """The lock for connecting. Each event loop has its own: a process may have several workers in turn."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
@@ -139,16 +139,16 @@ class Sink:
 
     async def _send(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
         """Send, and tell the observers."""
-        started, results = time.monotonic(), NOTHING
+        started, results = time.monotonic(), NO_RESULTS
         self._observers.sending(self._name, len(events))
         try:
-            results = await self._answered(events)
+            results = await self._send_safely(events)
         finally:
-            self._observers.answered(self._name, _answer(len(events), results, time.monotonic() - started))
+            self._observers.answered(self._name, _build_answer(len(events), results, time.monotonic() - started))
         return results
 
-    async def _answered(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
-        age, results = self._age, NOTHING
+    async def _send_safely(self, events: Sequence[DeliveredEvent]) -> Sequence[Result]:
+        generation, results = self._generation, NO_RESULTS
         try:
             async with asyncio.timeout(self._timeout):
                 results = await self.send([self.message(event) for event in events])
@@ -158,21 +158,21 @@ class Sink:
             results = [DownstreamUnavailable(f"{words}; {trouble}" if trouble else words)] * len(events)
         except Exception as raised:
             results = [raised] * len(events)
-        if any(isinstance(result, AWAY) for result in results):
-            await self._leave(age)
+        if any(isinstance(result, UNREACHABLE) for result in results):
+            await self._drop_connections(generation)
         return results
 
-    async def _leave(self, age: int) -> None:
+    async def _drop_connections(self, generation: int) -> None:
         """Give up the connections of this age: the server at their other end may have been demoted, and the address
         lead to another by now."""
-        if age != self._age:  # another list has, and what is open now is new
+        if generation != self._generation:  # another list has, and what is open now is new
             return
-        self._age += 1
+        self._generation += 1
         with suppress(Exception):  # it may not answer to that either
-            await asyncio.wait_for(self.close(), CLOSING)
+            await asyncio.wait_for(self.close(), CLOSE_TIMEOUT)
 
 
-def _answer(messages: int, results: Sequence[Result], seconds: float) -> Answer:
+def _build_answer(messages: int, results: Sequence[Result], seconds: float) -> Answer:
     taken = results.count(None)
     if taken == messages:
         return Answer(messages, taken, 0, 0, seconds, None)
@@ -204,22 +204,22 @@ def _key(event: DeliveredEvent) -> tuple[str, str] | None:
 def library(module: str, extra: str) -> Any:
     """The module; SettingsError with the remedy if it is not installed."""
     found = platform.library(module, extra, f"sending there needs the library {module.partition('.')[0]}")
-    _quiet(extra)
+    _quiet_loggers(extra)
     return found
 
 
 @cache
-def _quiet(extra: str) -> None:
+def _quiet_loggers(extra: str) -> None:
     """Set their level to WARNING, unless the application has set one."""
     for log in map(logging.getLogger, LOGGERS.get(extra, ())):
         if log.level == logging.NOTSET:
             log.setLevel(logging.WARNING)
 
 
-def answer(question: Coroutine[Any, Any, T]) -> T | None:
+def broker_answer(question: Coroutine[Any, Any, T]) -> T | None:
     """The answer of the broker, or None if there is none now; raises SettingsError."""
     try:
-        return asyncio.run(asyncio.wait_for(question, PATIENCE))
+        return asyncio.run(asyncio.wait_for(question, ANSWER_TIMEOUT))
     except SettingsError:
         raise
     except Exception:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from partbox.errors import DownstreamUnavailable, SettingsError, UnrecoverableError
 from partbox.sinks.message import DEFAULT, Message
-from partbox.sinks.sink import PATIENCE, Result, Sink, answer, library
+from partbox.sinks.sink import ANSWER_TIMEOUT, Result, Sink, broker_answer, library
 from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
@@ -73,20 +73,22 @@ class SqsSink(Sink):
         session = library("boto3", "sqs").session.Session()
         if session.get_credentials() is None:
             raise SettingsError("sqs: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-        if self.topic.fixed and answer(asyncio.to_thread(self._lacks, self.topic.fixed)):
+        if self.topic.fixed and broker_answer(asyncio.to_thread(self._lacks_topic, self.topic.fixed)):
             raise SettingsError(_no_queue(self.topic.fixed))
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """Requests of ten, side by side; those of a queue apart."""
-        client, loop = await self._ready(), asyncio.get_running_loop()
+        client, loop = await self._connect(), asyncio.get_running_loop()
         queues: dict[str, list[Message]] = {}
         for message in messages:
             queues.setdefault(message.topic, []).append(message)
-        requests = [part for queue in queues.values() for part in _parts(queue)]
-        asked = [loop.run_in_executor(self._threads, partial(self._request, client, part)) for part in requests]
+        requests = [request for queue in queues.values() for request in _split_requests(queue)]
+        responses = [
+            loop.run_in_executor(self._threads, partial(self._request, client, request)) for request in requests
+        ]
         results: dict[str, Result] = {}
-        for part, said in zip(requests, await asyncio.gather(*asked, return_exceptions=True), strict=True):
-            results.update(said if isinstance(said, dict) else dict.fromkeys(_ids(part), _gone(said)))
+        for request, said in zip(requests, await asyncio.gather(*responses, return_exceptions=True), strict=True):
+            results.update(said if isinstance(said, dict) else dict.fromkeys(_ids(request), _closed_error(said)))
         return [results[message.id] for message in messages]
 
     async def close(self) -> None:
@@ -96,11 +98,11 @@ class SqsSink(Sink):
             self._threads.shutdown(wait=False, cancel_futures=True)
             client.close()
 
-    async def _ready(self) -> Any:
+    async def _connect(self) -> Any:
         """The client; making it takes long, and cannot be done by several threads at once."""
-        async with self._opening():
+        async with self._connect_lock():
             if self._open is None:
-                self._open = await asyncio.to_thread(self._made, self._timeout)
+                self._open = await asyncio.to_thread(self._make_client, self._timeout)
                 self._threads = ThreadPoolExecutor(CONNECTIONS, "partbox-sqs")
         return self._open
 
@@ -109,19 +111,19 @@ class SqsSink(Sink):
         errors = library("botocore.exceptions", "sqs")
         entries = [_entry(number, message) for number, message in enumerate(messages)]
         try:
-            answer = client.send_message_batch(QueueUrl=self._queue(client, messages[0].topic), Entries=entries)
+            broker_answer = client.send_message_batch(QueueUrl=self._queue(client, messages[0].topic), Entries=entries)
         except errors.ClientError as error:
-            return dict.fromkeys(_ids(messages), self._said(error, messages))
+            return dict.fromkeys(_ids(messages), self._refusal_result(error, messages))
         except (errors.BotoCoreError, OSError) as error:
             raise DownstreamUnavailable(f"SQS: {error}") from error
         results: dict[str, Result] = dict.fromkeys(_ids(messages))
-        for failed in answer.get("Failed", ()):
+        for failed in broker_answer.get("Failed", ()):
             text = f"SQS says {failed['Code']}: {failed.get('Message', '')}"
             wrong = UnrecoverableError(text) if failed.get("SenderFault") else RuntimeError(text)
             results[messages[int(failed["Id"])].id] = wrong
         return results
 
-    def _said(self, error: Any, messages: Sequence[Message]) -> Result:
+    def _refusal_result(self, error: Any, messages: Sequence[Message]) -> Result:
         code, text = error.response["Error"]["Code"], str(error)
         if _is_missing(error):
             self._queues.pop(messages[0].topic, None)
@@ -132,7 +134,7 @@ class SqsSink(Sink):
         refused = len(messages) == 1 and code.removeprefix("AWS.SimpleQueueService.") in REFUSALS
         return UnrecoverableError(f"SQS: {text}") if refused else RuntimeError(f"SQS: {text}")
 
-    def _made(self, timeout: float) -> Any:
+    def _make_client(self, timeout: float) -> Any:
         """A client that gives up when the sink does: its threads would wait on, and leave none for what comes then."""
         each = timeout / ATTEMPTS
         config = library("botocore.config", "sqs").Config(
@@ -145,8 +147,8 @@ class SqsSink(Sink):
             "sqs", region_name=self._region, endpoint_url=self._endpoint, config=config
         )
 
-    def _lacks(self, topic: str) -> bool:
-        client = self._made(PATIENCE)
+    def _lacks_topic(self, topic: str) -> bool:
+        client = self._make_client(ANSWER_TIMEOUT)
         try:
             client.get_queue_url(QueueName=_name(topic))
         except library("botocore.exceptions", "sqs").ClientError as error:
@@ -165,7 +167,7 @@ def _ids(messages: Sequence[Message]) -> list[str]:
     return [message.id for message in messages]
 
 
-def _gone(error: BaseException) -> BaseException:
+def _closed_error(error: BaseException) -> BaseException:
     """The client was closed while a request waited for its turn; any other error is what it is."""
     return DownstreamUnavailable("the connection to SQS was closed") if isinstance(error, CancelledError) else error
 
@@ -183,17 +185,17 @@ def _no_queue(topic: str) -> str:
     return f"SQS has no queue {_name(topic)!r} here: create it"
 
 
-def _parts(messages: Sequence[Message]) -> list[list[Message]]:
+def _split_requests(messages: Sequence[Message]) -> list[list[Message]]:
     """At most ten in each, and no more bytes than a request may have."""
     parts: list[list[Message]] = [[]]
     size = 0
     for message in messages:
-        own = len(json.dumps(_entry(0, message)))
-        if parts[-1] and (len(parts[-1]) == ENTRIES or size + own > BYTES):
+        entry_size = len(json.dumps(_entry(0, message)))
+        if parts[-1] and (len(parts[-1]) == ENTRIES or size + entry_size > BYTES):
             parts.append([])
             size = 0
         parts[-1].append(message)
-        size += own
+        size += entry_size
     return parts
 
 

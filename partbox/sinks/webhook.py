@@ -21,10 +21,14 @@ from partbox.sinks.message import DEFAULT, Message, ascii_headers
 from partbox.sinks.sink import Result, Sink, library
 from partbox.text.secrets import masked_url
 
-AGAIN: Final = (408, 425, 429)
-GATEWAY: Final = (502, 503, 504)  # of a proxy whose application is away: for many events in a row it is an outage
+RETRY_STATUSES: Final = (408, 425, 429)
+GATEWAY_STATUSES: Final = (
+    502,
+    503,
+    504,
+)  # of a proxy whose application is away: for many events in a row it is an outage
 SHOWN: Final = 200  # characters of an answer in an error
-READ: Final = 16_384  # bytes of an answer's body; the connection of a longer one is closed
+MAX_BODY: Final = 16_384  # bytes of an answer's body; the connection of a longer one is closed
 LONGEST: Final = 3_600.0  # seconds that a Retry-After may ask for
 PREFIX: Final = "whsec_"
 
@@ -66,7 +70,7 @@ class WebhookSink(Sink):
     async def send(self, messages: Sequence[Message]) -> Sequence[Result]:
         """All at once, as far as there are connections."""
         if self._open is None:
-            self._open = self._made()
+            self._open = self._make_client()
         client = self._open
         return await asyncio.gather(*(self._post(client, message) for message in messages))
 
@@ -75,7 +79,7 @@ class WebhookSink(Sink):
         if client is not None:
             await client.aclose()
 
-    def _made(self) -> Any:
+    def _make_client(self) -> Any:
         httpx2 = library("httpx2", "webhook")
         limits = httpx2.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
         return httpx2.AsyncClient(timeout=self._timeout, limits=limits, follow_redirects=False)
@@ -85,20 +89,20 @@ class WebhookSink(Sink):
         headers = self._headers(message)
         try:
             async with client.stream("POST", self._url, content=message.value, headers=headers) as answer:
-                return _result(answer, await _beginning(answer))
+                return _result(answer, await _read_beginning(answer))
         except (httpx2.TransportError, OSError) as error:
             return DownstreamUnavailable(f"{masked_url(self._url)}: {type(error).__name__} {error}".rstrip())
 
     def _headers(self, message: Message) -> dict[str, str]:
         given = ascii_headers(message.bound("ce-", "Content-Type"))
         now = str(int(time.time()))
-        ours = {"webhook-id": message.id, "webhook-timestamp": now, "Idempotency-Key": message.id}
-        ours["accept-encoding"] = "identity"
+        own_headers = {"webhook-id": message.id, "webhook-timestamp": now, "Idempotency-Key": message.id}
+        own_headers["accept-encoding"] = "identity"
         if self._key is not None:
             signed = b".".join((message.id.encode(), now.encode(), message.value))
             signature = base64.b64encode(hmac.digest(self._key, signed, "sha256")).decode()
-            ours["webhook-signature"] = f"v1,{signature}"
-        return {name: value for name, value in given.items() if name.lower() not in HOP_BY_HOP} | ours
+            own_headers["webhook-signature"] = f"v1,{signature}"
+        return {name: value for name, value in given.items() if name.lower() not in HOP_BY_HOP} | own_headers
 
 
 HOP_BY_HOP: Final = frozenset(
@@ -120,15 +124,15 @@ def _key(secret: str) -> bytes:
     return key
 
 
-async def _beginning(answer: Any) -> bytes:
-    """Read the body up to `READ` bytes, as they came: decompressed, 400 kB may be 400 MB.
+async def _read_beginning(answer: Any) -> bytes:
+    """Read the body up to `MAX_BODY` bytes, as they came: decompressed, 400 kB may be 400 MB.
 
     A shorter body is read to its end, so that its connection is used again.
     """
     read = bytearray()
     async for piece in answer.aiter_raw():
         read += piece
-        if len(read) >= READ:
+        if len(read) >= MAX_BODY:
             break
     return bytes(read)
 
@@ -140,11 +144,11 @@ def _result(answer: Any, body: bytes) -> Result:
     is_plain = answer.headers.get("content-encoding", "identity").strip().lower() == "identity"
     text = body.decode(errors="replace")[:SHOWN] if is_plain else ""
     said = f"HTTP {status} {answer.reason_phrase[:SHOWN]}: {' '.join(text.split())}".rstrip(": ")
-    if status in AGAIN or status >= 500:
+    if status in RETRY_STATUSES or status >= 500:
         wait = _retry_after(answer.headers.get("retry-after"))
         if wait is not None:
             return RetryAfterError(wait, said)
-        return ConnectionError(said) if status in GATEWAY else RuntimeError(said)
+        return ConnectionError(said) if status in GATEWAY_STATUSES else RuntimeError(said)
     if 400 <= status < 500:
         return UnrecoverableError(said)
     return LookupError(f"{said}; redirections are not followed: give the URL that it names")

@@ -12,11 +12,11 @@ the connection pool of the membership (`membership_pool`) and the HTTP server.
 
 **Touching them from elsewhere.** `stop` and `kill` are called by signal handlers, which may have interrupted the holder
 of any lock. So they take none: they write to `Shutdown` and to a pipe (`WakePipe`), and the loop acts. Health checks
-read `Supervisor.vitals`, which never waits. The list of processes alone has a lock (`Workers.listed`).
+read `Supervisor.vitals`, which never waits. The list of processes alone has a lock (`WorkerPool.list_handles`).
 
 **The life of a worker process.**
 
-1. *Spawned* (`worker_handle`, `parcel`) with a job, a slot of shared memory (`worker.slot`) and deaf to Ctrl-C.
+1. *Spawned* (`worker_handle`, `job_pickling`) with a job, a slot of shared memory (`worker.slot`) and deaf to Ctrl-C.
    It begins with partbox's own `sys.path` and takes the application's together with the job; then it loads the
    handlers (`child`).
 2. *Registered.* Once it ticks, the membership inserts its row and writes the identity into its slot. From then on it

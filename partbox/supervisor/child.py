@@ -20,20 +20,20 @@ from partbox.hosts import refuse_green_threads
 from partbox.observe import Observers
 from partbox.observe.logs import database as databases
 from partbox.observe.logs.log_event import log_event
-from partbox.observe.logs.setup import configure, pass_over
+from partbox.observe.logs.setup import configure, take_strays_text
 from partbox.observe.metrics.meter import Layout, Meter
 from partbox.observe.metrics.registry import with_recorders
 from partbox.platform import STOP_SIGNALS, boottime, die_before_parent
 from partbox.settings import Settings
 from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT
-from partbox.supervisor.parcel import Parcel
-from partbox.worker.slot import DEADLINE, ENTERED, STOPPING, Slot
+from partbox.supervisor.job_pickling import PickledJob
+from partbox.worker.slot import DEADLINE, LIFESPAN_SINCE, STOPPING, Slot
 from partbox.worker.worker import Worker
 
 log = logging.getLogger("partbox.supervisor")
 
-PARENT_CHECK = 0.2
-GROUP = {*STOP_SIGNALS} - {signal.SIGTERM}  # to the whole process group: the supervisor decides what they mean
+PARENT_CHECK_INTERVAL = 0.2
+GROUP_SIGNALS = {*STOP_SIGNALS} - {signal.SIGTERM}  # to the whole process group: the supervisor decides what they mean
 # A worker allocates millions of short-lived objects that hold no cycles; looking for cycles among them costs as much
 # as everything else it does with an event.
 GC_THRESHOLD = (100_000, 20, 100)
@@ -42,7 +42,7 @@ GC_THRESHOLD = (100_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-_mask = threading.local()  # of signals, of a thread that forks
+_signal_mask = threading.local()  # of signals, of a thread that forks
 
 
 @dataclass(slots=True)
@@ -60,21 +60,21 @@ class Job:
     database: str = ""  # its name among several
 
 
-def main(parcel: Parcel, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
+def main(pickled: PickledJob, times: Any, ids: Any, cells: Any, index: int, parent: int) -> None:
     """The process's program; does not return."""
     die_before_parent()
-    standard_streams.make_usable()
+    standard_streams.repair_streams()
     slot = Slot(times, ids, index)
-    for number in GROUP:
+    for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: slot.__setitem__(STOPPING, 1.0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_signals)
-    job = parcel.open()  # from here on code of the application is imported
-    databases.work_for(job.database)
+    job = pickled.open()  # from here on code of the application is imported
+    databases.set_log_database(job.database)
     configure(job.settings.log_format, job.log_level)
-    pass_over()  # the supervisor's process has said it
-    code = _work(job, slot, cells, parent)
+    take_strays_text()  # the supervisor's process has said it
+    code = _run_worker(job, slot, cells, parent)
     if code == OVERDUE:
         logging.shutdown()
         os._exit(code)  # the interpreter would wait for threads that the handler has started
@@ -83,11 +83,11 @@ def main(parcel: Parcel, times: Any, ids: Any, cells: Any, index: int, parent: i
 
 def _hold_signals() -> None:
     """Before a handler forks: signals to the child wait until it has its own way to handle them."""
-    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    _signal_mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
 def _release_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _signal_mask.before)
 
 
 def _forget_signals() -> None:
@@ -97,16 +97,16 @@ def _forget_signals() -> None:
     _release_signals()
 
 
-def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
+def _run_worker(job: Job, slot: Slot, cells: Any, parent: int) -> int:
     handlers, codecs = job.load()
-    standard_streams.keep_open()  # which that code may have closed: a connection must not get the number of one
+    standard_streams.reopen_streams()  # which that code may have closed: a connection must not get the number of one
     try:
         refuse_green_threads()  # the module of the application may have patched this process alone
     except PartboxError as error:
         log_event(log, "worker_failed", "the worker ends: %s", error, subscription=job.subscription)
         return FATAL
-    if (lack := handlers.lack(job.subscription, job.settings)) is not None:
-        log_event(log, "worker_failed", "the worker ends: %s", lack, subscription=job.subscription)
+    if (missing_handler := handlers.missing_handler(job.subscription, job.settings)) is not None:
+        log_event(log, "worker_failed", "the worker ends: %s", missing_handler, subscription=job.subscription)
         return FATAL
     meter = None if job.layout is None else Meter(job.layout, cells)
     worker = Worker(
@@ -117,40 +117,40 @@ def _work(job: Job, slot: Slot, cells: Any, parent: int) -> int:
         subscription=job.subscription,
         concurrency=job.concurrency,
         dsn=job.dsn,
-        isolates=True,
+        is_replaceable=True,
         observers=Observers(with_recorders(handlers.observers, meter, job.settings.metrics_prefix, job.subscription)),
         dead_to=job.dead_to,
     )
     try:
-        _enter(worker, slot)
+        _enter_lifespan(worker, slot)
     except BaseException as error:  # whatever the application raises: another try may succeed
         if slot[STOPPING] and isinstance(error, CancelledError):
             return 0
-        worker.lifespan.tell(error, "so nothing is delivered by this process, which ends")
+        worker.lifespan.report(error, "so nothing is delivered by this process, which ends")
         return 1
-    _tune(is_async=worker.dispatcher.is_async)
+    _tune_interpreter(is_async=worker.dispatcher.is_async)
     try:
         return _deliver(worker, job, slot, parent)
     finally:
         worker.lifespan.leave(job.settings.drain_timeout)  # if a failure ended it
         if worker.lifespan.error is not None:
-            worker.lifespan.tell(worker.lifespan.error, "when it was left")
+            worker.lifespan.report(worker.lifespan.error, "when it was left")
 
 
-def _enter(worker: Worker, slot: Slot) -> None:
+def _enter_lifespan(worker: Worker, slot: Slot) -> None:
     """Enter the lifespan; CancelledError if a stop came meanwhile, for which an async one does not wait."""
     if not worker.lifespan.exists:
         return
-    slot[ENTERED] = boottime()
+    slot[LIFESPAN_SINCE] = boottime()
     entered = threading.Event()
 
-    def watch() -> None:
-        while not entered.wait(PARENT_CHECK):
+    def watch_for_stop() -> None:
+        while not entered.wait(PARENT_CHECK_INTERVAL):
             if slot[STOPPING]:
                 worker.lifespan.give_up()
                 return
 
-    threading.Thread(target=watch, name="partbox-start", daemon=True).start()
+    threading.Thread(target=watch_for_stop, name="partbox-start", daemon=True).start()
     try:
         worker.lifespan.enter()
     finally:
@@ -160,7 +160,7 @@ def _enter(worker: Worker, slot: Slot) -> None:
 def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
     worker.start()
     while not (slot[STOPPING] or worker.is_stuck) and worker.failure is None and os.getppid() == parent:
-        time.sleep(PARENT_CHECK)
+        time.sleep(PARENT_CHECK_INTERVAL)
         worker.dispatcher.note_running()  # the poller does not while it cannot connect
     if isinstance(worker.failure, SchemaError):
         slot[STOPPING] = 1.0  # a deploy may bring that about: what runs has no part in it
@@ -168,7 +168,7 @@ def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
     if worker.failure is not None:
         return FATAL if isinstance(worker.failure, SettingsError) else 1
     if worker.is_stuck:
-        worker.leave_stuck()
+        worker.abandon_hung()
         return OVERDUE
     if os.getppid() == parent:
         worker.stop()
@@ -178,7 +178,7 @@ def _deliver(worker: Worker, job: Job, slot: Slot, parent: int) -> int:
     return 0
 
 
-def _tune(*, is_async: bool) -> None:
+def _tune_interpreter(*, is_async: bool) -> None:
     """Set what the interpreter of a worker process does by itself for its events. `is_async`: no threads run any."""
     gc.collect()
     gc.freeze()

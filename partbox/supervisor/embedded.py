@@ -29,12 +29,12 @@ from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meter, Meters
 from partbox.observe.metrics.registry import with_recorders
 from partbox.platform import boottime
-from partbox.protocol.lease import IDLE
+from partbox.protocol.lease import IDLE_LEASES
 from partbox.settings import Settings
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.purging import Purging
 from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.loop_hosts import loops_of
+from partbox.worker.runners.loop_hosts import loop_factory
 from partbox.worker.slot import Slot
 from partbox.worker.worker import Worker
 
@@ -66,12 +66,14 @@ class EmbeddedWorker:
         meters: Meters | None = None,
     ) -> None:
         self._settings = settings
-        self._lack = handlers.lack(subscription, settings)  # of what it has now: later handlers it does not know
+        self._missing_handlers = handlers.missing_handler(
+            subscription, settings
+        )  # of what it has now: later handlers it does not know
         self._meters = meters
         self._meter = Meter(meters.layout) if meters is not None else None
         observers = Observers(with_recorders(handlers.observers, self._meter, settings.metrics_prefix, subscription))
         self._own_loop = own_loop
-        self._loop = EventLoop(loops_of(settings.event_loop))
+        self._loop = EventLoop(loop_factory(settings.event_loop))
         self._slot = Slot.local()
         self._pid = os.getpid()
         self._process = RegisteredProcess(self._slot, self._pid)
@@ -85,17 +87,17 @@ class EmbeddedWorker:
             subscription=subscription,
             concurrency=concurrency,
             dsn=dsn,
-            isolates=False,
+            is_replaceable=False,
             observers=observers,
             loop=self._loop,
         )
         self._stopping = threading.Event()
-        self._again = threading.Event()
+        self._beat_asked = threading.Event()
         self._state = "new"
-        self._thread = threading.Thread(target=self._beat, name="partbox-membership", daemon=True)
+        self._thread = threading.Thread(target=self._run_heartbeat, name="partbox-membership", daemon=True)
 
     @property
-    def _runs_here(self) -> bool:
+    def _is_running_here(self) -> bool:
         return self._state == "started" and self._pid == os.getpid()
 
     def start(self) -> None:
@@ -113,8 +115,8 @@ class EmbeddedWorker:
             log_event(log, "disabled", "enabled is false: nothing is delivered by this process")
             self._state = "disabled"
             return
-        if self._lack is not None:
-            raise RegistrationError(self._lack)
+        if self._missing_handlers is not None:
+            raise RegistrationError(self._missing_handlers)
         refuse_green_threads()
         warn_of_uwsgi(self._membership.subscription)
         self._worker.lifespan.enter()
@@ -123,7 +125,7 @@ class EmbeddedWorker:
             self._membership.tick([self._process])
         except BaseException:
             self._membership.close()
-            self._worker.leave(time.monotonic() + self._settings.drain_timeout)
+            self._worker.leave_lifespan(time.monotonic() + self._settings.drain_timeout)
             raise
         if self._meters is not None and self._meter is not None:
             self._meters.join(self._meter)
@@ -139,17 +141,17 @@ class EmbeddedWorker:
         In a process that was forked meanwhile it does nothing: the worker runs in the one that started it.
         PartboxError in the event loop that runs its handlers.
         """
-        if not self._runs_here:
+        if not self._is_running_here:
             self._state = "stopped"
             return
         self._refuse_to_block("stop()", "leave `async with`, or use `await asyncio.to_thread(worker.stop)`")
         self._state = "stopped"
         self._process.draining = True
-        self._again.set()
+        self._beat_asked.set()
         self._worker.stop()
         self._purging.stop()
         self._stopping.set()
-        self._again.set()
+        self._beat_asked.set()
         self._thread.join()
         try:
             if self._slot.instance is not None:
@@ -165,7 +167,7 @@ class EmbeddedWorker:
 
     def wake(self) -> None:
         """Look for new records at once; nothing before the start and after the stop."""
-        if self._runs_here:
+        if self._is_running_here:
             self._worker.wake()
 
     def wait_until_empty(self, timeout: float) -> bool:
@@ -189,27 +191,27 @@ class EmbeddedWorker:
         while True:
             if self._worker.failure is not None:
                 raise self._worker.failure
-            work, rest = self._membership.outstanding(), until - time.monotonic()
-            if work is not None and not work.goes_on(rest):
+            work, time_left = self._membership.outstanding(), until - time.monotonic()
+            if work is not None and not work.can_progress(time_left):
                 return work.is_done
-            if rest <= 0:
+            if time_left <= 0:
                 return False
             self._stopping.wait(0.05)
 
-    def _beat(self) -> None:
+    def _run_heartbeat(self) -> None:
         while not self._stopping.is_set():
-            self._vouch(self._membership.steadiness.lasted(boottime()))
-            self._again.wait(self._membership.beat([self._process]))
-            self._again.clear()
+            self._update_vouched(self._membership.heartbeat_streak.lasted_for(boottime()))
+            self._beat_asked.wait(self._membership.try_tick([self._process]))
+            self._beat_asked.clear()
 
-    def _vouch(self, steady: float) -> None:
+    def _update_vouched(self, steady_seconds: float) -> None:
         """Renew the lease while the worker reads or saves, or a handler runs in it; one that has failed does not."""
         if self._loop.ended and self._state == "started" and self._worker.failure is None:
             self._worker.fail(PartboxError(_LOOP_ENDED))
         now = boottime()
-        idle = min(steady, max(now - self._slot.worked_at, self._slot.stuck(now)))
+        idle = min(steady_seconds, max(now - self._slot.worked_at, self._slot.hung_seconds(now)))
         failed = self._worker.failure is not None  # as it has said itself
-        works = self._process.leaving or (idle < IDLE * self._settings.lease and not failed)
+        works = self._process.leaving or (idle < IDLE_LEASES * self._settings.lease and not failed)
         vouched = works or bool(self._worker.dispatcher.note_running())
         if self._process.vouched and not vouched and not failed:
             text = "the worker has neither read nor saved for %.1f s, or started nothing: its lease is left to end"
@@ -225,24 +227,24 @@ class EmbeddedWorker:
 
     async def __aenter__(self) -> "EmbeddedWorker":
         if self._state == "new" and not self._own_loop:
-            self._loop.adopt(_loop_here(), self._worker.engine.runs.stop)
+            self._loop.adopt(_running_loop(), self._worker.engine.scheduler.stop)
         try:
-            await in_thread(self.start, self._worker.lifespan.give_up)
+            await run_in_thread(self.start, self._worker.lifespan.give_up)
         except asyncio.CancelledError:
-            self._worker.hurry()
-            await in_thread(self.stop)
+            self._worker.abandon_running()
+            await run_in_thread(self.stop)
             raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await in_thread(self.stop, self._worker.hurry)
+        await run_in_thread(self.stop, self._worker.abandon_running)
 
     def _refuse_to_block(self, what: str, remedy: str) -> None:
-        if self._loop.adopted is not None and asyncio._get_running_loop() is self._loop.adopted:
+        if self._loop.application_loop is not None and asyncio._get_running_loop() is self._loop.application_loop:
             raise PartboxError(f"{what} would block the event loop that runs this worker's handlers: {remedy}")
 
 
-def _loop_here() -> asyncio.AbstractEventLoop:
+def _running_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -251,7 +253,7 @@ def _loop_here() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-async def in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
+async def run_in_thread(work: Callable[[], None], cancelled: Callable[[], None] | None = None) -> None:
     """Run it in a thread of its own: those of the loop's executor may all be taken, or gone at the end of the program.
 
     Whoever cancels this has `cancelled` called, and waits all the same until the work has ended: what the work uses is
@@ -260,7 +262,7 @@ async def in_thread(work: Callable[[], None], cancelled: Callable[[], None] | No
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    def settle(error: BaseException | None) -> None:
+    def finish(error: BaseException | None) -> None:
         if error is None:
             done.set_result(None)
         else:
@@ -273,7 +275,7 @@ async def in_thread(work: Callable[[], None], cancelled: Callable[[], None] | No
         except BaseException as raised:
             error = raised
         with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, error)
+            loop.call_soon_threadsafe(finish, error)
 
     threading.Thread(target=copy_context().run, args=(run,), name="partbox-embedded", daemon=True).start()
     cancelling: asyncio.CancelledError | None = None

@@ -17,7 +17,7 @@ class Exit(Enum):
     CRASHED = auto()
 
 
-def judge(code: int | None, *, drained: bool, stopping: bool, killed: bool, several: bool) -> Exit:
+def judge_exit(code: int | None, *, drained: bool, stopping: bool, killed: bool, several: bool) -> Exit:
     """The reason for the exit code `code`.
 
     `drained`: the process was told to end; `stopping`: its whole node is; `several`: there are several databases.

@@ -14,10 +14,10 @@ from typing import Any
 from partbox.errors import PartboxError
 from partbox.supervisor.signals import SignalFlag, hangup_is_ignored
 from partbox.supervisor.supervisor import Supervisor
-from partbox.supervisor.systemd import Service, service
+from partbox.supervisor.systemd import SystemdService, run_as_service
 from partbox.supervisor.until_empty import UntilEmpty
 
-LOOK = 0.2
+CHECK_INTERVAL = 0.2
 
 
 def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
@@ -28,39 +28,41 @@ def run(supervisors: Sequence[Supervisor], *, until_empty: bool = False) -> int:
     left running.
     """
     done = True
-    with _signals(supervisors) as signalled, service(supervisors) as systemd:
+    with _handle_signals(supervisors) as signalled, run_as_service(supervisors) as systemd:
         systemd.notify()
         started = []
         try:
             for supervisor in supervisors:
                 supervisor.start()
                 started.append(supervisor)
-            done = _wait(supervisors, until_empty, signalled, systemd)
+            done = _wait_for_end(supervisors, until_empty, signalled, systemd)
         except BaseException:
             _stop(started)
             raise
         finally:
             for supervisor in started:
-                while not supervisor.gone:
+                while not supervisor.is_gone:
                     systemd.notify()
-                    supervisor.join(LOOK)
+                    supervisor.join(CHECK_INTERVAL)
     return 1 if not done or any(supervisor.failure for supervisor in supervisors) else 0
 
 
-def _wait(supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: Service) -> bool:
+def _wait_for_end(
+    supervisors: Sequence[Supervisor], until_empty: bool, signalled: SignalFlag, systemd: SystemdService
+) -> bool:
     """Wait until they end, or are told to; True if everything that was asked for is done."""
     emptying = UntilEmpty(supervisors)
-    while not all(supervisor.gone for supervisor in supervisors):
+    while not all(supervisor.is_gone for supervisor in supervisors):
         systemd.notify()
-        if signalled.wait(LOOK):
+        if signalled.wait(CHECK_INTERVAL):
             return True
         if any(supervisor.failure for supervisor in supervisors):
             _stop(supervisors)
-        elif all(supervisor.never_joined for supervisor in supervisors):
-            why = "; ".join(f"{each.database}: {' '.join(str(each.never_joined).split())}" for each in supervisors)
+        elif all(supervisor.join_error for supervisor in supervisors):
+            why = "; ".join(f"{each.database}: {' '.join(str(each.join_error).split())}" for each in supervisors)
             raise PartboxError(f"none of the {len(supervisors)} databases can be worked for, check each --dsn: {why}")
         elif until_empty and emptying.is_over():
-            done = emptying.tell()
+            done = emptying.log_left_over()
             _stop(supervisors)
             return done
     return True
@@ -72,19 +74,19 @@ def _stop(supervisors: Sequence[Supervisor]) -> None:
 
 
 @contextmanager
-def _signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
+def _handle_signals(supervisors: Sequence[Supervisor]) -> Iterator[SignalFlag]:
     """SIGTERM and SIGINT stop softly, a second one at once; so does SIGHUP, but always softly: a terminal that closes
     sends it twice. Outside the main thread there are none to handle."""
     signalled = SignalFlag()
-    told: set[int] = set()
+    received: set[int] = set()
 
     def handle(number: int, _: FrameType | None) -> None:
         for supervisor in supervisors:
-            if told and number != signal.SIGHUP:
+            if received and number != signal.SIGHUP:
                 supervisor.kill()
             else:
                 supervisor.stop()
-        told.update({number} - {signal.SIGHUP})
+        received.update({number} - {signal.SIGHUP})
         signalled.set()
 
     if threading.current_thread() is not threading.main_thread():

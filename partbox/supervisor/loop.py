@@ -16,45 +16,45 @@ from partbox.observe.logs.log_event import log_event
 from partbox.platform import boottime
 from partbox.supervisor.child import Job
 from partbox.supervisor.database_retry import DatabaseRetry
-from partbox.supervisor.exit_codes import Exit, judge
+from partbox.supervisor.exit_codes import Exit, judge_exit
 from partbox.supervisor.membership import Membership, RegisteredProcess
 from partbox.supervisor.worker_handle import WorkerHandle
-from partbox.supervisor.worker_pool import Workers
+from partbox.supervisor.worker_pool import WorkerPool
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
 
-STARTING = 0.02  # seconds between two turns of the loop while a process starts
-WATCH = 0.25  # and otherwise, at most
-GRACE = 2.0  # seconds beyond the drain timeout that processes have to end
-ENDING = 2.0  # seconds that the loop has to end when all processes are killed
+STARTING_PAUSE = 0.02  # seconds between two turns of the loop while a process starts
+WATCH_INTERVAL = 0.25  # and otherwise, at most
+DRAIN_GRACE = 2.0  # seconds beyond the drain timeout that processes have to end
+KILL_GRACE = 2.0  # seconds that the loop has to end when all processes are killed
 
 
 class LoopHeartbeat:
     """The moment at which a loop last turned (monotonic seconds). The loop writes, any thread reads."""
 
     def __init__(self) -> None:
-        self.turned_at = 0.0
-        self.asking = False  # the database, which may not answer
+        self.stepped_at = 0.0
+        self.is_waiting = False  # the database, which may not answer
 
-    def turn(self) -> float:
+    def note_step(self) -> float:
         """Note that the loop turns now; that moment."""
-        self.turned_at = time.monotonic()
-        return self.turned_at
+        self.stepped_at = time.monotonic()
+        return self.stepped_at
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting_for_database(self) -> Iterator[None]:
         """In here the loop stands still for as long as the database likes: no restart would help."""
-        self.asking = True
+        self.is_waiting = True
         try:
             yield
         finally:
-            self.turned_at = time.monotonic()
-            self.asking = False
+            self.stepped_at = time.monotonic()
+            self.is_waiting = False
 
-    def silent(self, now: float) -> float:
+    def silent_seconds(self, now: float) -> float:
         """Seconds since the loop has turned; 0.0 while it waits for the database."""
-        return 0.0 if self.asking else now - self.turned_at
+        return 0.0 if self.is_waiting else now - self.stepped_at
 
 
 class Shutdown:
@@ -65,15 +65,15 @@ class Shutdown:
         self._killed_at: float | None = None
 
     @property
-    def asked(self) -> bool:
+    def is_asked(self) -> bool:
         return self._kill_at is not None
 
-    def ask(self, drain_timeout: float) -> None:
+    def ask_to_drain(self, drain_timeout: float) -> None:
         """Let processes end by themselves for the drain timeout and a little more; a second call changes nothing."""
         if self._kill_at is None:
-            self._kill_at = time.monotonic() + drain_timeout + GRACE
+            self._kill_at = time.monotonic() + drain_timeout + DRAIN_GRACE
 
-    def ask_at_once(self) -> None:
+    def ask_to_kill(self) -> None:
         """Let nothing end by itself any more."""
         self._kill_at = 0.0
 
@@ -81,14 +81,14 @@ class Shutdown:
         """All processes are killed by now."""
         self._killed_at = self._killed_at or time.monotonic()
 
-    def kills(self, now: float) -> bool:
+    def is_kill_due(self, now: float) -> bool:
         """True if the processes that still run are to be killed."""
         return self._kill_at is not None and now >= self._kill_at
 
     @property
-    def overdue(self) -> bool:
+    def is_overdue(self) -> bool:
         """True if all is killed, and the loop has not ended since."""
-        return self._killed_at is not None and time.monotonic() - self._killed_at > ENDING
+        return self._killed_at is not None and time.monotonic() - self._killed_at > KILL_GRACE
 
 
 class WakePipe:
@@ -121,10 +121,10 @@ class WakePipe:
 
 @dataclass(eq=False)
 class NodeLoop:
-    """`run` is for the node's thread; any thread may read `failure` and `pulse`."""
+    """`run` is for the node's thread; any thread may read `failure` and `heartbeat`."""
 
     _job: Job
-    _workers: Workers
+    _workers: WorkerPool
     _membership: Membership
     _database: DatabaseRetry
     _shutdown: Shutdown
@@ -134,75 +134,77 @@ class NodeLoop:
 
     def __post_init__(self) -> None:
         self._log = partial(log_event, log, subscription=self._job.subscription)
-        self.pulse = LoopHeartbeat()
+        self.heartbeat = LoopHeartbeat()
 
     def run(self) -> None:
         """Turn until a shutdown is asked for and no process is left; an error that ends it is logged and kept."""
         try:
-            while not self._shutdown.asked or self._workers:
+            while not self._shutdown.is_asked or self._workers:
                 self._step()
         except BaseException as error:
             self.failure = error
             log_event(log, "worker_failed", "the supervisor ends: %s", error, trace=error)
 
     def _step(self) -> None:
-        now = self.pulse.turn()
+        now = self.heartbeat.note_step()
         self._reap()
-        if self._shutdown.asked:
+        if self._shutdown.is_asked:
             self._drain()
-            if self._shutdown.kills(now):
+            if self._shutdown.is_kill_due(now):
                 self._workers.kill()
         else:
-            if not self._database.joined:
-                self._join(now)
-            if self._database.joined and self._workers.adjust(now):
+            if not self._database.is_joined:
+                self._join_database(now)
+            if self._database.is_joined and self._workers.adjust_count(now):
                 self._tick_at = 0.0
-        self._workers.watch(self._membership.steadiness.lasted(boottime()))
-        if not self._database.joined and not self._workers:
-            self._tick_at = self._database.next_at
+        self._workers.check_signs(self._membership.heartbeat_streak.lasted_for(boottime()))
+        if not self._database.is_joined and not self._workers:
+            self._tick_at = self._database.next_try_at
         elif now >= self._tick_at:
             self._tick(now)
-        pause = min(max(0.0, self._tick_at - time.monotonic()), STARTING if self._workers.starting else WATCH)
-        if self._wake.wait(self._workers.sentinels, pause) or self._workers.arriving:
+        pause = min(
+            max(0.0, self._tick_at - time.monotonic()), STARTING_PAUSE if self._workers.is_starting else WATCH_INTERVAL
+        )
+        if self._wake.wait(self._workers.sentinels, pause) or self._workers.has_arriving:
             self._tick_at = 0.0
 
     def _drain(self) -> None:
         if self._workers.drain():
             self._tick_at = 0.0
 
-    def _join(self, now: float) -> None:
+    def _join_database(self, now: float) -> None:
         """Try whether the database can be worked for by now, once nothing runs that was begun when it could."""
         self._drain()
-        if not self._workers and now >= self._database.next_at:
-            with self.pulse.waiting():
-                self._database.attempt()
+        if not self._workers and now >= self._database.next_try_at:
+            with self.heartbeat.waiting_for_database():
+                self._database.try_join()
             self._tick_at = 0.0
 
     def _tick(self, now: float) -> None:
-        with self.pulse.waiting():
-            self._tick_at = now + self._membership.beat(self._workers.living())
+        with self.heartbeat.waiting_for_database():
+            self._tick_at = now + self._membership.try_tick(self._workers.list_living())
 
     def _reap(self) -> None:
         """Bury the processes that ended, at once, and plan their replacement."""
-        ended = self._workers.ended()
-        victims = [handle.registered for handle in ended if handle.instance or handle.registered.announced]
+        ended = self._workers.list_ended()
+        victims = [handle.registered for handle in ended if handle.instance or handle.registered.lifespan_row]
         for handle in ended:
-            handle.registered.draining |= self._shutdown.asked  # `kill` asks none to drain
-            self._judge(handle)
+            handle.registered.draining |= self._shutdown.is_asked  # `kill` asks none to drain
+            self._handle_exit(handle)
             self._workers.remove(handle)
         if victims:
             self._bury(victims)
 
-    def _judge(self, handle: WorkerHandle) -> None:
-        drained, stopping = handle.registered.draining, self._shutdown.asked
+    def _handle_exit(self, handle: WorkerHandle) -> None:
+        drained, stopping = handle.registered.draining, self._shutdown.is_asked
         several = bool(self._job.database)
-        code = 0 if handle.unborn else handle.exit_code
-        match judge(code, drained=drained, stopping=stopping, killed=handle.killed, several=several):
+        code = 0 if handle.is_unborn else handle.exit_code
+        match judge_exit(code, drained=drained, stopping=stopping, killed=handle.killed, several=several):
             case Exit.DATABASE_UNFIT:
-                self._database.leave()
+                self._database.mark_lost()
             case Exit.CANNOT_WORK:
                 self.failure = PartboxError(f"worker process {handle.pid} cannot work; its log says why")
-                self._shutdown.ask(self._job.settings.drain_timeout)
+                self._shutdown.ask_to_drain(self._job.settings.drain_timeout)
                 self._wake.wake()
             case Exit.KILLED:
                 text = "process %d did not end in time and was killed: what ran may be delivered again"
@@ -212,8 +214,8 @@ class NodeLoop:
 
     def _bury(self, victims: list[RegisteredProcess]) -> None:
         try:
-            with self.pulse.waiting():
-                self._membership.bury(victims, self._workers.living())
+            with self.heartbeat.waiting_for_database():
+                self._membership.bury(victims, self._workers.list_living())
         except Error as error:
             text = "could not free the partitions of %s, which are free when the lease is over: %s"
             dead = counted(len(victims), "dead process")

@@ -11,7 +11,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from partbox.db import deadline as deadlines
 from partbox.db.connect import connect
-from partbox.db.deadline import HungError, allowed
+from partbox.db.deadline import HungError, deadline_for_lease
 from partbox.db.delivery import proof
 from partbox.db.sql import Conn
 from partbox.observe.logs.log_event import log_event
@@ -19,11 +19,11 @@ from partbox.settings import Settings
 
 log = logging.getLogger("partbox.supervisor")
 
-MOST = 2  # connections
-SPARE_FOR = 10.0  # seconds that a second one is kept when one is enough
-CLOSING = 1.0  # seconds that closing waits for connections that are being made
-LEAST_PATIENCE = 0.5  # seconds that a statement may take before it counts as hanging; longer leases allow more:
-PATIENCE_OF_LEASE = 3  # the lease divided by this
+MAX_CONNECTIONS = 2  # connections
+SPARE_SECONDS = 10.0  # seconds that a second one is kept when one is enough
+CLOSE_TIMEOUT = 1.0  # seconds that closing waits for connections that are being made
+MIN_STATEMENT_LIMIT = 0.5  # seconds that a statement may take before it counts as hanging; longer leases allow more:
+LIMITS_PER_LEASE = 3  # the lease divided by this
 HUNG = "a connection hangs, and no lease was renewed until now; it is made anew: %s"
 
 
@@ -37,24 +37,24 @@ class MembershipPool:
         self.dsn = dsn
         self._lease = settings.lease
         self._subscription = subscription
-        self._patience = allowed(settings.lease)  # there is no lease yet that could be lost
-        self._pool = _pool(settings, dsn, lambda: self._patience, database)
+        self._statement_limit = deadline_for_lease(settings.lease)  # there is no lease yet that could be lost
+        self._pool = _pool(settings, dsn, lambda: self._statement_limit, database)
 
     def open(self) -> None:
         """Begin to connect, in the background."""
         self._pool.open(wait=False)
 
     def close(self) -> None:
-        self._pool.close(CLOSING)
+        self._pool.close(CLOSE_TIMEOUT)
 
     @contextmanager
     def connection(self) -> Iterator[Conn]:
         """A connection that works. psycopg.Error when the database cannot be reached."""
-        conn = self._working()
+        conn = self._get_working()
         try:
             yield conn
         except HungError as error:
-            self._hung(error)
+            self._note_hung(error)
             raise
         except Error as error:
             if proof.ends_session(error):
@@ -62,25 +62,25 @@ class MembershipPool:
             raise
         finally:
             self._pool.putconn(conn)
-        self._patience = max(LEAST_PATIENCE, self._lease / PATIENCE_OF_LEASE)
+        self._statement_limit = max(MIN_STATEMENT_LIMIT, self._lease / LIMITS_PER_LEASE)
 
-    def _working(self) -> Conn:
+    def _get_working(self) -> Conn:
         """The pool's own check would rest for a second after a broken connection, and ask the server each time."""
-        for _ in range(MOST):  # all that the pool may have kept can be broken
+        for _ in range(MAX_CONNECTIONS):  # all that the pool may have kept can be broken
             try:
-                return self._checked()
+                return self._get_checked()
             except PoolTimeout:
                 raise
             except HungError as error:
-                self._hung(error)
+                self._note_hung(error)
             except Error:
                 pass
-        return self._checked()
+        return self._get_checked()
 
-    def _checked(self) -> Conn:
+    def _get_checked(self) -> Conn:
         conn = self._pool.getconn(self._lease)
         try:
-            deadlines.of(conn).limit = self._patience
+            deadlines.of(conn).limit = self._statement_limit
             if _has_news(conn):
                 conn.execute("")
         except BaseException:
@@ -88,10 +88,10 @@ class MembershipPool:
             raise
         return conn
 
-    def _hung(self, error: HungError) -> None:
+    def _note_hung(self, error: HungError) -> None:
         """The connection was cut while the lease still holds. All may just be slow: the next one has longer."""
         log_event(log, "connection_hung", HUNG, error, subscription=self._subscription, loop="membership")
-        self._patience = min(self._patience * 2, allowed(self._lease))
+        self._statement_limit = min(self._statement_limit * 2, deadline_for_lease(self._lease))
 
 
 def _has_news(conn: Conn) -> bool:
@@ -105,23 +105,23 @@ def _has_news(conn: Conn) -> bool:
 
 
 def _pool(
-    settings: Settings, dsn: Callable[[], str], patience: Callable[[], float], database: str
+    settings: Settings, dsn: Callable[[], str], statement_limit: Callable[[], float], database: str
 ) -> ConnectionPool[Conn]:
     class MembershipConnection(Connection[Any]):
         @classmethod
         def connect(cls, conninfo: str = "", **_: Any) -> Any:
             name = "partbox supervisor"
             return connect(
-                dsn(), lease=settings.lease, pooler=settings.pooler, name=name, prepared=True, limit=patience()
+                dsn(), lease=settings.lease, pooler=settings.pooler, name=name, prepared=True, limit=statement_limit()
             )
 
     return ConnectionPool(
         "",
         connection_class=MembershipConnection,
         min_size=1,
-        max_size=MOST,
+        max_size=MAX_CONNECTIONS,
         open=False,
         name=f"partbox supervisor of {database}" if database else "partbox supervisor",
         reconnect_timeout=0.0,
-        max_idle=SPARE_FOR,
+        max_idle=SPARE_SECONDS,
     )

@@ -10,21 +10,21 @@ from partbox.db import connect
 from partbox.db.schema.outbox_database import OutboxDatabase
 from partbox.handlers import Handlers
 from partbox.observe.logs.log_event import log_event
-from partbox.observe.logs.setup import level_of
+from partbox.observe.logs.setup import worker_level
 from partbox.observe.metrics.registry import ApplicationRegistry, displays
 from partbox.operations import arguments
 from partbox.operations.subscriptions import Subscriptions
-from partbox.sinks.dead import letterbox_of
+from partbox.sinks.dead import build_dead_sender
 from partbox.supervisor.child import Job
 from partbox.supervisor.foreground import run
-from partbox.supervisor.serving import Pages, served
+from partbox.supervisor.serving import Pages, serve_pages
 from partbox.supervisor.supervisor import Supervisor
-from partbox.supervisor.systemd import unneeded
+from partbox.supervisor.systemd import report_unneeded
 from partbox.text.dsn import database_names
 
 log = logging.getLogger("partbox")
 
-Load = Callable[[], tuple[Handlers, Codecs]]
+LoadHandlers = Callable[[], tuple[Handlers, Codecs]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Nodes:
     subscription: str = "default"
     processes: int | None = None
     concurrency: int | None = None
-    load: Load | None = None
+    load: LoadHandlers | None = None
     dead_to: str | None = None
     prepare: Callable[[Subscriptions], object] | None = None
 
@@ -56,18 +56,18 @@ class Nodes:
         """
         settings = self.database.settings
         if self.dead_to is not None:
-            letterbox_of(self.dead_to)  # refuses a wrong one here, not in every process
-        given = self.database.source(dsn) if name else self.database.resolve(dsn)
+            build_dead_sender(self.dead_to)  # refuses a wrong one here, not in every process
+        dsn_source = self.database.source(dsn) if name else self.database.resolve(dsn)
         meters = self.registry.separate(
             self.subscription, *self.handlers.names(self.subscription, settings), wanted=metrics
         )
         job = Job(
             settings,
-            self.load or partial(_carried, self.handlers, self.codecs),
-            given,
+            self.load or partial(_return_both, self.handlers, self.codecs),
+            dsn_source,
             self.subscription,
             arguments.count("concurrency", self.concurrency, settings.concurrency),
-            level_of(settings),
+            worker_level(settings),
             self.dead_to,
             None if meters is None else meters.layout,
             name,
@@ -77,14 +77,14 @@ class Nodes:
             handlers=self.handlers,
             processes=arguments.count("processes", self.processes, settings.processes),
             meters=meters,
-            prepare=partial(self._enter, dsn, given),
+            prepare=partial(self._enter, dsn, dsn_source),
         )
 
-    def _enter(self, dsn: str | None, given: Callable[[], str]) -> None:
+    def _enter(self, dsn: str | None, dsn_source: Callable[[], str]) -> None:
         """Make what a node needs in its database."""
-        self.database.prepare(dsn, given)
+        self.database.prepare(dsn, dsn_source)
         if self.prepare is not None:
-            self.prepare(Subscriptions(given, self.database.settings))
+            self.prepare(Subscriptions(dsn_source, self.database.settings))
 
     def run(self, dsns: Sequence[str] = (), *, pages: Pages | None = None, until_empty: bool = False) -> int:
         """Run a node for each of the DSNs until SIGTERM, SIGINT or SIGHUP; the exit code.
@@ -98,14 +98,14 @@ class Nodes:
         if not settings.enabled:
             text = "enabled is false: nothing is delivered; publishing works"
             log_event(log, "disabled", text)
-            unneeded(text)
+            report_unneeded(text)
             return 0
         names = database_names([connect.resolve(dsn) for dsn in dsns]) if len(dsns) > 1 else [""]
         metrics = settings.http is not None
         nodes = [self.supervisor(*each, metrics=metrics) for each in zip(dsns or (None,), names, strict=True)]
-        with served(settings.http, nodes, pages, displays(self.handlers.observers)):
+        with serve_pages(settings.http, nodes, pages, displays(self.handlers.observers)):
             return run(nodes, until_empty=until_empty)
 
 
-def _carried(handlers: Handlers, codecs: Codecs) -> tuple[Handlers, Codecs]:
+def _return_both(handlers: Handlers, codecs: Codecs) -> tuple[Handlers, Codecs]:
     return handlers, codecs

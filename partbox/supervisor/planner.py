@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 from partbox.db.delivery import instances
-from partbox.db.delivery.instances import Watch
+from partbox.db.delivery.instances import MembershipView
 from partbox.db.operator import subscriptions
 from partbox.db.sql import Conn
 from partbox.observe import Observers
@@ -16,7 +16,7 @@ from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.supervisor")
 
-LASTS = 30.0  # seconds after which what needs no plan is read again, by some node if there are many
+RECHECK_SECONDS = 30.0  # seconds after which what needs no plan is read again, by some node if there are many
 
 
 class Planner:
@@ -27,54 +27,54 @@ class Planner:
         self._subscription = subscription
         self._log = partial(log_event, log, subscription=subscription)
         self._observers = observers
-        self._still = False  # paused or dropped, which is logged once
-        self.made = 0  # plans that were made here
-        self._settled: tuple[int, int] | None = None  # the shape for which no plan is needed
-        self._settled_until = 0.0
+        self._is_idle = False  # paused or dropped, which is logged once
+        self.plan_count = 0  # plans that were made here
+        self._checked_shape: tuple[int, int] | None = None  # the shape for which no plan is needed
+        self._recheck_at = 0.0
 
-    def attend(self, conn: Conn, watch: Watch) -> None:
+    def plan_if_changed(self, conn: Conn, watch: MembershipView) -> None:
         """Plan if something has changed since no plan was needed."""
-        if watch.unassigned or watch.shape != self._settled or time.monotonic() >= self._settled_until:
-            self._settled = watch.shape if self.plan(conn) else None
-            self._settled_until = time.monotonic() + LASTS / share(watch.nodes)
+        if watch.unassigned or watch.membership_version != self._checked_shape or time.monotonic() >= self._recheck_at:
+            self._checked_shape = watch.membership_version if self.plan(conn) else None
+            self._recheck_at = time.monotonic() + RECHECK_SECONDS / share(watch.nodes)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Read anew whether a plan is needed."""
-        self._settled = None
+        self._checked_shape = None
 
     def plan(self, conn: Conn) -> bool:
         """Plan if needed; a plan that another node has made meanwhile is left in force. True if none was needed."""
         found = instances.members(conn, self._schema, self._subscription)
         members = [each.instance_id for each in found if not each.draining]
-        seen = instances.assignees(conn, self._schema, self._subscription)
-        self._say(conn, still=not seen)
-        if not seen or not needs_plan(seen, members):
-            return bool(seen)
-        planned = assign(seen, members)
-        moved = sum(before != after for before, after in zip(seen, planned, strict=True))
-        if instances.plan(conn, self._schema, self._subscription, members, seen, planned):
-            self.made += 1
+        current = instances.assignees(conn, self._schema, self._subscription)
+        self._log_pause(conn, is_idle=not current)
+        if not current or not needs_plan(current, members):
+            return bool(current)
+        planned = assign(current, members)
+        moved = sum(before != after for before, after in zip(current, planned, strict=True))
+        if instances.plan(conn, self._schema, self._subscription, members, current, planned):
+            self.plan_count += 1
             self._observers.planned(moved)
-            self._log("planned", "%s", of_plan(moved, len(members)), partitions=moved, instances=len(members))
+            self._log("planned", "%s", plan_text(moved, len(members)), partitions=moved, instances=len(members))
         return False
 
-    def _say(self, conn: Conn, *, still: bool) -> None:
+    def _log_pause(self, conn: Conn, *, is_idle: bool) -> None:
         """Once, when the subscription is paused, and when it is resumed."""
-        if still == self._still:
+        if is_idle == self._is_idle:
             return
-        paused = still and subscriptions.paused(conn, self._schema, self._subscription)
+        paused = is_idle and subscriptions.paused(conn, self._schema, self._subscription)
         if paused is None:
             text = "subscription %r no longer exists: stop this worker"
             self._log("subscription_gone", text, self._subscription)
         elif paused:
             text = "subscription %r is paused: nothing is delivered until `partbox subscription resume`"
             self._log("paused", text, self._subscription)
-        elif not still:
+        elif not is_idle:
             self._log("resumed", "subscription %r is delivered again", self._subscription)
-        self._still = paused is not False
+        self._is_idle = paused is not False
 
 
-def of_plan(moved: int, members: int) -> str:
+def plan_text(moved: int, members: int) -> str:
     """The moves of a plan, and their reason."""
     what = counted(moved, "partition")
     if members == 0:

@@ -12,21 +12,21 @@ from random import random, uniform
 
 from psycopg import Error
 
-from partbox.duration import written
+from partbox.duration import format_duration
 from partbox.errors import PartboxError
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
 from partbox.operations.purge import purge
 from partbox.protocol.intervals import share
-from partbox.segments import tend
+from partbox.segments import maintain_segments
 from partbox.settings import Settings
 from partbox.text.wording import counted
 
 log = logging.getLogger("partbox.purge")
 
-PATIENCE = 2.0  # seconds that a stop waits for a step, or for a connection, to end; the thread holds up no exit
-LOOK = 30.0  # seconds between two looks at the segments
-FIRST = 0.1  # the earliest first purge, as a part of the interval: what runs for a moment only does not purge
+STOP_TIMEOUT = 2.0  # seconds that a stop waits for a step, or for a connection, to end; the thread holds up no exit
+SEGMENT_INTERVAL = 30.0  # seconds between two looks at the segments
+FIRST_SHARE = 0.1  # the earliest first purge, as a part of the interval: what runs for a moment only does not purge
 
 
 class Purging:
@@ -47,7 +47,7 @@ class Purging:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="partbox-purge", daemon=True)
         self._started = False
-        self._unarchived: str | None = None
+        self._logged_problem: str | None = None
 
     def start(self) -> None:
         """Begin; a second call does nothing. PartboxError after a stop."""
@@ -61,20 +61,22 @@ class Purging:
         """End, after the step that runs. Stopping twice, or before a start, is fine."""
         self._stopping.set()
         if self._started:
-            self._thread.join(PATIENCE)
+            self._thread.join(STOP_TIMEOUT)
 
     def _run(self) -> None:
         interval = min(self._settings.purge_interval, threading.TIMEOUT_MAX)
-        due = time.monotonic() + uniform(FIRST, 1.0) * interval
-        look = uniform(FIRST, 1.0) * LOOK
+        due = time.monotonic() + uniform(FIRST_SHARE, 1.0) * interval
+        next_check = uniform(FIRST_SHARE, 1.0) * SEGMENT_INTERVAL
         with about(self._database):
-            while not self._stopping.wait(max(0.0, min(due - time.monotonic(), look))):
-                look = uniform(0.5, 1.5) * LOOK
+            while not self._stopping.wait(max(0.0, min(due - time.monotonic(), next_check))):
+                next_check = uniform(0.5, 1.5) * SEGMENT_INTERVAL
                 if time.monotonic() >= due:
                     self._try(self._purge, "purge_failed", "purge failed, what has expired stays", interval)
                     due = time.monotonic() + interval
                 elif random() < share(self._nodes()):
-                    self._try(self._tend, "segments_failed", "segments of the log were not tended", look)
+                    self._try(
+                        self._maintain_segments, "segments_failed", "segments of the log were not tended", next_check
+                    )
 
     def _purge(self) -> None:
         purged = purge(self._dsn, self._settings, patient=True, stopped=self._stopping.is_set)
@@ -82,19 +84,21 @@ class Purging:
         if purged.total:
             log_event(log, "purged", "purged %s%s", purged, "" if purged.complete else ", not all of what is due")
 
-    def _tend(self) -> None:
-        tended = tend(self._dsn, self._settings, self._stopping.is_set)
-        self._log_segments(tended.archived.records, tended.archived.files, tended.archived.problem, tended.problem)
-        if tended:
-            log_event(log, "segments", "segments of the log: %s", tended)
+    def _maintain_segments(self) -> None:
+        maintained = maintain_segments(self._dsn, self._settings, self._stopping.is_set)
+        self._log_segments(
+            maintained.archived.records, maintained.archived.files, maintained.archived.problem, maintained.problem
+        )
+        if maintained:
+            log_event(log, "segments", "segments of the log: %s", maintained)
 
     def _log_segments(self, records: int, files: int, problem: str | None, untended: str | None) -> None:
         """Log what was archived, why not the rest unless the look before said the same, and what was not tended."""
         if records:
             log_event(log, "archived", "archived %s in %s", counted(records, "record"), counted(files, "file"))
-        if problem is not None and problem != self._unarchived:
+        if problem is not None and problem != self._logged_problem:
             log_event(log, "archive_failed", "not archived, so it stays, and is tried again: %s", problem)
-        self._unarchived = problem
+        self._logged_problem = problem
         if untended is not None:
             text = "segments of the log were not changed, and it is tried again: %s"
             log_event(log, "segments_failed", text, untended)
@@ -104,12 +108,12 @@ class Purging:
         try:
             step()
         except (Error, PartboxError) as error:
-            said: object = error
+            reason: object = error
         except Exception as error:  # what gives the DSN is the application's; purging must outlive it
-            said = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
         else:
             return
-        log_event(log, event, f"{consequence} until the next one in %s: %s", written(pause), said)
+        log_event(log, event, f"{consequence} until the next one in %s: %s", format_duration(pause), reason)
 
     def __enter__(self) -> "Purging":
         self.start()

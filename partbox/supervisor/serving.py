@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.http.address import Address, address, names
+from partbox.http.address import Address, address, allowed_hosts
 from partbox.http.server import HttpServer, check_installed
 from partbox.observe.collector import DatabaseCollector
 from partbox.observe.health.database_probe import DatabaseProbe
@@ -27,40 +27,40 @@ through the glance of the metrics, and tell of its siblings."""
 
 
 @contextmanager
-def served(
-    where: str | None,
+def serve_pages(
+    listen_at: str | None,
     supervisors: Sequence[Supervisor],
     pages: Pages | None = None,
     displays: Sequence[Display] = (),
 ) -> Iterator[None]:
-    """Metrics and health checks at `where` (HOST:PORT), and pages of each supervisor's database, those of the first at
-    the address itself; nothing if None. Metrics of the databases on the displays.
+    """Metrics and health checks at `listen_at` (HOST:PORT), and pages of each supervisor's database, those of the first
+    at the address itself; nothing if None. Metrics of the databases on the displays.
 
     PartboxError if it cannot be served there.
     """
-    if where is None and not displays:
+    if listen_at is None and not displays:
         yield
         return
-    wanted = None if where is None else address(where)
-    if wanted is not None:
+    listen_address = None if listen_at is None else address(listen_at)
+    if listen_address is not None:
         check_installed()
     prefix = supervisors[0].settings.metrics_prefix
     with ExitStack() as stack:
-        glances = [_glance(supervisor, stack) for supervisor in supervisors]
-        watched = [_watch(*each) for each in zip(supervisors, glances, strict=True)]
+        overview_caches = [_open_cache(supervisor, stack) for supervisor in supervisors]
+        monitored = [_monitor(*each) for each in zip(supervisors, overview_caches, strict=True)]
         for each in displays:
-            stack.callback(each.show(prefix, DatabaseCollector(prefix, watched)))
-        if wanted is not None:
-            stack.callback(_server(wanted, supervisors, pages, glances, watched).stop)
+            stack.callback(each.show(prefix, DatabaseCollector(prefix, monitored)))
+        if listen_address is not None:
+            stack.callback(_start_server(listen_address, supervisors, pages, overview_caches, monitored).stop)
         yield
 
 
-def _server(
-    wanted: Address,
+def _start_server(
+    listen_address: Address,
     supervisors: Sequence[Supervisor],
     pages: Pages | None,
-    glances: Sequence[CachedOverview],
-    watched: Sequence[MonitoredSupervisor],
+    overview_caches: Sequence[CachedOverview],
+    monitored: Sequence[MonitoredSupervisor],
 ) -> HttpServer:
     """The server at this address, started."""
     from starlette.applications import Starlette
@@ -68,45 +68,45 @@ def _server(
     from partbox.http.routes import routes
 
     settings = supervisors[0].settings
-    more = _pages(supervisors, pages, wanted, glances, watched) if pages is not None else ()
-    probes = routes(settings.metrics_prefix, watched, names(wanted.host, settings.http_names))
-    server = HttpServer(Starlette(routes=[*probes, *more]), *wanted)
+    more = _build_routes(supervisors, pages, listen_address, overview_caches, monitored) if pages is not None else ()
+    probes = routes(settings.metrics_prefix, monitored, allowed_hosts(listen_address.host, settings.http_names))
+    server = HttpServer(Starlette(routes=[*probes, *more]), *listen_address)
     server.start()
     text = f"metrics and health checks at %s{', with the live page' if more else ''}"
     log_event(log, "http_started", text, server.address, address=server.address)
     return server
 
 
-def _pages(
+def _build_routes(
     supervisors: Sequence[Supervisor],
     pages: Pages,
-    wanted: Address,
-    glances: Sequence[CachedOverview],
-    watched: Sequence[MonitoredSupervisor],
+    listen_address: Address,
+    overview_caches: Sequence[CachedOverview],
+    monitored: Sequence[MonitoredSupervisor],
 ) -> list[Any]:
     from starlette.routing import Mount
 
     made = [
-        pages(each.settings, each.dsn, wanted, glance, partial(siblings, watched, place))
-        for place, (each, glance) in enumerate(zip(supervisors, glances, strict=True))
+        pages(each.settings, each.dsn, listen_address, overview_cache, partial(siblings, monitored, position))
+        for position, (each, overview_cache) in enumerate(zip(supervisors, overview_caches, strict=True))
     ]
-    others = [Mount(f"/{folder(place)}", routes=routes) for place, routes in enumerate(made) if place]
+    others = [Mount(f"/{folder(position)}", routes=routes) for position, routes in enumerate(made) if position]
     return [*others, *made[0]]
 
 
-def _glance(supervisor: Supervisor, stack: ExitStack) -> CachedOverview:
-    glance = CachedOverview(supervisor.settings, supervisor.dsn)
-    glance.list_partitions(supervisor.subscription)
-    stack.callback(glance.close)
-    return glance
+def _open_cache(supervisor: Supervisor, stack: ExitStack) -> CachedOverview:
+    overview_cache = CachedOverview(supervisor.settings, supervisor.dsn)
+    overview_cache.list_partitions(supervisor.subscription)
+    stack.callback(overview_cache.close)
+    return overview_cache
 
 
-def _watch(supervisor: Supervisor, glance: CachedOverview) -> MonitoredSupervisor:
+def _monitor(supervisor: Supervisor, overview_cache: CachedOverview) -> MonitoredSupervisor:
     return MonitoredSupervisor(
         supervisor.database,
         supervisor.settings.node,
         supervisor.subscription,
         supervisor.meters if supervisor.meters is not None else Meters(()),
-        DatabaseProbe(glance.overview, supervisor.database),
+        DatabaseProbe(overview_cache.overview, supervisor.database),
         supervisor.vitals,
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOOK = 0.02  # seconds
+CHECK_INTERVAL = 0.02  # seconds
 
 
 class SignalFlag:
@@ -28,12 +28,12 @@ class SignalFlag:
         """Wait at most `timeout` seconds; True if it is set."""
         until = time.monotonic() + timeout
         while not self._set and (left := until - time.monotonic()) > 0:
-            time.sleep(min(LOOK, left))
+            time.sleep(min(CHECK_INTERVAL, left))
         return self._set
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def hold_signals() -> Iterator[None]:
     """Hold SIGINT and SIGHUP back from this thread, from those begun meanwhile, and from the processes of all these.
 
     Each goes to every process of a group: one that is still starting would die with a traceback. What it does with

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from partbox.db.delivery.outstanding import LeftOver
+from partbox.db.delivery.outstanding import UnfinishedEvents
 from partbox.errors import PartboxError
 from partbox.handlers import Handlers
 from partbox.hosts import refuse_green_threads
@@ -26,14 +26,14 @@ from partbox.observe.metrics.registry import with_recorders
 from partbox.protocol.outstanding import OutstandingWork
 from partbox.supervisor.child import Job
 from partbox.supervisor.database_retry import DatabaseRetry
+from partbox.supervisor.job_pickling import VERSION
 from partbox.supervisor.loop import NodeLoop, Shutdown, WakePipe
 from partbox.supervisor.membership import Membership
-from partbox.supervisor.parcel import VERSION
 from partbox.supervisor.purging import Purging
 from partbox.supervisor.worker_handle import WorkerHandle
-from partbox.supervisor.worker_pool import Workers
+from partbox.supervisor.worker_pool import WorkerPool
 from partbox.text.wording import counted
-from partbox.worker.runners.loop_hosts import loops_of
+from partbox.worker.runners.loop_hosts import loop_factory
 
 log = logging.getLogger("partbox.supervisor")
 
@@ -55,7 +55,7 @@ class Supervisor:
         meters: Meters | None = None,
         prepare: Callable[[], object] | None = None,
     ) -> None:
-        self._workers = Workers(job, processes, meters)
+        self._workers = WorkerPool(job, processes, meters)
         self._job = job
         self.settings = job.settings
         self.dsn = job.dsn
@@ -66,13 +66,13 @@ class Supervisor:
         self._handlers = handlers
         own = None if meters is None else meters.own
         observers = with_recorders(handlers.observers, own, job.settings.metrics_prefix, job.subscription)
-        lifespan = "" if handlers.process_lifespan is None else handlers.process_lifespan.who
+        lifespan = "" if handlers.process_lifespan is None else handlers.process_lifespan.label
         self._membership = Membership(
             job.settings, job.subscription, job.dsn, Observers(observers), job.database, lifespan
         )
         self._purging = Purging(job.settings, job.dsn, job.database, self._membership.nodes)
         self._prepare = prepare
-        self._database = DatabaseRetry(self._enter, job.subscription)
+        self._database = DatabaseRetry(self._join_database, job.subscription)
         self._shutdown = Shutdown()
         self._wake = WakePipe()
         self._loop = NodeLoop(job, self._workers, self._membership, self._database, self._shutdown, self._wake)
@@ -86,50 +86,50 @@ class Supervisor:
 
     @property
     def children(self) -> list[WorkerHandle]:
-        return self._workers.listed()
+        return self._workers.list_handles()
 
     @property
     def running(self) -> bool:
         return self._thread.is_alive()
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Ended; or all is killed, or nothing runs, and its loop only waits for a database that does not answer."""
-        idle = self._shutdown.asked and self._database.trying  # it tries only while there are no processes
-        return self._shutdown.overdue or idle or not self.running
+        idle = self._shutdown.is_asked and self._database.is_trying  # it tries only while there are no processes
+        return self._shutdown.is_overdue or idle or not self.running
 
     @property
-    def joined(self) -> bool:
+    def is_joined(self) -> bool:
         """Its database can be worked for; false only of one of several, or before the start."""
-        return self._database.joined
+        return self._database.is_joined
 
     @property
-    def never_joined(self) -> Exception | None:
+    def join_error(self) -> Exception | None:
         """The reason why its database could not be worked for, if it never could yet."""
-        return self._database.error if self._database.never else None
+        return self._database.error if self._database.has_never_joined else None
 
     @property
-    def hindrance(self) -> str | None:
+    def blocker(self) -> str | None:
         """The reason why its database cannot be worked for, for everybody to read; None if it can, or before that is
         known."""
-        return self._database.hindrance()
+        return self._database.blocker()
 
     def vitals(self) -> SupervisorVitals:
         """Its state, as far as it knows by itself. Any thread, never waits."""
-        now, beaten = time.monotonic(), self._membership.beaten_at
+        now, heartbeat_age = time.monotonic(), self._membership.last_heartbeat_at
         return SupervisorVitals(
-            started=bool(self._loop.pulse.turned_at),
+            started=bool(self._loop.heartbeat.stepped_at),
             running=self.running,
-            stopping=self._shutdown.asked,
-            failure=_shown(self.failure) if self.failure else None,
+            stopping=self._shutdown.is_asked,
+            failure=_public_text(self.failure) if self.failure else None,
             lease=self.settings.lease,
-            stepped=self._loop.pulse.silent(now),
-            beaten=None if beaten is None else now - beaten,
+            loop_age=self._loop.heartbeat.silent_seconds(now),
+            heartbeat_age=None if heartbeat_age is None else now - heartbeat_age,
             wanted=self._workers.wanted,
             processes=tuple(child.process() for child in self.children),
-            deaths=self._workers.backoff.lately(now),
-            crash_loop=self._workers.backoff.looping(now),
-            hindrance=self.hindrance,
+            deaths=self._workers.backoff.count_recent(now),
+            crash_loop=self._workers.backoff.is_looping(now),
+            hindrance=self.blocker,
         )
 
     def start(self) -> None:
@@ -138,12 +138,14 @@ class Supervisor:
         With one of several databases that is left to the thread, and nothing is raised.
         """
         refuse_green_threads()
-        if self._handlers.lack(self.subscription, self.settings) is not None:  # there are none here: as the workers do
+        if (
+            self._handlers.missing_handler(self.subscription, self.settings) is not None
+        ):  # there are none here: as the workers do
             handlers, _ = self._job.load()
             handlers.require(self.subscription, self.settings)
-        loops_of(self.settings.event_loop)  # its processes would end for want of it, again and again
+        loop_factory(self.settings.event_loop)  # its processes would end for want of it, again and again
         if not self.database:
-            self._database.join()
+            self._database.join_or_raise()
         self._thread.start()
 
     def scale(self, processes: int) -> None:
@@ -153,7 +155,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Let every process finish what runs, release, and end: at most the drain timeout and a little more."""
-        self._shutdown.ask(self.settings.drain_timeout)
+        self._shutdown.ask_to_drain(self.settings.drain_timeout)
         self._wake.wake()
 
     def kill(self) -> None:
@@ -161,7 +163,7 @@ class Supervisor:
         signal's handler may have interrupted its holder. Does nothing in a process that was forked."""
         if self._pid != os.getpid():
             return
-        self._shutdown.ask_at_once()
+        self._shutdown.ask_to_kill()
         self._workers.kill()
         self._shutdown.note_killed()
         self._wake.wake()
@@ -173,11 +175,11 @@ class Supervisor:
         """Return the unfinished work of its subscription; None while the database cannot be reached."""
         return self._membership.outstanding()
 
-    def left_over(self) -> list[LeftOver] | None:
+    def left_over(self) -> list[UnfinishedEvents] | None:
         """Return the kinds of unfinished events; None while the database cannot be reached."""
         return self._membership.left_over()
 
-    def _enter(self) -> None:
+    def _join_database(self) -> None:
         """Begin to work for the database; raises if it cannot be."""
         if self._prepare is not None:
             self._prepare()
@@ -195,9 +197,9 @@ class Supervisor:
             try:
                 self._loop.run()
             finally:
-                self._end()
+                self._close()
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         self._workers.close()
         self._purging.stop()
         self._membership.close()
@@ -208,6 +210,6 @@ class Supervisor:
             self.meters.ended()
 
 
-def _shown(failure: BaseException) -> str:
+def _public_text(failure: BaseException) -> str:
     """The part of a failure that anybody may read; the log has the rest."""
     return str(failure) if isinstance(failure, PartboxError) else type(failure).__name__

@@ -13,15 +13,15 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from operator import or_
 
-from partbox.observe.health.health import deadly, hindering
+from partbox.observe.health.health import list_fatal, list_temporary
 from partbox.observe.health.vitals import SupervisorVitals
 from partbox.supervisor.supervisor import Supervisor
 from partbox.text.wording import counted
 
-MOST = 1_000  # characters of a value
-PAUSE = 1.0  # seconds between two lines on how it is
+MAX_VALUE_LENGTH = 1_000  # characters of a value
+STATUS_INTERVAL = 1.0  # seconds between two lines on how it is
 READY, STOPPING = "READY", "STOPPING"
-ALIVE = 2  # signs of life within the time that the watchdog allows for one
+SIGNS_PER_TIMEOUT = 2  # signs of life within the time that the watchdog allows for one
 
 
 class NotifySocket:
@@ -37,9 +37,9 @@ class NotifySocket:
         self._socket.setblocking(False)
         self.watchdog = watchdog
 
-    def post(self, **said: str) -> bool:
+    def send(self, **values: str) -> bool:
         """True if it was taken. Never waits, and the same can be said again. A value is one line."""
-        lines = [f"{name}={' '.join(value.split())[:MOST]}" for name, value in said.items()]
+        lines = [f"{name}={' '.join(value.split())[:MAX_VALUE_LENGTH]}" for name, value in values.items()]
         try:
             self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)
         except OSError:  # it is full, or its reader is away for a moment
@@ -50,7 +50,7 @@ class NotifySocket:
         self._socket.close()
 
 
-def taken(environ: MutableMapping[str, str]) -> NotifySocket | None:
+def take_socket(environ: MutableMapping[str, str]) -> NotifySocket | None:
     """The socket that this process was given, if any. What names it is removed, so that no process that is started from
     here, nor a handler in one, speaks for the service."""
     address, within, of = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
@@ -60,13 +60,13 @@ def taken(environ: MutableMapping[str, str]) -> NotifySocket | None:
     return NotifySocket(address, int(within) / 1e6 if mine and within.isdecimal() and int(within) else None)
 
 
-class Service:
+class SystemdService:
     """The state of these supervisors together. One thread looks."""
 
     def __init__(self, supervisors: Sequence[Supervisor], given: NotifySocket | None) -> None:
         self._supervisors = supervisors
         self._socket = given
-        self._once: set[str] = set()  # notices sent that are sent once
+        self._sent_once: set[str] = set()  # notices sent that are sent once
         self._status = ""
         self._status_at = 0.0
         self._alive_at = 0.0
@@ -77,63 +77,65 @@ class Service:
             self._send(self._socket, [(each.database, each.vitals()) for each in self._supervisors], time.monotonic())
 
     def _send(self, to: NotifySocket, nodes: Sequence[tuple[str, SupervisorVitals]], now: float) -> None:
-        said = dict.fromkeys({*states([its for _, its in nodes])} - self._once, "1")
-        if (text := status(nodes)) != self._status and (said or now >= self._status_at):
-            said["STATUS"] = text
+        values = dict.fromkeys({*reached_states([node for _, node in nodes])} - self._sent_once, "1")
+        if (text := status_line(nodes)) != self._status and (values or now >= self._status_at):
+            values["STATUS"] = text
         if to.watchdog is not None and now >= self._alive_at:
-            said |= {"WATCHDOG": "1"} if all(lives(its, to.watchdog / ALIVE) for _, its in nodes) else {}
-        if not said or not to.post(**said):
+            values |= (
+                {"WATCHDOG": "1"} if all(is_alive(node, to.watchdog / SIGNS_PER_TIMEOUT) for _, node in nodes) else {}
+            )
+        if not values or not to.send(**values):
             return
-        self._once |= said.keys() & {READY, STOPPING}
-        if "STATUS" in said:
-            self._status, self._status_at = text, now + PAUSE
-        if "WATCHDOG" in said:
-            self._alive_at = now + (to.watchdog or 0.0) / ALIVE
+        self._sent_once |= values.keys() & {READY, STOPPING}
+        if "STATUS" in values:
+            self._status, self._status_at = text, now + STATUS_INTERVAL
+        if "WATCHDOG" in values:
+            self._alive_at = now + (to.watchdog or 0.0) / SIGNS_PER_TIMEOUT
 
 
 @contextmanager
-def service(supervisors: Sequence[Supervisor]) -> Iterator[Service]:
+def run_as_service(supervisors: Sequence[Supervisor]) -> Iterator[SystemdService]:
     """The service that this process is, if its main thread runs them; else the application is it, and speaks itself."""
-    given = taken(os.environ) if threading.current_thread() is threading.main_thread() else None
+    given = take_socket(os.environ) if threading.current_thread() is threading.main_thread() else None
     with nullcontext() if given is None else closing(given):
-        yield Service(supervisors, given)
+        yield SystemdService(supervisors, given)
 
 
-def unneeded(why: str) -> None:
+def report_unneeded(why: str) -> None:
     """Report ready although there is nothing to do: a service that ends before it is ready counts as failed."""
-    if (given := taken(os.environ)) is not None:
+    if (given := take_socket(os.environ)) is not None:
         with closing(given):
-            given.post(READY="1", STATUS=why)
+            given.send(READY="1", STATUS=why)
 
 
-def states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
+def reached_states(vitals: Sequence[SupervisorVitals]) -> Iterator[str]:
     """The states that they have reached, each to be sent once."""
-    if works(vitals):
+    if all_deliver(vitals):
         yield READY
-    if all(its.stopping for its in vitals):
+    if all(node.stopping for node in vitals):
         yield STOPPING
 
 
-def works(vitals: Sequence[SupervisorVitals]) -> bool:
+def all_deliver(vitals: Sequence[SupervisorVitals]) -> bool:
     """True if a process of each database has a lease; one of several that cannot be worked for is excused."""
-    leases = [any(process.ready and process.trusted for process in its.processes) for its in vitals]
-    excused = [its.hindrance is not None for its in vitals]
-    return any(leases) and not any(its.stopping for its in vitals) and all(map(or_, leases, excused))
+    leases = [any(process.ready and process.trusted for process in node.processes) for node in vitals]
+    excused = [node.hindrance is not None for node in vitals]
+    return any(leases) and not any(node.stopping for node in vitals) and all(map(or_, leases, excused))
 
 
-def lives(vitals: SupervisorVitals, within: float) -> bool:
+def is_alive(vitals: SupervisorVitals, within: float) -> bool:
     """True if its loop has turned within `within` seconds, and nothing else is wrong that needs a restart."""
-    turns = not vitals.started or not vitals.running or vitals.stepped <= within
-    return turns and not any(deadly(vitals))
+    turns = not vitals.started or not vitals.running or vitals.loop_age <= within
+    return turns and not any(list_fatal(vitals))
 
 
-def status(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
+def status_line(nodes: Sequence[tuple[str, SupervisorVitals]]) -> str:
     """One line on all of them: partitions, processes, and hindrances."""
-    said = [(database, _status(its)) for database, its in nodes]
-    return "; ".join(f"{database}: {text}" if len(said) > 1 else text for database, text in said)
+    values = [(database, _status(node)) for database, node in nodes]
+    return "; ".join(f"{database}: {text}" if len(values) > 1 else text for database, text in values)
 
 
 def _status(vitals: SupervisorVitals) -> str:
     owned = sum(process.partitions for process in vitals.processes)
     has = f"{counted(owned, 'partition')} in {counted(len(vitals.processes), 'process')}"
-    return ", ".join((has, *deadly(vitals), *hindering(vitals)))
+    return ", ".join((has, *list_fatal(vitals), *list_temporary(vitals)))

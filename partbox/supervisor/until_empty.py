@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from partbox.observe.logs.database import about
 from partbox.observe.logs.log_event import log_event
-from partbox.protocol.outstanding import PATIENCE, Standstill
+from partbox.protocol.outstanding import IDLE_PATIENCE, Standstill
 from partbox.supervisor.supervisor import Supervisor
 from partbox.text.wording import age, command
 
 log = logging.getLogger("partbox.supervisor")
 
-LOOKS = 2  # in a row that must say so
-LEASES = 2  # the partitions of a process that died stand still for one
+CHECKS_IN_A_ROW = 2  # in a row that must say so
+PATIENCE_LEASES = 2  # the partitions of a process that died stand still for one
 
 
 class UntilEmpty:
@@ -21,14 +21,14 @@ class UntilEmpty:
 
     def __init__(self, supervisors: Sequence[Supervisor]) -> None:
         self._nodes = [(each, Standstill()) for each in supervisors]
-        self._looks = 0
+        self._checks = 0
 
     def is_over(self) -> bool:
         """Return True if no node has work that goes on, for the second time in a row."""
-        self._looks = self._looks + 1 if all(self._ends(*node) for node in self._nodes) else 0
-        return self._looks >= LOOKS
+        self._checks = self._checks + 1 if all(self._has_nothing_left(*node) for node in self._nodes) else 0
+        return self._checks >= CHECKS_IN_A_ROW
 
-    def tell(self) -> bool:
+    def log_left_over(self) -> bool:
         """Log what is left in each database; True if nothing is."""
         left = [each for each, _ in self._nodes if not _is_done(each)]
         if not left:
@@ -36,41 +36,41 @@ class UntilEmpty:
         return not left
 
     @staticmethod
-    def _ends(node: Supervisor, standstill: Standstill) -> bool:
+    def _has_nothing_left(node: Supervisor, standstill: Standstill) -> bool:
         """True if the node has nothing to wait for; so has one whose database cannot be worked for."""
-        if node.hindrance is not None:
+        if node.blocker is not None:
             return True
         with about(node.database):
-            work = node.outstanding() if node.joined else None
-        patience = max(PATIENCE, LEASES * node.settings.lease)
+            work = node.outstanding() if node.is_joined else None
+        patience = max(IDLE_PATIENCE, PATIENCE_LEASES * node.settings.lease)
         return work is not None and standstill.is_over(work, patience, time.monotonic())
 
 
 def _is_done(node: Supervisor) -> bool:
     """True if the node has delivered everything; else what is left is logged."""
     with about(node.database):
-        hindrance = node.hindrance
-        if hindrance is not None:
+        blocker = node.blocker
+        if blocker is not None:
             text = "what is due in the other databases is delivered, and nothing of this one: %s"
-            log_event(log, "not_delivered", text, hindrance, subscription=node.subscription)
+            log_event(log, "not_delivered", text, blocker, subscription=node.subscription)
             return False
         work = node.outstanding()
         if work is None or work.is_done:
             return work is not None
         text = "this node ends, and in subscription %r is left: %s; %s"
-        log_event(log, "left_over", text, node.subscription, _left(node), _remedy(node, paused=work.paused),
+        log_event(log, "left_over", text, node.subscription, _left_text(node), _remedy(node, paused=work.paused),
                   subscription=node.subscription)  # fmt: skip
         return False
 
 
-def _left(node: Supervisor) -> str:
+def _left_text(node: Supervisor) -> str:
     """The numbers of unfinished events, by their kind."""
     kinds = node.left_over() or ()
-    told = (f"{each.events:,} {each.what}{_due(each.due_in)}" for each in kinds)
-    return ", ".join(told) or "nothing by now"
+    texts = (f"{each.events:,} {each.what}{_due_text(each.due_in)}" for each in kinds)
+    return ", ".join(texts) or "nothing by now"
 
 
-def _due(seconds: float | None) -> str:
+def _due_text(seconds: float | None) -> str:
     return f" (the first is due in {age(seconds)})" if seconds else ""
 
 

@@ -10,13 +10,13 @@ from partbox.embedded import processes
 from partbox.observe.health.vitals import ProcessVitals
 from partbox.observe.metrics.meter import Meter
 from partbox.platform import boottime
-from partbox.protocol.lease import Signs
+from partbox.protocol.lease import ChildSigns
 from partbox.supervisor.child import Job, main
+from partbox.supervisor.job_pickling import PicklableJob, SpawnedWorker
 from partbox.supervisor.membership import RegisteredProcess
-from partbox.supervisor.parcel import Packing, Spawned
-from partbox.supervisor.signals import uninterrupted
+from partbox.supervisor.signals import hold_signals
 from partbox.worker.slot import (
-    ENTERED,
+    LIFESPAN_SINCE,
     OWNED,
     POLL_TICK,
     READ_AT,
@@ -28,7 +28,9 @@ from partbox.worker.slot import (
     Slot,
 )
 
-HELD = 1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
+HOLD_SECONDS = (
+    1.0  # seconds of silence of both threads, which tick four times a second, while a handler runs: it holds them up
+)
 
 
 class WorkerHandle:
@@ -40,23 +42,23 @@ class WorkerHandle:
         cells = self.meter and self.meter.cells
         slot = Slot(*memory, index)
         slot.clear()
-        self._process = Spawned(
+        self._process = SpawnedWorker(
             target=main,
-            args=(Packing(job), *memory, cells, index, os.getpid()),
+            args=(PicklableJob(job), *memory, cells, index, os.getpid()),
             name=f"partbox-worker-{index}",
             daemon=False,
         )
         _leave_a_deleted_folder()
         # Signals are held back until the child ignores them by itself: the supervisor decides what they mean.
-        with uninterrupted():
+        with hold_signals():
             self._process.start()
         self.started_at = time.monotonic()
-        self.killed = self.unborn = False
-        self._remember(slot, self._process.pid)
+        self.killed = self.is_unborn = False
+        self._reset_signs(slot, self._process.pid)
 
-    def _remember(self, slot: Slot, pid: int) -> None:
+    def _reset_signs(self, slot: Slot, pid: int) -> None:
         self.registered = RegisteredProcess(slot, pid, vouched=False)  # until it has read
-        self.seen: Signs | None = None  # at the supervisor's last check
+        self.last_signs: ChildSigns | None = None  # at the supervisor's last check
         self._busy_at = 0.0  # when it was last seen silent for the good reason that a handler runs
         self._held_at = 0.0  # when both of its threads were last seen silent for that reason
         self._ready_at = 0.0
@@ -88,53 +90,55 @@ class WorkerHandle:
         """True if it has begun to work, and may get partitions."""
         return self.registered.slot[POLL_TICK] > 0 or self.registered.slot[SAVE_TICK] > 0
 
-    def signs(self) -> Signs:
+    def signs(self) -> ChildSigns:
         """Its signs of life. One that leaves is not idle: it ends by itself."""
         slot, now = self.registered.slot, boottime()
-        running, stopped = slot[RUNNING_SINCE], processes.stopped(self.pid)
-        if running and not stopped:
+        running, is_stopped = slot[RUNNING_SINCE], processes.is_stopped(self.pid)
+        if running and not is_stopped:
             self._busy_at = now
         if not self.ready:
             self._ready_at = now
         ticks = slot[POLL_TICK] or self._ready_at, slot[SAVE_TICK] or self._ready_at
-        if running and now - max(ticks) > HELD:
+        if running and now - max(ticks) > HOLD_SECONDS:
             self._held_at = now
         # Silence counts from the end of a handler that held the interpreter: the poller needs a moment to tick again.
         since = self._busy_at if not running else 0.0
-        silent, half = now - max(*ticks, since), now - max(min(ticks), since)
+        silent, half_silent = now - max(*ticks, since), now - max(min(ticks), since)
         has_read = slot[READ_AT] > 0
-        stuck = slot.stuck(now)
-        idle = max(self._since(slot.worked_at), stuck) if has_read and not self.registered.leaving else 0.0
-        self.seen = Signs(silent, now - running if running else None, stopped, half, idle, has_read, stuck)
-        return self.seen
+        stuck = slot.hung_seconds(now)
+        idle = max(self._seconds_since(slot.worked_at), stuck) if has_read and not self.registered.leaving else 0.0
+        self.last_signs = ChildSigns(
+            silent, now - running if running else None, is_stopped, half_silent, idle, has_read, stuck
+        )
+        return self.last_signs
 
-    def _since(self, worked_at: float) -> float:
+    def _seconds_since(self, worked_at: float) -> float:
         """Seconds since it has read, or saved, but for the time in which a handler held the interpreter."""
         return boottime() - max(worked_at, self._held_at, self._ready_at) if self.ready else 0.0
 
     def process(self) -> ProcessVitals:
         """Its state at the supervisor's last check, a quarter of a second ago. Any thread."""
-        slot, seen = self.registered.slot, self.seen
+        slot, last_signs = self.registered.slot, self.last_signs
         return ProcessVitals(
             pid=self.pid,
             ready=self.ready,
-            silent=seen.silent if seen is not None else 0.0,
-            handler=seen.handler if seen is not None else None,
-            unread=self._since(slot[READ_AT]) if seen is not None else 0.0,
-            unsaved=self._since(slot[SAVED_AT]) if seen is not None else 0.0,
+            silent=last_signs.silent if last_signs is not None else 0.0,
+            handler=last_signs.handler if last_signs is not None else None,
+            unread=self._seconds_since(slot[READ_AT]) if last_signs is not None else 0.0,
+            unsaved=self._seconds_since(slot[SAVED_AT]) if last_signs is not None else 0.0,
             vouched=self.registered.vouched,
-            trusted=slot.instance is not None and slot.trusted(),
+            trusted=slot.instance is not None and slot.is_trusted(),
             instance=slot.instance,
             partitions=int(slot[OWNED]),
-            entering=slot.entering(boottime()),
+            entering=slot.lifespan_seconds(boottime()),
         )
 
     def drain(self) -> None:
         """Ask it to release everything and to end; kill it if it has begun nothing, and still loads handlers."""
         self.registered.draining = True
         self.registered.slot[STOPPING] = 1.0
-        if not (self.ready or self.registered.slot[ENTERED]):  # it cannot own anything, and gets no identity
-            self.unborn = True
+        if not (self.ready or self.registered.slot[LIFESPAN_SINCE]):  # it cannot own anything, and gets no identity
+            self.is_unborn = True
             self._process.kill()
 
     def kill(self) -> None:

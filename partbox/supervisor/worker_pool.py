@@ -14,44 +14,45 @@ from partbox import standard_streams
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.metrics.meter import Meters
-from partbox.protocol.lease import Patience, Signs, gives_up, vouches
+from partbox.protocol.lease import ChildSigns, Patience, should_kill, should_renew_lease
 from partbox.supervisor.child import Job
 from partbox.supervisor.membership import RegisteredProcess
-from partbox.supervisor.restart_backoff import CRASH_LOOP, RECENT, RestartBackoff
+from partbox.supervisor.restart_backoff import CRASH_LOOP, RECENT_SECONDS, RestartBackoff
 from partbox.supervisor.worker_handle import WorkerHandle
-from partbox.text.wording import counted, ending
-from partbox.worker.slot import ENTERED, shared
+from partbox.text.wording import counted, describe_exit
+from partbox.worker.slot import LIFESPAN_SINCE, allocate_shared
 
 log = logging.getLogger("partbox.supervisor")
 
-MOST = 256  # processes of one node: more than partitions could not all own one
+MAX_PROCESSES = 256  # processes of one node: more than partitions could not all own one
 HANDLER_PATIENCE = 300.0
 STARTUP = 30.0  # seconds in which a process is expected to connect
 
 
-class Workers:
-    """Only the supervisor's thread changes them; `listed` is for any thread, `kill` for a signal's handler too."""
+class WorkerPool:
+    """Only the supervisor's thread changes them; `list_handles` is for any thread, `kill` for a signal's handler
+    too."""
 
     def __init__(self, job: Job, wanted: int, meters: Meters | None) -> None:
         self.scale(wanted)
-        standard_streams.keep_open()
+        standard_streams.reopen_streams()
         self._job = job
         self._log = partial(log_event, log, subscription=job.subscription)
         self._meters = meters
         self._context = get_context("spawn")
-        self._memory = shared(self._context, MOST)
+        self._memory = allocate_shared(self._context, MAX_PROCESSES)
         self._handles: dict[int, WorkerHandle] = {}
         self._lock = threading.Lock()
         self._spawn_at = 0.0
         self.backoff = RestartBackoff()
 
     def scale(self, wanted: int) -> None:
-        """The number of processes from the next `adjust` on."""
-        if not 1 <= wanted <= MOST:
-            raise PartboxError(f"processes must be from 1 to {MOST}, not {wanted}")
+        """The number of processes from the next `adjust_count` on."""
+        if not 1 <= wanted <= MAX_PROCESSES:
+            raise PartboxError(f"processes must be from 1 to {MAX_PROCESSES}, not {wanted}")
         self.wanted = wanted
 
-    def listed(self) -> list[WorkerHandle]:
+    def list_handles(self) -> list[WorkerHandle]:
         with self._lock:
             return list(self._handles.values())
 
@@ -63,26 +64,26 @@ class Workers:
         return [handle.sentinel for handle in self._handles.values()]
 
     @property
-    def starting(self) -> bool:
+    def is_starting(self) -> bool:
         """True if one of them has no identity yet, and may get it any moment."""
         since = time.monotonic() - STARTUP
         return any(each.instance is None and each.started_at > since for each in self._handles.values())
 
     @property
-    def arriving(self) -> bool:
+    def has_arriving(self) -> bool:
         """True if one of them waits for its identity."""
         return any(handle.instance is None and handle.registered.vouched for handle in self._handles.values())
 
-    def living(self) -> list[RegisteredProcess]:
+    def list_living(self) -> list[RegisteredProcess]:
         """Those that work, or are in their lifespan, and have not ended."""
-        begun = (each for each in self._handles.values() if each.ready or each.registered.slot[ENTERED])
+        begun = (each for each in self._handles.values() if each.ready or each.registered.slot[LIFESPAN_SINCE])
         return [handle.registered for handle in begun if handle.exit_code is None]
 
-    def ended(self) -> list[WorkerHandle]:
+    def list_ended(self) -> list[WorkerHandle]:
         """Those that have ended, and are not removed yet."""
         return [handle for handle in self._handles.values() if handle.exit_code is not None]
 
-    def adjust(self, now: float) -> bool:
+    def adjust_count(self, now: float) -> bool:
         """Spawn the missing ones; let the youngest go if there are too many, which is True."""
         staying = [handle for handle in self._handles.values() if not handle.registered.draining]
         if len(staying) < self.wanted and now >= self._spawn_at:
@@ -95,14 +96,14 @@ class Workers:
         return self._drain(list(self._handles.values()))
 
     def _drain(self, handles: Sequence[WorkerHandle]) -> bool:
-        untold = [handle for handle in handles if not handle.registered.draining]
-        for handle in untold:
+        undrained = [handle for handle in handles if not handle.registered.draining]
+        for handle in undrained:
             handle.drain()
-        return bool(untold)
+        return bool(undrained)
 
     def _spawn(self, now: float, count: int) -> None:
         """As many as the machine gives; the others later."""
-        free = [index for index in range(MOST) if index not in self._handles]
+        free = [index for index in range(MAX_PROCESSES) if index not in self._handles]
         try:
             for index in free[:count]:
                 handle = WorkerHandle(self._context, self._job, self._memory, index)
@@ -111,12 +112,12 @@ class Workers:
                 if self._meters is not None and handle.meter is not None:
                     self._meters.join(handle.meter)
         except OSError as error:
-            pause = self.backoff.pause()
+            pause = self.backoff.next_pause()
             self._spawn_at = now + pause
             text = "cannot start a process, which is retried in %.1f s; meanwhile %d run: %s"
             self._log("not_spawned", text, pause, len(self._handles), error, seconds=pause)
 
-    def watch(self, steady: float = 0.0) -> None:
+    def check_signs(self, steady: float = 0.0) -> None:
         """Vouch for those that work; kill those that show no life for too long, or do nothing though this node has
         reached the database for `steady` seconds without a break."""
         settings = self._job.settings
@@ -124,12 +125,12 @@ class Workers:
             signs = handle.signs()
             signs = replace(signs, idle=min(signs.idle, steady))
             patience = Patience(settings.lease, handle.handler_timeout or HANDLER_PATIENCE, settings.drain_timeout)
-            handle.registered.vouched = vouches(signs, patience)
-            if gives_up(signs, patience) and not handle.killed:
+            handle.registered.vouched = should_renew_lease(signs, patience)
+            if should_kill(signs, patience) and not handle.killed:
                 self._log_killed(handle, signs)
                 handle.kill()
 
-    def _log_killed(self, handle: WorkerHandle, signs: Signs) -> None:
+    def _log_killed(self, handle: WorkerHandle, signs: ChildSigns) -> None:
         if signs.silent < signs.stuck:
             name, seconds = "idle", signs.stuck
             text = (
@@ -148,20 +149,20 @@ class Workers:
         """Log and count an unexpected death, and plan the replacement."""
         code, now = handle.exit_code, time.monotonic()
         text = "process %d %s; its partitions go to others and it is replaced"
-        self._log("crash", text, handle.pid, ending(code), worker_pid=handle.pid, exit_code=code)
+        self._log("crash", text, handle.pid, describe_exit(code), worker_pid=handle.pid, exit_code=code)
         if self._meters is not None:
             self._meters.own.add("process_restarts_total")
-        self._spawn_at = now + self.backoff.note(now, now - handle.started_at)
-        if (deaths := self.backoff.lately(now)) >= CRASH_LOOP:
+        self._spawn_at = now + self.backoff.note_death(now, now - handle.started_at)
+        if (deaths := self.backoff.count_recent(now)) >= CRASH_LOOP:
             text = "%s died within %g s: look at the first of their errors"
             died = counted(deaths, "process")
-            self._log("crash_loop", text, died, RECENT, deaths=deaths, seconds=RECENT)
+            self._log("crash_loop", text, died, RECENT_SECONDS, deaths=deaths, seconds=RECENT_SECONDS)
 
     def remove(self, handle: WorkerHandle) -> None:
         """Forget a process that has ended; what it has counted stays."""
         with self._lock:
             del self._handles[handle.index]
-        self._part_with(handle)
+        self._close_handle(handle)
 
     def kill(self) -> None:
         """Kill all. Takes no lock: a signal's handler may have interrupted its holder."""
@@ -173,9 +174,9 @@ class Workers:
         """Kill all, and wait for their end."""
         for handle in self._handles.values():
             handle.kill()
-            self._part_with(handle)
+            self._close_handle(handle)
 
-    def _part_with(self, handle: WorkerHandle) -> None:
+    def _close_handle(self, handle: WorkerHandle) -> None:
         handle.close()
         if self._meters is not None and handle.meter is not None:
             self._meters.retire(handle.meter)

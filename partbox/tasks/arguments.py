@@ -14,17 +14,17 @@ from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from partbox.classes import UnreadableError
-from partbox.classes.bridge import bridged
+from partbox.classes.bridge import add_bridges
 from partbox.errors import PayloadError, PublishError, RegistrationError
 from partbox.events import DeliveredEvent
 from partbox.handlers.annotations import Annotations
 from partbox.handlers.dependencies import found
 from partbox.text.printing import printable_line
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class Arguments:
+class TaskArguments:
     """The parameters of the function of a task. RegistrationError if they cannot be sent as JSON.
 
     `dependencies` are those that providers fill where it runs: they are not sent.
@@ -32,40 +32,40 @@ class Arguments:
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._task = task
-        hints = _hints(function, task)
+        hints = _resolve_hints(function, task)
         self.dependencies = found(Annotations(function, None, f"task {task!r}"))
-        self._event: str | None = None
+        self._event_parameter: str | None = None
         fields: dict[str, Any] = {}
         for name, parameter in inspect.signature(function).parameters.items():
             if name in self.dependencies:
                 continue
-            _check(parameter, hints, task)
+            _check_parameter(parameter, hints, task)
             hint = hints[name]
             if any((get_origin(each) or each) is DeliveredEvent for each in (hint, *get_args(hint))):
-                self._event = name
+                self._event_parameter = name
             else:
-                hint = _bridged(name, hint, task)
+                hint = _checkable_type(name, hint, task)
                 fields[name] = hint if parameter.default is parameter.empty else NotRequired[hint]
-        self._names = [*fields]
-        self._adapter = _adapter(fields, task)
+        self._parameter_names = [*fields]
+        self._type_adapter = _type_adapter(fields, task)
 
     def payload(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as JSON. Raises PublishError, never quoting a value."""
         try:
-            valid = self._adapter.validate_python(dict(given))
-            plain = self._adapter.dump_python(valid, mode="json", by_alias=True, warnings="error")
+            valid = self._type_adapter.validate_python(dict(given))
+            plain = self._type_adapter.dump_python(valid, mode="json", by_alias=True, warnings="error")
         except ValidationError as error:
-            raise PublishError(f"task {self._task!r} {self._problem(error)}") from None
+            raise PublishError(f"task {self._task!r} {self._describe_problem(error)}") from None
         except (PydanticSerializationError, ValueError) as error:
             raise PublishError(
                 f"an argument of task {self._task!r} has no form in JSON ({type(error).__name__}): give what its "
                 "annotation says, and annotate bytes that are no text as pydantic.Base64Bytes"
             ) from None
         try:
-            self._adapter.validate_json(self._adapter.dump_json(valid, by_alias=True))
+            self._type_adapter.validate_json(self._type_adapter.dump_json(valid, by_alias=True))
         except ValidationError as error:
             raise PublishError(
-                f"task {self._task!r} could not be delivered, for in JSON it {self._problem(error)}: "
+                f"task {self._task!r} could not be delivered, for in JSON it {self._describe_problem(error)}: "
                 "annotate it with a type that can be read back from JSON"
             ) from None
         return cast(dict[str, Any], plain)
@@ -73,26 +73,26 @@ class Arguments:
     def of(self, event: DeliveredEvent) -> dict[str, Any]:
         """The arguments that were published with the event, and the event if it is asked for. Raises PayloadError."""
         try:
-            given = self._adapter.validate_json(orjson.dumps(event.payload))
+            given = self._type_adapter.validate_json(orjson.dumps(event.payload))
         except ValidationError as error:
-            problem = self._problem(error)
+            problem = self._describe_problem(error)
         else:
-            return given if self._event is None else given | {self._event: event}
+            return given if self._event_parameter is None else given | {self._event_parameter: event}
         raise PayloadError(f"the event does not fit task {self._task!r}, which {problem}")
 
-    def _problem(self, error: ValidationError) -> str:
+    def _describe_problem(self, error: ValidationError) -> str:
         """The first thing that does not fit, with its remedy and without its value."""
         first, *others = error.errors(include_url=False, include_input=False, include_context=False)
-        place = ".".join(map(str, first["loc"]))
+        location = ".".join(map(str, first["loc"]))
         more = f" (and {len(others)} more)" if others else ""
         if first["type"] == "missing" and len(first["loc"]) == 1:
-            return f"lacks the argument {place!r}: give it{more}"
+            return f"lacks the argument {location!r}: give it{more}"
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            return f"has no argument {place!r}: it takes {', '.join(self._names) or 'none'}{more}"
-        return f"has a wrong argument {place!r}: {printable_line(first['msg'], 200)}{more}"
+            return f"has no argument {location!r}: it takes {', '.join(self._parameter_names) or 'none'}{more}"
+        return f"has a wrong argument {location!r}: {printable_line(first['msg'], 200)}{more}"
 
 
-def _hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
+def _resolve_hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
@@ -102,27 +102,27 @@ def _hints(function: Callable[..., Any], task: str) -> dict[str, Any]:
         ) from error
 
 
-def _check(parameter: inspect.Parameter, hints: Mapping[str, Any], task: str) -> None:
-    if parameter.kind not in _NAMED:
+def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], task: str) -> None:
+    if parameter.kind not in _NAMED_KINDS:
         raise RegistrationError(f"task {task!r} has the parameter `{parameter}`: each must have a name to be given by")
     if parameter.name not in hints:
         raise RegistrationError(f"parameter {parameter.name!r} of task {task!r} has no annotation: give it a type")
 
 
-def _bridged(name: str, hint: Any, task: str) -> Any:
+def _checkable_type(name: str, hint: Any, task: str) -> Any:
     """The type as pydantic can check it, Structs and attrs classes included."""
     try:
-        return bridged(hint)
+        return add_bridges(hint)
     except UnreadableError as error:
         raise RegistrationError(f"parameter {name!r} of task {task!r} cannot be read back: {error}") from error
 
 
-def _adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
+def _type_adapter(fields: dict[str, Any], task: str) -> TypeAdapter[dict[str, Any]]:
     """Not a model, for an argument may have any name, also one that models use themselves."""
-    shape = cast(Any, TypedDict)("Arguments", fields)
-    shape.__pydantic_config__ = ConfigDict(extra="forbid")
+    schema = cast(Any, TypedDict)("TaskArguments", fields)
+    schema.__pydantic_config__ = ConfigDict(extra="forbid")
     try:
-        return TypeAdapter(shape)
+        return TypeAdapter(schema)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         problem = str(error).partition("\n")[0]
         raise RegistrationError(

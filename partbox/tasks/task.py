@@ -18,16 +18,16 @@ from partbox.events.event import TaskFields
 from partbox.handlers import ANY, Handlers
 from partbox.handlers import Options as HandlerOptions
 from partbox.outcomes import Outcome
-from partbox.tasks.arguments import Arguments
+from partbox.tasks.arguments import TaskArguments
 from partbox.text.wording import hint
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MAIN = ("__main__", "__mp_main__")
+_MAIN_MODULES = ("__main__", "__mp_main__")
 
 
-class Publishes(Protocol):
+class EventPublisher(Protocol):
     """The part of an outbox that a task needs."""
 
     def publish(self, conn: AnySync, event: Event, /) -> UUID | None: ...
@@ -45,7 +45,7 @@ class TaskRunner:
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self.function = function
         self.task = task
-        self.arguments = Arguments(function, task)
+        self.arguments = TaskArguments(function, task)
 
     def __call__(self, event: DeliveredEvent, /, **dependencies: Any) -> Any:
         return _outcome(self.function(**self.arguments.of(event), **dependencies))
@@ -66,7 +66,10 @@ class TaskRunner:
 
     def __reduce__(self) -> tuple[Any, ...]:
         module, name = self.function.__module__, self.function.__qualname__
-        if hasattr(sys.modules.get(module), "__file__") and getattr(_found(module, name), "runner", None) is self:
+        if (
+            hasattr(sys.modules.get(module), "__file__")
+            and getattr(_find_attribute(module, name), "runner", None) is self
+        ):
             return imported, (module, name)
         return type(self), (self.function, self.task)
 
@@ -89,7 +92,7 @@ def runner(function: Any, task: str) -> TaskRunner:
 
 def imported(module: str, name: str) -> TaskRunner:
     """The runner of the task of that name, in a process that imports its module."""
-    found = getattr(_found(module, name), "runner", None)
+    found = getattr(_find_attribute(module, name), "runner", None)
     if isinstance(found, TaskRunner):
         return found
     raise RegistrationError(
@@ -98,11 +101,11 @@ def imported(module: str, name: str) -> TaskRunner:
     )
 
 
-def _found(module: str, name: str) -> Any:
-    place: Any = sys.modules.get(module) or importlib.import_module(module)
+def _find_attribute(module: str, name: str) -> Any:
+    target: Any = sys.modules.get(module) or importlib.import_module(module)
     for part in name.split("."):
-        place = getattr(place, part, None)
-    return place
+        target = getattr(target, part, None)
+    return target
 
 
 def _outcome(result: Any) -> Any:
@@ -113,7 +116,11 @@ class Task(Generic[P, R]):
     """Calls its function when called; `publish` has a worker call it, with the same arguments by name."""
 
     def __init__(
-        self, outbox: Publishes, runner: TaskRunner, aggregate_type: str | Enum = TASK, fields: TaskFields | None = None
+        self,
+        outbox: EventPublisher,
+        runner: TaskRunner,
+        aggregate_type: str | Enum = TASK,
+        fields: TaskFields | None = None,
     ) -> None:
         self._outbox = outbox
         self._aggregate_type = aggregate_type
@@ -156,7 +163,7 @@ class Task(Generic[P, R]):
 
 
 def task(
-    outbox: Publishes,
+    outbox: EventPublisher,
     handlers: Handlers,
     function: Callable[P, R],
     subscription: str,
@@ -167,25 +174,25 @@ def task(
 
     One that joins an aggregate type also takes what was published before it joined, so no other can have its name.
     """
-    name = options.get("name", name_of(function))
+    name = options.get("name", task_name_of(function))
     if not isinstance(name, str) or not name:
         raise RegistrationError(f"the name of a task must be a text, not {name!r}: leave it out, or name it")
     run = runner(function, name)
     if options.get("transactional"):
         raise RegistrationError(f"task {run.task!r} cannot be transactional: register a handler for that by outbox.on")
-    joined = TASK if aggregate_type is None else aggregate_type
-    if joined == ANY:
+    own_type = TASK if aggregate_type is None else aggregate_type
+    if own_type == ANY:
         raise RegistrationError(f"task {run.task!r} cannot join every aggregate type ('*'): name the one of its events")
-    taken = dict.fromkeys((joined, TASK))
-    handlers.register_for(run, run.task, taken, subscription, **(options | {"name": run.task}))
-    return Task(outbox, run, joined)
+    aggregate_types = dict.fromkeys((own_type, TASK))
+    handlers.register_for(run, run.task, aggregate_types, subscription, **(options | {"name": run.task}))
+    return Task(outbox, run, own_type)
 
 
-def name_of(function: Any) -> str:
+def task_name_of(function: Any) -> str:
     """Module and qualified name, the same in the program that is run and where it is imported."""
     name = getattr(function, "__qualname__", repr(function)).replace("<locals>.", "")
     module = getattr(function, "__module__", None)
-    return f"{_main_name(module) if module in _MAIN else module}.{name}"
+    return f"{_main_name(module) if module in _MAIN_MODULES else module}.{name}"
 
 
 def _main_name(module: str) -> str:

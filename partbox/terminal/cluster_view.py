@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partbox.db.inspect.stats import Cluster
-from partbox.terminal.roster import Face, Roster
+from partbox.terminal.roster import ProcessBadge, Roster
 
 SIDE: Final = 16  # the map has 16 x 16 partitions
 ROOMY: Final = 80  # columns from which there is room for more than what is needed
@@ -64,7 +64,7 @@ def body(
 
 
 def processes(
-    columns: Sequence[ProcessColumn], rows: Sequence[tuple[Face, Sequence[RenderableType]]], room: int
+    columns: Sequence[ProcessColumn], rows: Sequence[tuple[ProcessBadge, Sequence[RenderableType]]], room: int
 ) -> Table:
     """A line for each process, with its badge and its cells; the last line counts those for which there is no room."""
     made = listing()
@@ -72,8 +72,8 @@ def processes(
     for name, width in columns:
         made.add_column(name, justify="right" if width is None else "left", no_wrap=True, max_width=width)
     shown = rows if len(rows) <= room else rows[: room - 1]
-    for face, cells in shown:
-        made.add_row(Text(f" {face.letter} ", f"bold black on {face.colour}"), *cells)
+    for badge, cells in shown:
+        made.add_row(Text(f" {badge.letter} ", f"bold black on {badge.colour}"), *cells)
     if left := len(rows) - len(shown):
         made.add_row("…", Text(f"{left} more", DIM))
     return made
@@ -91,7 +91,7 @@ def totals() -> Table:
     return made
 
 
-def figures(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
+def summary_table(rows: Iterable[tuple[str, str, str | Text]]) -> Table:
     """The table that ends a run: a name, a number and a remark in each row."""
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column()
@@ -106,10 +106,10 @@ def partition_map(owners: Sequence[Hashable | None], roster: Roster, moved: Coll
     """A letter for each partition, `cell` columns wide; one that has just moved has its colours swapped."""
     drawn = Text(no_wrap=True)
     for partition, owner in enumerate(owners):
-        face = roster.face(owner)
+        badge = roster.badge(owner)
         plain = owner is None or partition in moved
-        style = Style.parse(f"bold {face.colour}" if plain else f"black on {face.colour}")
-        drawn.append(face.letter.center(cell), style)
+        style = Style.parse(f"bold {badge.colour}" if plain else f"black on {badge.colour}")
+        drawn.append(badge.letter.center(cell), style)
         if partition % SIDE == SIDE - 1 and partition < len(owners) - 1:
             drawn.append("\n")
     return drawn

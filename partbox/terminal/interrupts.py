@@ -22,11 +22,11 @@ class Interrupts:
     def __init__(self) -> None:
         self.asked = SignalFlag()
         self.at_once = SignalFlag()
-        self._told = False  # by another signal than a hangup
+        self._was_asked = False  # by another signal than a hangup
 
     def __enter__(self) -> "Interrupts":
-        heard = [number for number in STOP_SIGNALS if number != HANGUP or not hangup_is_ignored()]
-        self._before = {number: signal.signal(number, self._handle) for number in heard}
+        handled = [number for number in STOP_SIGNALS if number != HANGUP or not hangup_is_ignored()]
+        self._before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,22 +52,22 @@ class Interrupts:
         return done
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._told and number != HANGUP:
+        if self._was_asked and number != HANGUP:
             self.at_once.set()
-        self._told |= number != HANGUP
+        self._was_asked |= number != HANGUP
         self.asked.set()
 
 
 @contextmanager
-def stderr_to(log: Path) -> Iterator[None]:
+def redirect_stderr(log: Path) -> Iterator[None]:
     """Append the errors of this process, and of those that it starts meanwhile, to a file."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    saved_fd = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved_fd, 2)
+        os.close(saved_fd)

@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 COLOURS: Final = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#8A9AE8", "#A0A0A0")
 
 
-class Face(NamedTuple):
+class ProcessBadge(NamedTuple):
     """The letter and the colour of a process."""
 
     letter: str
     colour: str
 
 
-NOBODY: Final = Face("·", "bright_black")
+NO_BADGE: Final = ProcessBadge("·", "bright_black")
 
 
 class Roster:
@@ -26,21 +26,23 @@ class Roster:
     """
 
     def __init__(self) -> None:
-        self._faces: dict[Hashable, Face] = {}
+        self._badges: dict[Hashable, ProcessBadge] = {}
         self._letters = cycle(ascii_uppercase)
 
-    def meet(self, processes: Iterable[Hashable]) -> None:
+    def add_processes(self, processes: Iterable[Hashable]) -> None:
         """Give the new ones a face; `processes` are all that live."""
         living = list(processes)
         for process in living:
-            if process not in self._faces:
-                others = {self._faces[other] for other in living if other in self._faces}
-                worn = [other.colour for other in others]
+            if process not in self._badges:
+                others = {self._badges[other] for other in living if other in self._badges}
+                used_colours = [other.colour for other in others]
                 taken = {other.letter for other in others}
-                tried = islice(self._letters, len(ascii_uppercase))
-                letter = next((each for each in tried if each not in taken), "?")
-                self._faces[process] = Face(letter, min(COLOURS, key=worn.count))  # with the fewest wearers
+                candidates = islice(self._letters, len(ascii_uppercase))
+                letter = next((each for each in candidates if each not in taken), "?")
+                self._badges[process] = ProcessBadge(
+                    letter, min(COLOURS, key=used_colours.count)
+                )  # with the fewest wearers
 
-    def face(self, process: Hashable | None) -> Face:
+    def badge(self, process: Hashable | None) -> ProcessBadge:
         """The face of a process that was met."""
-        return self._faces.get(process, NOBODY) if process is not None else NOBODY
+        return self._badges.get(process, NO_BADGE) if process is not None else NO_BADGE

@@ -20,7 +20,7 @@ from partbox.testing.servers import Prepare, server_of
 from partbox.testing.sessions import Sessions
 
 _stack = ExitStack()
-_shelves: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
+_shelf_by_key: dict[tuple[str, str], tuple[Shelf, Sessions]] = {}
 
 
 class _Partbox(unittest.TestCase):
@@ -55,11 +55,11 @@ class PartboxAsyncTestCase(_Partbox, unittest.IsolatedAsyncioTestCase):
 def _shelf(prepare: Prepare, schema: str) -> tuple[Shelf, Sessions]:
     """The databases of all test cases with these tables; the server ends with the process."""
     key = (f"{prepare.__module__}.{prepare.__qualname__}", schema)
-    if key not in _shelves:
-        if not _shelves:
+    if key not in _shelf_by_key:
+        if not _shelf_by_key:
             atexit.register(_stack.close)
         sessions = _stack.enter_context(closing(Sessions()))
         server = _stack.enter_context(server_of(None, schema, prepare))
         shelf = _stack.enter_context(closing(Shelf(server.dsn, server.template, sessions)))
-        _shelves[key] = shelf, sessions
-    return _shelves[key]
+        _shelf_by_key[key] = shelf, sessions
+    return _shelf_by_key[key]

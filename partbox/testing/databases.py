@@ -18,16 +18,16 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
-from partbox.db.connect import connect_plainly
+from partbox.db.connect import connect_plain
 from partbox.db.sql import Conn
 from partbox.errors import PartboxError
 from partbox.testing.sessions import Sessions
 
-USES = 200
+MAX_USES = 200
 """Tests that one database serves: the system's tables grow a little with each."""
-COUNTS_AT_ONCE = 150_000  # the first server_version whose sessions count at once what they have written
-PATIENCE = 30.0  # seconds for sessions to end that were told to
-LOOK = 0.001
+COUNTING_VERSION = 150_000  # the first server_version whose sessions count at once what they have written
+DISCONNECT_TIMEOUT = 30.0  # seconds for sessions to end that were told to
+CHECK_PAUSE = 0.001
 
 COUNTED_SINCE = "select stats_reset from pg_stat_database where datname = current_database()"
 SESSIONS = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> all (%s)"
@@ -78,7 +78,7 @@ UNCHECKED = "set local session_replication_role = replica"  # foreign keys hold 
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
+class DatabaseSnapshot:
     """Contents of tables, those that were analysed, and values of sequences; names are quoted for SQL."""
 
     rows: dict[str, bytes]
@@ -90,7 +90,7 @@ class Migrated:
     """There are foreign keys."""
 
     @classmethod
-    def of(cls, conn: Conn) -> "Migrated":
+    def capture(cls, conn: Conn) -> "DatabaseSnapshot":
         conn.execute(ANYWHERE)
         tables = dict(conn.execute(TABLES).fetchall())
         markers = frozenset(name for (name,) in conn.execute(MARKERS).fetchall())
@@ -108,22 +108,22 @@ class Migrated:
             bool(conn.execute("select from pg_constraint where contype = 'f' limit 1").fetchall()),
         )
 
-    def put_back(self, conn: Conn) -> bool:
+    def restore(self, conn: Conn) -> bool:
         """Restore the rows of every table; False if more than rows has changed."""
         conn.execute(ANYWHERE)
         written = conn.execute(WRITTEN).fetchall()
         if any(catalog or name in self.markers for name, catalog, _ in written):
             return False
         with conn.transaction():
-            self._fill(conn, [oid for _, _, oid in written])
-            for (name, then), now in zip(self.sequences.items(), _sequences(conn, list(self.sequences)), strict=True):
-                if now != then:
-                    conn.execute("select setval(%s, %s, %s)", [name, *then])
+            self._refill_tables(conn, [oid for _, _, oid in written])
+            for (name, before), now in zip(self.sequences.items(), _sequences(conn, list(self.sequences)), strict=True):
+                if now != before:
+                    conn.execute("select setval(%s, %s, %s)", [name, *before])
         conn.execute("select pg_stat_force_next_flush()")  # else what is done here would count for the next test
         conn.execute("select pg_stat_reset()")
         return True
 
-    def _fill(self, conn: Conn, changed: list[int]) -> None:
+    def _refill_tables(self, conn: Conn, changed: list[int]) -> None:
         names = sorted(name for (name,) in conn.execute(REFERRING, [changed]).fetchall()) if changed else []
         if names:
             conn.execute(_statement("truncate {}", *names))
@@ -137,13 +137,13 @@ class Migrated:
 
 
 @dataclass(slots=True)
-class Lent:
+class LentDatabase:
     """A database, the number of tests that it still serves, and the start of the count of its rows."""
 
     name: str
     settings: tuple[Any, ...] | None = None
     since: Any = None
-    uses: int = USES
+    uses: int = MAX_USES
 
 
 class Shelf:
@@ -156,115 +156,119 @@ class Shelf:
         self.dsn = dsn
         self.template = template
         self.clones = 0
-        self._staying = sessions
-        self._admin = connect_plainly(dsn)
-        self._migrated: Migrated | None = None
-        self._lent: Lent | None = None
+        self._kept_sessions = sessions
+        self._admin = connect_plain(dsn)
+        self._snapshot: DatabaseSnapshot | None = None
+        self._database: LentDatabase | None = None
 
     def lend(self) -> str:
         """The DSN of a database in the state after migrations."""
-        if self._lent is not None and self._sessions(self._lent):  # somebody of an earlier test is in it again
+        if self._database is not None and self._end_sessions(
+            self._database
+        ):  # somebody of an earlier test is in it again
             self._discard()
-        lent = self._lent = self._lent or self._clone()
-        return self._dsn(lent)
+        database = self._database = self._database or self._clone()
+        return self._dsn(database)
 
     def take_back(self) -> None:
         """Restore the database, once nobody is connected, or drop it."""
-        assert self._lent is not None
-        self._lent.uses -= 1
+        assert self._database is not None
+        self._database.uses -= 1
         kept = False
         try:
             with suppress(InsufficientPrivilege):  # a role that cannot count anew
-                kept = self._lent.uses > 0 and self._put_back(self._lent)
+                kept = self._database.uses > 0 and self._restore(self._database)
         finally:  # also if it cannot be told: the next test gets another one
             if not kept:
                 self._discard()
 
     def close(self) -> None:
-        if self._lent is not None:
+        if self._database is not None:
             self._discard()
         self._admin.close()
 
-    def _dsn(self, lent: Lent) -> str:
-        return make_conninfo(self.dsn, dbname=lent.name)
+    def _dsn(self, database: LentDatabase) -> str:
+        return make_conninfo(self.dsn, dbname=database.name)
 
-    def _clone(self) -> Lent:
+    def _clone(self) -> LentDatabase:
         self.clones += 1
-        lent = Lent(f"t_{uuid4().hex[:12]}")
-        self._execute("create database {} template {}", lent.name, self.template)
-        lent.settings = self._settings(lent)
-        with self._session(lent) as conn:
-            self._migrated = self._migrated or Migrated.of(conn)
-            lent.since = _counted_since(conn)
-        return lent
+        database = LentDatabase(f"t_{uuid4().hex[:12]}")
+        self._execute("create database {} template {}", database.name, self.template)
+        database.settings = self._settings(database)
+        with self._session(database) as conn:
+            self._snapshot = self._snapshot or DatabaseSnapshot.capture(conn)
+            database.since = _counted_since(conn)
+        return database
 
-    def _put_back(self, lent: Lent) -> bool:
+    def _restore(self, database: LentDatabase) -> bool:
         """False if more than rows has changed."""
-        self._empty(lent)
-        if self._admin.info.server_version < COUNTS_AT_ONCE or self._settings(lent) != lent.settings:
+        self._wait_disconnected(database)
+        if self._admin.info.server_version < COUNTING_VERSION or self._settings(database) != database.settings:
             return False
-        assert self._migrated is not None
-        if self._staying is not None:
-            self._staying.flush()
-        with self._session(lent) as conn:
-            if _counted_since(conn) != lent.since or not self._migrated.put_back(conn):
+        assert self._snapshot is not None
+        if self._kept_sessions is not None:
+            self._kept_sessions.flush()
+        with self._session(database) as conn:
+            if _counted_since(conn) != database.since or not self._snapshot.restore(conn):
                 return False
-            lent.since = _counted_since(conn)
+            database.since = _counted_since(conn)
         return True
 
     @contextmanager
-    def _session(self, lent: Lent) -> Iterator[Conn]:
+    def _session(self, database: LentDatabase) -> Iterator[Conn]:
         """A session in it: one that stays, or one that has ended, on the server too, when this does."""
-        if self._staying is not None:
-            yield self._staying.own(self._dsn(lent))
+        if self._kept_sessions is not None:
+            yield self._kept_sessions.own(self._dsn(database))
             return
-        with connect_plainly(self._dsn(lent)) as conn:
+        with connect_plain(self._dsn(database)) as conn:
             pid = conn.info.backend_pid
             yield conn
-        while self._ask(RUNS, pid):
-            time.sleep(LOOK)
+        while self._query(RUNS, pid):
+            time.sleep(CHECK_PAUSE)
 
-    def _empty(self, lent: Lent) -> None:
+    def _wait_disconnected(self, database: LentDatabase) -> None:
         """Wait until nobody is connected: sessions report at their end what they have written."""
-        until = time.monotonic() + PATIENCE
-        while self._sessions(lent):
+        until = time.monotonic() + DISCONNECT_TIMEOUT
+        while self._end_sessions(database):
             if time.monotonic() > until:
-                raise PartboxError(f"sessions in the test's database {lent.name} do not end within {PATIENCE:g} s")
-            time.sleep(LOOK)
+                raise PartboxError(
+                    f"sessions in the test's database {database.name} do not end within {DISCONNECT_TIMEOUT:g} s"
+                )
+            time.sleep(CHECK_PAUSE)
 
-    def _sessions(self, lent: Lent) -> list[Any]:
+    def _end_sessions(self, database: LentDatabase) -> list[Any]:
         """Terminate the sessions in it; return them."""
-        staying: Sequence[int] = [] if self._staying is None else self._staying.pids()
-        return self._ask(SESSIONS, lent.name, list(staying))
+        kept_pids: Sequence[int] = [] if self._kept_sessions is None else self._kept_sessions.pids()
+        return self._query(SESSIONS, database.name, list(kept_pids))
 
-    def _settings(self, lent: Lent) -> tuple[Any, ...] | None:
+    def _settings(self, database: LentDatabase) -> tuple[Any, ...] | None:
         """State that is not rows of the database's own catalogs."""
-        return next(iter(self._ask(SETTINGS, lent.name)), None)
+        return next(iter(self._query(SETTINGS, database.name)), None)
 
-    def _ask(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:
-        return self._tried(question, list(about)).fetchall()
+    def _query(self, question: LiteralString, *about: object) -> list[tuple[Any, ...]]:
+        return self._execute_reconnecting(question, list(about)).fetchall()
 
-    def _tried(self, statement: Any, values: list[object] | None = None) -> psycopg.Cursor[Any]:
+    def _execute_reconnecting(self, statement: Any, values: list[object] | None = None) -> psycopg.Cursor[Any]:
         """Through a new connection if a test has ended this one."""
         try:
             return self._admin.execute(statement, values)
         except psycopg.OperationalError:
             self._admin.close()
-            self._admin = connect_plainly(self.dsn)
+            self._admin = connect_plain(self.dsn)
             return self._admin.execute(statement, values)
 
     def _discard(self) -> None:
-        assert self._lent is not None
-        name, self._lent = self._lent.name, None
-        if self._staying is not None:
-            self._staying.close()
-        for (transaction,) in self._ask(PREPARED, name):
-            with connect_plainly(make_conninfo(self.dsn, dbname=name)) as conn:
+        assert self._database is not None
+        name, self._database = self._database.name, None
+        if self._kept_sessions is not None:
+            self._kept_sessions.close()
+        for (transaction,) in self._query(PREPARED, name):
+            with connect_plain(make_conninfo(self.dsn, dbname=name)) as conn:
                 conn.execute(sql.SQL("rollback prepared {}").format(transaction))
         self._execute("drop database if exists {} with (force)", name)
 
     def _execute(self, statement: LiteralString, *identifiers: str) -> None:
-        self._tried(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
+        self._execute_reconnecting(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
 
 
 def _counted_since(conn: Conn) -> Any:

@@ -6,15 +6,15 @@ from typing import Any, TypeVar, Unpack, overload
 
 from partbox.classes import Instance
 from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent, Event
+from partbox.events import ClaimContext, DeliveredEvent, Event
 from partbox.events.checks import moment
 from partbox.events.delivered import EPOCH, ProcessState
 from partbox.events.event import NOT_GIVEN, EventFields
 from partbox.events.record import Row
 from partbox.operations.arguments import count
 from partbox.outbox import Outbox
-from partbox.publish.arguments import event_of
-from partbox.publish.fields import Fields, fields_of
+from partbox.publish.arguments import build_event
+from partbox.publish.fields import EventColumns, encode_event
 
 MAX_PAYLOAD = 1 << 30
 
@@ -67,15 +67,17 @@ def delivered(  # noqa: PLR0913  public API: keyword arguments
     moment("created_at", created_at)
     if created_at is not None and fields.get("available_at") is not None:
         fields = {"occurred_at": created_at, **fields}
-    given = event_of(event, payload, fields)
+    given = build_event(event, payload, fields)
     codecs = Codecs() if outbox is None else outbox.codecs
-    columns = fields_of(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
+    columns = encode_event(given, codecs, MAX_PAYLOAD if outbox is None else outbox.settings.max_payload)
     row = _row(given, columns, id, created_at or datetime.now(UTC))
-    found: DeliveredEvent[Any] = DeliveredEvent(row, Claim(epoch, subscription, codecs, ProcessState(state)), attempt)
+    found: DeliveredEvent[Any] = DeliveredEvent(
+        row, ClaimContext(epoch, subscription, codecs, ProcessState(state)), attempt
+    )
     return found if isinstance(event, Event | str | Enum) else found.carrying(found.payload_as(type(event)))
 
 
-def _row(event: Event, columns: Fields, id: int, now: datetime) -> Row:
+def _row(event: Event, columns: EventColumns, id: int, now: datetime) -> Row:
     partition, event_id, *names, text, data, content_type, headers = columns
     available_at = event.available_at if event.deliver_after is None else now + event.deliver_after
     return (

@@ -17,14 +17,14 @@ from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import instances
 from partbox.errors import PartboxError
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.observe import Observers
 from partbox.outbox import Outbox
 from partbox.testing import statements
-from partbox.testing.outcomes import Drained, OutcomeNotes, Settled
+from partbox.testing.outcomes import Drained, OutcomeRecorder, Settled
 from partbox.testing.sessions import NAME, Sessions
-from partbox.testing.stepping import Await, ById, OneByOne, step
-from partbox.worker.runners.dispatcher import Drive
+from partbox.testing.stepping import Await, InlineEventLoop, LowestIdQueue, step_worker
+from partbox.worker.runners.dispatcher import RunnerSetup
 from partbox.worker.session import Session
 from partbox.worker.slot import STOPPING, Slot
 from partbox.worker.worker import Worker
@@ -41,7 +41,7 @@ class Drainer:
         self.outbox = outbox
         self._dsn = dsn
         self.sessions = sessions or Sessions()
-        self._stay = sessions is not None
+        self._keeps_sessions = sessions is not None
         self._effects: WatchedConnection | None = None
         self._runner: asyncio.Runner | None = None
 
@@ -55,16 +55,16 @@ class Drainer:
         """Drain; `async def` handlers run in the event loop of the caller, others in a thread."""
         loop = asyncio.get_running_loop()
 
-        def await_it(walk: Coroutine[Any, Any, None]) -> None:
-            asyncio.run_coroutine_threadsafe(walk, loop).result()
+        def await_it(coroutine: Coroutine[Any, Any, None]) -> None:
+            asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
         return await asyncio.to_thread(self._drain, subscription, await_it)
 
-    def await_it(self, walk: Coroutine[Any, Any, None]) -> None:
+    def await_it(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end, in that loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
-        self._runner.run(walk)
+        self._runner.run(coroutine)
 
     def connection(self, role: str = "membership") -> WatchedConnection:
         """The connection of drains for this, while none runs; in autocommit."""
@@ -83,7 +83,7 @@ class Drainer:
 
     def close(self) -> None:
         """Close the event loop, and the connections that are not to stay."""
-        self._disconnect(self._stay)
+        self._disconnect(self._keeps_sessions)
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
@@ -97,12 +97,12 @@ class Drainer:
             self._disconnect()
             raise
 
-    def _disconnect(self, stay: bool = False) -> None:
-        """Close the connections, but those that `stay`; the next drain opens others."""
+    def _disconnect(self, keep_sessions: bool = False) -> None:
+        """Close the connections, but those that `keep_sessions`; the next drain opens others."""
         effects, self._effects = self._effects, None
         if effects is not None:
             effects.close()
-        if not stay:
+        if not keep_sessions:
             self.sessions.close()
 
 
@@ -115,8 +115,8 @@ class Drain:
         self._schema = outbox.settings.schema_name
         self._subscription = subscription
         self._slot = Slot.local()
-        self._notes = notes = OutcomeNotes()
-        self._queue = ById(notes.ran)
+        self._recorder = recorder = OutcomeRecorder()
+        self._queue = LowestIdQueue(recorder.ran)
         self._worker = worker = Worker(
             outbox.settings,
             outbox.handlers,
@@ -125,13 +125,15 @@ class Drain:
             subscription=subscription,
             concurrency=1,
             dsn=drainer.dsn_of_effects,
-            isolates=False,
-            observers=Observers([*outbox.handlers.observers, notes]),
-            drive=Drive(self._queue, OneByOne(await_it), turn=-inf),  # over at once: one event each
+            is_replaceable=False,
+            observers=Observers([*outbox.handlers.observers, recorder]),
+            runner_setup=RunnerSetup(
+                self._queue, InlineEventLoop(await_it), slice_seconds=-inf
+            ),  # over at once: one event each
         )
         self._poller = worker.poller
         self._transactor = worker.poller.transactor
-        self._lends = self._transactor is not None and self._transactor.effects.lends
+        self._lends = self._transactor is not None and self._transactor.effects.needs_lent_conn
         if self._transactor is not None:
             self._transactor.one_by_one()
 
@@ -165,23 +167,23 @@ class Drain:
         self._slot.instance = self._me = joined[pid]
         self._slot.trust_until(inf, inf)
         try:
-            self._worker.announce()
+            self._worker.notify_started()
             if self._assign():
-                self._poller.begin(self._session, checked=self._checked)
-                while self._round() and self._assign():
+                self._poller.begin_session(self._session, checked=self._checked)
+                while self._run_round() and self._assign():
                     pass
                 self._release()
             else:
                 session.require(self._conn, self._schema, self._subscription)
-            return self._leave()
+            return self._end_membership()
         except BaseException:
-            self._give_up()
+            self._release_owned()
             raise
 
     def _open(self) -> None:
         self._conn, log = self._drainer.connection(), self._drainer.connection("log")
         self._session = Session(log, log, self._drainer.effects() if self._lends else None)
-        self._checked = not self._drainer.sessions.first_of(log, self._schema)
+        self._checked = not self._drainer.sessions.is_first(log, self._schema)
 
     def _check(self) -> None:
         """Check that nobody else delivers; dead processes own nothing once their lease has ended."""
@@ -199,36 +201,36 @@ class Drain:
     def _assign(self) -> bool:
         return statements.assign(self._conn, self._schema, self._subscription, self._me)
 
-    def _round(self) -> bool:
+    def _run_round(self) -> bool:
         """Claim, read, deliver, save; False if there was nothing to do."""
-        self._poller.tick_next()
-        brought = self._poller.look(self._session)
-        stepped = False
-        while self._notes.fatal is None and self._step():
-            stepped = True
-            if len(self._notes.outcomes) > MOST:
+        self._poller.force_tick()
+        has_read = self._poller.run_step(self._session)
+        has_stepped = False
+        while self._recorder.fatal is None and self._step():
+            has_stepped = True
+            if len(self._recorder.outcomes) > MOST:
                 raise PartboxError(f"drain() has delivered {MOST} events and more come: a handler publishes them")
-        return (self._save() or stepped or brought) and self._notes.fatal is None
+        return (self._save() or has_stepped or has_read) and self._recorder.fatal is None
 
     def _step(self) -> bool:
         """The event of the lowest id, or the move of its lane to the transactional ones."""
         waiting = None if self._transactor is None else self._transactor.first()
         if waiting is None:
-            return step(self._worker)
+            return step_worker(self._worker)
         self._queue.before = waiting
-        stepped = step(self._worker)
+        has_stepped = step_worker(self._worker)
         self._queue.before = inf
-        return stepped or self._transact() or step(self._worker)
+        return has_stepped or self._transact() or step_worker(self._worker)
 
     def _transact(self) -> bool:
         """True if a transactional handler got its event."""
         assert self._transactor is not None
-        before = len(self._notes.outcomes)
-        ended = self._transactor.once()
-        if self._poller.broken.is_set():  # its transaction has failed: what was read is read again
+        before = len(self._recorder.outcomes)
+        has_ended = self._transactor.run_once()
+        if self._poller.restart_asked.is_set():  # its transaction has failed: what was read is read again
             self._open()
-            self._poller.begin(self._session, checked=self._checked)
-        return ended and len(self._notes.outcomes) > before
+            self._poller.begin_session(self._session, checked=self._checked)
+        return has_ended and len(self._recorder.outcomes) > before
 
     def _save(self) -> bool:
         if not self._worker.engine.saves.unsaved().partitions:
@@ -241,34 +243,36 @@ class Drain:
         self._poller.ownership.drain_all()
         self._save()
         while self._worker.engine.claims.count():  # a page that was cut is read to its end
-            self._poller.look(self._session)
+            self._poller.run_step(self._session)
             self._save()
 
-    def _leave(self) -> Drained:
+    def _end_membership(self) -> Drained:
         """End the membership; the outcomes, behind them the events that were held."""
-        outcomes = self._notes.outcomes
-        held = self._held() if any(each.state not in ("done", "ignored") for each in outcomes) else []
+        outcomes = self._recorder.outcomes
+        held = self._list_held() if any(each.state not in ("done", "ignored") for each in outcomes) else []
         statements.leave(self._conn, self._schema, self._subscription, self._me)
-        self._let_go()
-        if self._notes.fatal is not None:
-            raise self._notes.fatal
+        self._close_effects()
+        if self._recorder.fatal is not None:
+            raise self._recorder.fatal
         return Drained([*outcomes, *held])
 
-    def _held(self) -> list[Settled]:
+    def _list_held(self) -> list[Settled]:
         found = statements.held(self._conn, self._schema, self._subscription, self._me)
-        claims = {each.epoch: Claim(each.epoch, self._subscription, self._drainer.outbox.codecs) for each in found}
+        claims = {
+            each.epoch: ClaimContext(each.epoch, self._subscription, self._drainer.outbox.codecs) for each in found
+        }
         events = [DeliveredEvent(each.row, claims[each.epoch], each.attempts + 1) for each in found]
-        ran = self._notes.ran
+        ran = self._recorder.ran
         return [Settled(event, None, "held", event.attempt - 1) for event in events if event.id not in ran]
 
-    def _let_go(self) -> None:
+    def _close_effects(self) -> None:
         """Close what transactional handlers wrote with, unless it is the test's."""
         if self._transactor is not None:
             self._transactor.effects.close()
 
-    def _give_up(self) -> None:
+    def _release_owned(self) -> None:
         """Release the owned partitions as at a graceful stop: none becomes suspect."""
-        self._let_go()
+        self._close_effects()
         try:
             conn = self._drainer.connection()
             instances.leave(conn, self._schema, self._me)

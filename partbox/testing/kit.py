@@ -19,20 +19,20 @@ from partbox.errors import PartboxError, UnrecoverableError
 from partbox.events import DeliveredEvent, Event
 from partbox.events.declaration import type_name
 from partbox.events.event import NOT_GIVEN, EventFields
-from partbox.handlers.demand import NO_STATE
+from partbox.handlers.argument_plan import UNKNOWN_STATE
 from partbox.handlers.lifespan import Lifespan
 from partbox.operations.arguments import length, text
 from partbox.outbox import Outbox
-from partbox.publish.arguments import event_of
+from partbox.publish.arguments import build_event
 from partbox.sinks.message import DEFAULT, Message
 from partbox.sinks.sink import Result, Sink
 from partbox.testing import statements
 from partbox.testing.drain import Drainer
 from partbox.testing.outcomes import Drained
-from partbox.testing.published import Published, Wanted, WantedFields, events_of
+from partbox.testing.published import EventFilter, FilterFields, Published, decode_events
 from partbox.testing.sessions import Sessions
-from partbox.testing.statements import Placing, State, place, psycopg_of
-from partbox.testing.stepping import hand
+from partbox.testing.statements import RecordPlacement, State, find_psycopg, place
+from partbox.testing.stepping import call_handlers
 
 
 class RecordingSink(Sink):
@@ -193,56 +193,56 @@ class Kit:
         discarded ones, 0 for others. PartboxError while a worker delivers from this database.
         """
         text("subscription", subscription)
-        placing = Placing(state, attempts, due, error)
-        event = event_of(event, NOT_GIVEN, {})
+        placement = RecordPlacement(state, attempts, due, error)
+        event = build_event(event, NOT_GIVEN, {})
         event_id = self.publish(event)
         if event_id is None:
             raise PartboxError("the event was not published: its idempotency key is used, or a hook suppressed it")
-        return place(self._connection(), self.outbox, event_id, event, placing, subscription)
+        return place(self._connection(), self.outbox, event_id, event, placement, subscription)
 
     @overload
     def published(
-        self, event_type: type[AnyInstance], *, conn: Any = None, **fields: Unpack[WantedFields]
+        self, event_type: type[AnyInstance], *, conn: Any = None, **fields: Unpack[FilterFields]
     ) -> Published[AnyInstance]: ...
 
     @overload
     def published(
-        self, event_type: Type | None = None, *, conn: Any = None, **fields: Unpack[WantedFields]
+        self, event_type: Type | None = None, *, conn: Any = None, **fields: Unpack[FilterFields]
     ) -> Published: ...
 
-    def published(self, event_type: Any = None, *, conn: Any = None, **fields: Unpack[WantedFields]) -> Published[Any]:
+    def published(self, event_type: Any = None, *, conn: Any = None, **fields: Unpack[FilterFields]) -> Published[Any]:
         """The events published so far, in order: those of this type, aggregate and tenant if given.
 
         Of a class under `@partbox.event` the payloads are instances. Committed ones; with `conn` (psycopg's, Django's,
         a Session …) also those of its open transaction.
         """
-        chosen = self._connection() if conn is None else psycopg_of(conn)
+        chosen = self._connection() if conn is None else find_psycopg(conn)
         if not isinstance(chosen, Connection):
             raise PartboxError("this connection is asynchronous: use `await kit.published_async(…)`")
         rows = statements.published(chosen, self._schema)
-        wanted = Wanted(event_type, **fields)
-        return Published(wanted, events_of(rows, self.outbox.codecs))
+        wanted = EventFilter(event_type, **fields)
+        return Published(wanted, decode_events(rows, self.outbox.codecs))
 
     @overload
     async def published_async(
-        self, event_type: type[AnyInstance], *, conn: Any, **fields: Unpack[WantedFields]
+        self, event_type: type[AnyInstance], *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published[AnyInstance]: ...
 
     @overload
     async def published_async(
-        self, event_type: Type | None = None, *, conn: Any, **fields: Unpack[WantedFields]
+        self, event_type: Type | None = None, *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published: ...
 
     async def published_async(
-        self, event_type: Any = None, *, conn: Any, **fields: Unpack[WantedFields]
+        self, event_type: Any = None, *, conn: Any, **fields: Unpack[FilterFields]
     ) -> Published[Any]:
         """`published`, on an asynchronous connection."""
-        chosen = psycopg_of(conn)
+        chosen = find_psycopg(conn)
         if not isinstance(chosen, AsyncConnection):
             raise PartboxError("this connection is synchronous: use `kit.published(…)`")
         rows = await statements.published_async(chosen, self._schema)
-        wanted = Wanted(event_type, **fields)
-        return Published(wanted, events_of(rows, self.outbox.codecs))
+        wanted = EventFilter(event_type, **fields)
+        return Published(wanted, decode_events(rows, self.outbox.codecs))
 
     def drain(self, subscription: str = "default") -> Drained:
         """Deliver the events that are due now, one by one, by id, in this thread; return the outcome of each.
@@ -267,7 +267,7 @@ class Kit:
         for each in events:
             if not isinstance(each, DeliveredEvent):
                 raise TypeError(f"{each!r} is no delivered event: give those of `published(…)` or `delivered(…)`")
-        return hand(self.outbox, events, conn, self._drainer.await_it)
+        return call_handlers(self.outbox, events, conn, self._drainer.await_it)
 
     def advance(self, seconds: float | timedelta | str) -> None:
         """Let so much time pass for retries, deferred and delayed events: their due times move, no clock does."""
@@ -285,7 +285,7 @@ class Kit:
 
         handlers = self.outbox.handlers
         before = handlers.process_lifespan
-        handlers.process_lifespan = Lifespan(lifespan, is_async=False, state=before.state if before else NO_STATE)
+        handlers.process_lifespan = Lifespan(lifespan, is_async=False, state=before.state if before else UNKNOWN_STATE)
 
     def record_sinks(self) -> RecordingSink:
         """Replace every sink of the outbox by one recording sink; it has the messages of all.

@@ -18,7 +18,7 @@ State = Literal["done", "ignored", "retrying", "deferred", "held", "dead"]
 deferred: put off by the handler, or by an open circuit. held: behind another event of its aggregate. dead: given up."""
 
 LONGEST = 200  # characters of a reason in a line
-NOT_FATAL = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+HANDLER_ERRORS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """Errors that are the handler's own; any other (Ctrl-C, pytest.fail, a timeout of pytest) also ends the drain."""
 
 
@@ -88,7 +88,7 @@ class Drained(list[Settled]):
         return f"<drained:\n{self}\n>"
 
 
-class OutcomeNotes(Observer):
+class OutcomeRecorder(Observer):
     """Notes the outcome of each event of a drain, in order; `ran` has the ids of these events."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class OutcomeNotes(Observer):
             yield
         except BaseException as error:
             self._raised.update((event.id, error) for event in events)
-            if not isinstance(error, NOT_FATAL):
+            if not isinstance(error, HANDLER_ERRORS):
                 self.fatal = self.fatal or error
             raise
 

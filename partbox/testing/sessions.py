@@ -8,7 +8,7 @@ from contextlib import suppress
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from partbox.db.connect import connect, connect_plainly
+from partbox.db.connect import connect, connect_plain
 from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import Conn
 from partbox.settings import Settings
@@ -29,11 +29,11 @@ class Sessions:
         """A connection in autocommit, as workers have them: one that is kept, or a new one."""
         key = (role, dsn, settings.lease, settings.pooler)
         conn = self._kept.get(key)
-        if conn is None or not _answers(conn):
+        if conn is None or not _is_alive(conn):
             conn = self._kept[key] = connect(dsn, lease=settings.lease, pooler=settings.pooler, name=NAME)
         return conn
 
-    def first_of(self, conn: WatchedConnection, schema: str) -> bool:
+    def is_first(self, conn: WatchedConnection, schema: str) -> bool:
         """True for the first session of a drain on this connection and schema, which is to be checked."""
         first = (conn, schema) not in self._checked
         self._checked.add((conn, schema))
@@ -41,8 +41,8 @@ class Sessions:
 
     def own(self, dsn: str) -> Conn:
         """A plain connection in autocommit, for restoring the database."""
-        if self._own is None or self._own[0] != dsn or not _answers(self._own[1]):
-            self._own = (dsn, connect_plainly(dsn, application_name=NAME))
+        if self._own is None or self._own[0] != dsn or not _is_alive(self._own[1]):
+            self._own = (dsn, connect_plain(dsn, application_name=NAME))
         return self._own[1]
 
     def pids(self) -> list[int]:
@@ -70,7 +70,7 @@ class Sessions:
         return [conn for conn in (*self._kept.values(), *own) if not conn.closed]
 
 
-def _answers(conn: Conn) -> bool:
+def _is_alive(conn: Conn) -> bool:
     """True if it still exists: a test may have ended it."""
     try:
         conn.execute("")

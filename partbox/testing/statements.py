@@ -8,7 +8,7 @@ from psycopg import AsyncConnection, Connection
 
 from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
-from partbox.duration import from_now
+from partbox.duration import seconds_until
 from partbox.errors import PartboxError
 from partbox.events import Event
 from partbox.operations.arguments import text
@@ -83,11 +83,11 @@ State = Literal["pending", "done", "retrying", "deferred", "scheduled", "held", 
 MAX_ATTEMPTS: Final = 2**31 - 1
 
 _TIMED = ("retrying", "deferred", "scheduled")
-_TRIED = ("retrying", "dead", "discarded")
+_ATTEMPTED = ("retrying", "dead", "discarded")
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class RecordPlacement:
     """A state with its attempts and its due time; PartboxError if they do not go together."""
 
     state: str
@@ -107,7 +107,7 @@ class Placing:
         if self.due is not None and self.state not in (*_TIMED, "dead"):
             raise PartboxError(f"a record that is {self.state} has no due time: leave due out")
         try:
-            from_now(0 if self.due is None else self.due)
+            seconds_until(0 if self.due is None else self.due)
         except ValueError as error:
             raise PartboxError(f"due: {error}") from None
 
@@ -119,13 +119,15 @@ class Placing:
         return {
             "state": self.state,
             "blocks": blocks.get(self.state, False),
-            "attempts": int(self.state in _TRIED) if self.attempts is None else self.attempts,
-            "due": from_now(self.due) if self.due is not None else 0.0 if self.state in _TIMED else None,
+            "attempts": int(self.state in _ATTEMPTED) if self.attempts is None else self.attempts,
+            "due": seconds_until(self.due) if self.due is not None else 0.0 if self.state in _TIMED else None,
             "error": self.error,
         }
 
 
-def place(conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placing: Placing, subscription: str) -> int:
+def place(
+    conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placement: RecordPlacement, subscription: str
+) -> int:
     """Put the published event into the state, for the subscription; its record's id."""
     schema = outbox.settings.schema_name
     about = {"subscription": subscription, "event_id": event_id}
@@ -134,12 +136,12 @@ def place(conn: Conn, outbox: Outbox, event_id: UUID, event: Event, placing: Pla
         raise PartboxError(f"there is no subscription {subscription!r}: create it first")
     record_id: int
     record_id, is_free = found  # the newest record of the event; nobody owns its partition
-    if placing.state != "pending":
+    if placement.state != "pending":
         if not is_free:
             raise PartboxError("a worker delivers from this database: stop it before a record is put into a state")
         # Of a record that is done the cursor passes; any other is parked.
-        is_done = placing.state == "done"
-        columns = {} if is_done else placing.values(outbox, event, subscription)
+        is_done = placement.state == "done"
+        columns = {} if is_done else placement.values(outbox, event, subscription)
         values = {"subscription": subscription, "id": record_id, **columns}
         _change(conn, schema, ("pass" if is_done else "park",), values)
     return record_id
@@ -150,7 +152,7 @@ _INNER = ("sync_session", "sync_connection", "connection", "driver_connection")
 DEPTH = 6
 
 
-def psycopg_of(conn: Any) -> "Conn | AsyncConnection[Any]":
+def find_psycopg(conn: Any) -> "Conn | AsyncConnection[Any]":
     """The psycopg connection itself, or that of Django's `connection`, or of an SQLAlchemy Session or Connection.
 
     PartboxError if there is none: another driver's, or Django has not connected yet.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from partbox.events import Event
-from partbox.events.checks import GLOBAL, MAX_DELAY, MAX_HEADERS, MAX_ID, MAX_KEY, MAX_NAME, PREFIX
+from partbox.events.checks import GLOBAL, HEADER_PREFIX, MAX_DELAY, MAX_HEADERS, MAX_ID, MAX_KEY, MAX_NAME
 
 __all__ = [
     "aggregate_ids",
@@ -57,7 +57,7 @@ def headers(max_size: int = 8, *, full: bool = False) -> SearchStrategy[dict[str
 
     With `full` some are as long as they may be; Hypothesis warns of their size when it prints them.
     """
-    names = _texts().filter(lambda name: not name.lower().startswith(PREFIX))
+    names = _texts().filter(lambda name: not name.lower().startswith(HEADER_PREFIX))
     some = st.dictionaries(names, _texts(), max_size=max_size).filter(lambda given: _size(given) <= MAX_HEADERS)
     return some | st.builds(_full, names, _CHARACTERS) if full else some
 

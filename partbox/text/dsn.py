@@ -22,7 +22,7 @@ from partbox.text.wording import hint
 
 LONGEST = 60  # characters of a database's name
 LAST_PORT = 65_535
-MARK = "\ufeff"  # the byte order mark, with which some editors begin a file
+BYTE_ORDER_MARK = "\ufeff"  # the byte order mark, with which some editors begin a file
 
 REMEDY = (
     "write postgresql://user@host/database, with special characters of a password percent-encoded (@ is %40, / is "
@@ -57,7 +57,7 @@ def bare(text: str) -> str:
 
     A secret often ends with a line break, which libpq takes for a part of the last value of a URL.
     """
-    return text.strip().removeprefix(MARK).strip()
+    return text.strip().removeprefix(BYTE_ORDER_MARK).strip()
 
 
 def parts(dsn: str) -> dict[str, str]:
@@ -75,12 +75,12 @@ def parts(dsn: str) -> dict[str, str]:
         raise unreadable(_reason(str(error)) + _hint(dsn)) from None
     except ValueError:  # a lone surrogate
         raise unreadable("characters that are no text") from None
-    if (reason := _misread(dsn, found)) is not None:
+    if (reason := _misread_sign(dsn, found)) is not None:
         raise unreadable(reason)
     return found
 
 
-def share(whole: float, given: dict[str, str]) -> int:
+def connect_share(whole: float, given: dict[str, str]) -> int:
     """Seconds of `whole` for connecting to each server of a DSN, so that one that is dead leaves time for the others.
 
     At least 2, the least that libpq waits.
@@ -158,7 +158,7 @@ def _hint(dsn: str) -> str:
     return ""
 
 
-def _misread(dsn: str, found: dict[str, str]) -> str | None:
+def _misread_sign(dsn: str, found: dict[str, str]) -> str | None:
     """A sign that libpq has read something else than was meant; None without one."""
     url = _URL.match(dsn)
     if url is not None:
@@ -180,9 +180,10 @@ def _misread(dsn: str, found: dict[str, str]) -> str | None:
 def database_names(dsns: Sequence[str]) -> list[str]:
     """The names of these databases: the database's name, with host and port only where names are equal."""
     given = [_read(dsn) for dsn in dsns]
-    short = [_name(each) for each in given]
+    short = [_short_name(each) for each in given]
     names = [
-        f"{_place(each)}/{name}" if short.count(name) > 1 else name for each, name in zip(given, short, strict=True)
+        f"{_host_and_port(each)}/{name}" if short.count(name) > 1 else name
+        for each, name in zip(given, short, strict=True)
     ]
     seen: Counter[str] = Counter()
     for at, name in enumerate(names):
@@ -191,12 +192,12 @@ def database_names(dsns: Sequence[str]) -> list[str]:
     return names
 
 
-def _name(given: dict[str, str]) -> str:
+def _short_name(given: dict[str, str]) -> str:
     name = given.get("dbname") or given.get("service") or given.get("user") or "default"
     return printable_line(name, LONGEST)
 
 
-def _place(given: dict[str, str]) -> str:
+def _host_and_port(given: dict[str, str]) -> str:
     return printable_line(f"{given.get('host') or 'localhost'}:{given.get('port') or '5432'}", LONGEST)
 
 

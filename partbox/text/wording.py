@@ -50,7 +50,7 @@ def size(count: int) -> str:
     return f"{amount:.1f} {unit}" if unit != "B" and amount < 10 else f"{amount:.0f} {unit}"
 
 
-def ending(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """The end of a process in words: "was killed by SIGKILL", "ended with exit code 1"."""
     if code is None or code >= 0:
         return f"ended with exit code {code}"

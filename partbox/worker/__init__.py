@@ -30,7 +30,7 @@
 
 **One event, from the log to its saved cursor.** The poller asks for credit and polls (`poller.log_poll`, `full_poll`).
 The page moves cursors, and its records go into the lanes of their aggregates (`engine.intake`); a lone runner has those
-of a partition in one line. A lane with something to do is ready until a runner takes it (`engine.runs`). The runner
+of a partition in one line. A lane with something to do is ready until a runner takes it (`engine.runs_key`). The runner
 walks it event by event and calls the handler (`runners.lane_runner`). A result that is not plainly "done" is judged in
 one place for all kinds of handlers (`runners.settlement`), and noted in the partition (`engine.outcomes`). What is done
 lets the cursor move (`protocol.progress`), the rest becomes parked rows (`engine.parked_rows`). The saver sends both in
@@ -44,19 +44,21 @@ anew when it is lost, and the poller hears on it who publishes. *Runners* call s
 them, made when there is work. An *event loop* in a thread of its own runs `async def` handlers.
 
 **The lock.** One lock, `engine.state.EngineState.lock`, guards all that the engine holds. Only verbs take it: what
-a driver asks or answers is one of a façade (`engine.claims`, `credits`, `intake`, `turns`, `runs`, `outcomes`,
-`saves`, `transactions`), each one critical section; only a page has several, of some partitions each. No handler runs
-and no statement is sent inside one. Other locks have nothing to do with it: those of the connections of saver and
-transactor, of the circuit of an endpoint, and of the types that nobody handles.
+a driver asks or answers is one of a façade (`engine.claims`, `credits`, `intake`, `take_next_trials`, `runs_key`,
+`outcomes`, `saves`, `transactions`), each one critical section; only a page has several, of some partitions each. No
+handler runs and no statement is sent inside one. Other locks have nothing to do with it: those of the connections of
+saver and transactor, of the circuit of an endpoint, and of the types that nobody handles.
 
 **Without the lock** are read or written, for it would be taken for each event, or because one thread alone writes:
 
     the head of a lane's queue      its runner takes from the left, all others from the right (`Lane.take_rest`)
     `done`, `current`, `started`    of a lane: its runner's; `done` is taken over when the lane's turn ends
-    `phase`, `stopping`,            of a partition: asked before each event, so that a runner stops early; a verb looks
+    `phase`, `is_stopping`,            of a partition: asked before each event, so that a runner stops early; a verb
+    looks
       `incarnation`, `remembered`   again where it matters
     `cursor`, the budget's means    the poller's own: it moves cursors with the lock, and looks at them without
-    `claims.count`, `claims.settled`, `credits.starved`, `saves.suspects_wait`, `transactions.waiting`, `forked`,
+    `claims.count`, `claims.ended_event`, `credits.is_starved`, `saves.has_waiting_suspects`, `transactions.waiting`,
+    `is_forked`,
       `version` of the engine       one value each, perhaps out of date, which the next look sees
     the slot                        each place of it is written by one side
 

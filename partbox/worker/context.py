@@ -19,7 +19,7 @@ from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.slot import Slot
 
 
-def _unheard(*_: object) -> None:
+def _ignore_signal(*_: object) -> None:
     """No part listens."""
 
 
@@ -30,13 +30,13 @@ class Signals:
     It is called in the thread that tells.
     """
 
-    lost: Callable[[Sequence[Tenure]], object] = _unheard
+    report_refused: Callable[[Sequence[Tenure]], object] = _ignore_signal
     """Partitions are not mine any more: a save of them was refused. By whoever saves, without the lock."""
 
-    broken: Callable[[], object] = _unheard
+    report_broken: Callable[[], object] = _ignore_signal
     """A connection is lost, or what was read is not to be trusted: all is to be read anew. Any thread."""
 
-    failed: Callable[[BaseException], object] = _unheard
+    report_failure: Callable[[BaseException], object] = _ignore_signal
     """A thread has ended that must not: the worker is of no use any more. By that thread."""
 
 
@@ -56,7 +56,7 @@ class Context:
     wakeup: Wakeup = field(default_factory=Wakeup)
 
     def __post_init__(self) -> None:
-        self.engine.wakes.look, self.engine.wakes.call = self.wakeup.set, self.wakeup.call
+        self.engine.wakes.poll, self.engine.wakes.interrupt_poller = self.wakeup.set, self.wakeup.call
 
     @property
     def schema(self) -> str:

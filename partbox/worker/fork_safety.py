@@ -13,40 +13,40 @@ from contextlib import suppress
 from typing import Any, NoReturn
 from weakref import WeakMethod
 
-from partbox.platform import in_forked_children
+from partbox.platform import call_in_forked_children
 
-_disown: set[WeakMethod[Callable[[], None]]] = set()
+_fork_hooks: set[WeakMethod[Callable[[], None]]] = set()
 
 
-def tell_forked(disown: Callable[[], None]) -> None:
+def call_when_forked(hook: Callable[[], None]) -> None:
     """Call this method in every process that is forked, as long as its object lives."""
-    _disown.add(WeakMethod(disown, _disown.discard))
+    _fork_hooks.add(WeakMethod(hook, _fork_hooks.discard))
 
 
-def leave(result: object) -> NoReturn:
+def exit_forked(result: object) -> NoReturn:
     """End this process, which was forked by a handler that has ended with `result`."""
     code: Any = 0
     if isinstance(result, SystemExit):
         code = result.code or 0
         if not isinstance(code, int):
-            _say(f"{code}\n")
+            _write_stderr(f"{code}\n")
             code = 1
     elif isinstance(result, BaseException):
-        _say("".join(traceback.format_exception(result)))
+        _write_stderr("".join(traceback.format_exception(result)))
         code = 1
     os._exit(code & 0xFF)
 
 
-def _say(text: str) -> None:
+def _write_stderr(text: str) -> None:
     """To stderr, past its buffer: another thread may have held that when this process was forked."""
     with suppress(OSError):
         os.write(2, text.encode(errors="backslashreplace"))
 
 
-def _forked() -> None:
-    for method in list(_disown):
-        if (disown := method()) is not None:
-            disown()
+def _call_hooks() -> None:
+    for method in list(_fork_hooks):
+        if (hook := method()) is not None:
+            hook()
 
 
-in_forked_children(_forked)
+call_in_forked_children(_call_hooks)

@@ -18,9 +18,9 @@ from uuid import UUID
 from partbox.platform import boottime
 
 DEADLINE, WALL_DEADLINE, POLL_TICK, SAVE_TICK, RUNNING_SINCE, STOPPING = range(6)
-OWNED, TIMEOUT, READ_AT, SAVED_AT, PLANS, IDLE_LIMIT, ENTERED, STUCK_SINCE = range(6, 14)
-TIMES = 14
-IDS = 3
+OWNED, TIMEOUT, READ_AT, SAVED_AT, PLAN_COUNT, IDLE_LIMIT, LIFESPAN_SINCE, HUNG_SINCE = range(6, 14)
+TIMES_PER_SLOT = 14
+IDS_PER_SLOT = 3
 
 
 class Slot:
@@ -29,27 +29,27 @@ class Slot:
     def __init__(self, times: MutableSequence[float], ids: MutableSequence[int], index: int = 0) -> None:
         self._times = times
         self._ids = ids
-        self._at = index * TIMES
-        self._id_at = index * IDS
+        self._first_time = index * TIMES_PER_SLOT
+        self._first_id = index * IDS_PER_SLOT
 
     @classmethod
     def local(cls) -> "Slot":
         """A slot in plain memory, for a worker embedded in an application."""
-        return cls([0.0] * TIMES, [0] * IDS)
+        return cls([0.0] * TIMES_PER_SLOT, [0] * IDS_PER_SLOT)
 
     def __getitem__(self, field: int) -> float:
-        return self._times[self._at + field]
+        return self._times[self._first_time + field]
 
     def __setitem__(self, field: int, value: float) -> None:
-        self._times[self._at + field] = value
+        self._times[self._first_time + field] = value
 
     def clear(self) -> None:
         """Forget an earlier process: no identity, no trust, no life."""
         self.instance = None
-        for field in range(TIMES):
+        for field in range(TIMES_PER_SLOT):
             self[field] = 0.0
 
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         """True if a handler may start now: never past the lease, by either clock (⛨ DESIGN 5)."""
         if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:
             return False
@@ -60,14 +60,14 @@ class Slot:
         """The last time that the process has read or saved; 0.0 if it never has."""
         return max(self[READ_AT], self[SAVED_AT])
 
-    def entering(self, now: float) -> float:
+    def lifespan_seconds(self, now: float) -> float:
         """Seconds by `now` (boot time) for which it has been in its lifespan, before it works; 0.0 if it is not."""
         works = self[POLL_TICK] > 0 or self[SAVE_TICK] > 0
-        return 0.0 if works or not self[ENTERED] else now - self[ENTERED]
+        return 0.0 if works or not self[LIFESPAN_SINCE] else now - self[LIFESPAN_SINCE]
 
-    def stuck(self, now: float) -> float:
+    def hung_seconds(self, now: float) -> float:
         """Seconds by `now` (boot time) for which all its runners hang; 0.0 if they do not."""
-        since = self[STUCK_SINCE]
+        since = self[HUNG_SINCE]
         return now - since if since else 0.0
 
     def trust_until(self, boot: float, wall: float) -> None:
@@ -77,25 +77,25 @@ class Slot:
     @property
     def version(self) -> int:
         """A number that changes whenever the identity does."""
-        return self._ids[self._id_at]
+        return self._ids[self._first_id]
 
     @property
     def instance(self) -> UUID | None:
         """My instance id. Written by the supervisor: a version before and after tells a torn reading."""
         while True:
-            before, high, low = self._ids[self._id_at : self._id_at + IDS]
-            if before % 2 == 0 and before == self._ids[self._id_at]:
+            before, high, low = self._ids[self._first_id : self._first_id + IDS_PER_SLOT]
+            if before % 2 == 0 and before == self._ids[self._first_id]:
                 return UUID(int=high << 64 | low) if high or low else None
 
     @instance.setter
     def instance(self, value: UUID | None) -> None:
         number = value.int if value else 0
-        self._ids[self._id_at] += 1
-        self._ids[self._id_at + 1] = number >> 64
-        self._ids[self._id_at + 2] = number & (1 << 64) - 1
-        self._ids[self._id_at] += 1
+        self._ids[self._first_id] += 1
+        self._ids[self._first_id + 1] = number >> 64
+        self._ids[self._first_id + 2] = number & (1 << 64) - 1
+        self._ids[self._first_id] += 1
 
 
-def shared(context: Any, count: int) -> tuple[Any, Any]:
+def allocate_shared(context: Any, count: int) -> tuple[Any, Any]:
     """The arrays for `count` slots, in memory that children of `context` (multiprocess) inherit."""
-    return context.RawArray("d", count * TIMES), context.RawArray("Q", count * IDS)
+    return context.RawArray("d", count * TIMES_PER_SLOT), context.RawArray("Q", count * IDS_PER_SLOT)

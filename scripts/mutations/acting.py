@@ -74,8 +74,8 @@ MUTATIONS = (
         "purge-of-a-worker-as-an-act",
         "Every hour there would be an act of nobody.",
         "partbox/operations/purge.py",
-        "noting = by_hand and not",
-        "noting = not",
+        "is_noted = by_hand and not",
+        "is_noted = not",
         (f"{TESTS}::test_what_workers_purge_is_no_act_of_an_operator",),
     ),
     Mutation(

@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 HOLDS = "sql/functions/segment_holds.sql"
 RECORDS = "sql/functions/purge_records.sql"
 ARCHIVER = "partbox/archive/archiver.py"
-DIRECTORY = "partbox/archive/place.py"
+DIRECTORY = "partbox/archive/location.py"
 STEPS = "partbox/db/operator/archive.py"
 FIRST = "tests/db/archive/test_archived_first.py"
 COMMANDS = "tests/cli/test_archive_commands.py"
@@ -49,7 +49,7 @@ MUTATIONS = (
         "archive-that-was-never-written",
         "A misspelt place would keep every purge from deleting.",
         ARCHIVER,
-        "            place_of(place).probe()\n",
+        "            location_of(place).probe()\n",
         "            pass\n",
         (f"{COMMANDS}::test_a_place_that_cannot_be_written_binds_nobody_and_nothing_goes",),
     ),

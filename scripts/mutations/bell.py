@@ -6,7 +6,7 @@ RULES = "partbox/protocol/bell.py"
 MODEL = "tests/protocol/test_bell.py"
 RINGS = "tests/publish/integrations/test_rings.py"
 WAKING = "tests/worker/poller/test_waking.py"
-HEARD = f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap"
+HEARD_TIME = f"{MODEL}::test_where_all_is_heard_nothing_waits_longer_than_a_short_nap"
 ASLEEP = f"{MODEL}::test_nothing_waits_longer_than_a_nap_whatever_is_swallowed"
 
 MUTATIONS = (
@@ -14,17 +14,17 @@ MUTATIONS = (
         "asleep-at-once",
         "Who has just heard that nobody sleeps does not ask, and rings nobody.",
         RULES,
-        "HEARD = 0.040",
-        "HEARD = 0.0",
-        (HEARD,),
+        "HEARD_TIME = 0.040",
+        "HEARD_TIME = 0.0",
+        (HEARD_TIME,),
     ),
     Mutation(
         "a-full-nap-beside-an-open-transaction",
         "A transaction that asked before the flag was up, and commits after the last look, rings nobody.",
         RULES,
-        "return self._nap if self._settled else SHORT",
+        "return self._nap if self._settled else SHORT_NAP",
         "return NAP",
-        (HEARD, f"{MODEL}::test_while_an_id_is_drawn_and_not_committed_the_nap_is_short"),
+        (HEARD_TIME, f"{MODEL}::test_while_an_id_is_drawn_and_not_committed_the_nap_is_short"),
     ),
     Mutation(
         "settled-whatever-is-open",
@@ -38,8 +38,8 @@ MUTATIONS = (
         "nobody-sleeps-remembered-from-the-answer",
         "A statement may be on its way for long: what it heard is as old as the statement.",
         "partbox/publish/bell.py",
-        "self._known.heard(self._sent, bool(rows[0][-1]))",
-        "self._known.heard(time.monotonic(), bool(rows[0][-1]))",
+        "self._memory.note_answer(self._sent, bool(rows[0][-1]))",
+        "self._memory.note_answer(time.monotonic(), bool(rows[0][-1]))",
         (f"{RINGS}::test_what_was_heard_counts_from_when_it_was_asked",),
     ),
     Mutation(
@@ -57,7 +57,7 @@ MUTATIONS = (
         "a-flag-left-up-for-busy-publishers",
         "One idle worker costs all who publish most of their rate.",
         RULES,
-        "        if self._is_busy(now, seen.drawn) and seen.up:\n            return Act.LOWER\n",
+        "        if self._is_busy(now, seen.drawn) and seen.up:\n            return FlagChange.LOWER\n",
         "        self._is_busy(now, seen.drawn)\n",
         (
             f"{MODEL}::test_waking_lowers_nothing_but_a_log_that_moves_on_does",
@@ -68,7 +68,7 @@ MUTATIONS = (
         "lowered-and-nobody-called",
         "Others sleep on, and nobody rings for them any more.",
         "partbox/db/delivery/bell.py",
-        "    say(conn, schema, BACK)",
+        "    notify(conn, schema, RING_BACK)",
         "    return",
         (f"{WAKING}::test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers_get_up",),
     ),
@@ -84,8 +84,8 @@ MUTATIONS = (
         "a-flag-that-is-up-for-less-than-the-nap",
         "Who has few partitions sleeps for two seconds, and for one of them nobody rings.",
         RULES,
-        "    return max(FLAG, BEYOND * nap)\n",
-        "    return FLAG\n",
+        "    return max(MIN_FLAG_TIME, FLAG_PER_NAP * nap)\n",
+        "    return MIN_FLAG_TIME\n",
         (f"{MODEL}::test_the_flag_is_up_for_longer_than_any_nap_and_never_further_ahead_than_a_publisher_believes",),
     ),
     Mutation(
@@ -141,32 +141,32 @@ MUTATIONS = (
         "asleep-though-deaf",
         "LISTEN behind a pooler, or in another database, succeeds, and nothing is ever heard.",
         "partbox/worker/poller/listener.py",
-        "        self._proof = self._word = uuid4().hex\n",
-        "        self._proof = self._word = uuid4().hex\n        self.hears = True\n",
+        "        self._probe_awaited = self._probe_to_send = uuid4().hex\n",
+        "        self._probe_awaited = self._probe_to_send = uuid4().hex\n        self.is_hearing = True\n",
         (f"{WAKING}::test_who_listens_elsewhere_hears_nothing_and_does_not_sleep",),
     ),
     Mutation(
         "deaf-while-no-session-can-be-had",
         "What a listener does not read fills the server's queue of notifications, and then nobody can publish.",
         "partbox/worker/poller/poller.py",
-        "            self.pace.listener.hear()\n            self._ended.wait(self._reconnect_in)\n",
-        "            self._ended.wait(self._reconnect_in)\n",
+        "            self.pacer.listener.read_notifications()\n            self._end_asked.wait(self._reconnect_in)\n",
+        "            self._end_asked.wait(self._reconnect_in)\n",
         ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
     ),
     Mutation(
         "deaf-while-statements-fail",
         "The same where the connection lives on.",
         "partbox/worker/poller/poller.py",
-        "            self.pace.listener.hear()\n            self._ended.wait(RETRY)\n",
-        "            self._ended.wait(RETRY)\n",
+        "            self.pacer.listener.read_notifications()\n            self._end_asked.wait(RETRY_PAUSE)\n",
+        "            self._end_asked.wait(RETRY_PAUSE)\n",
         ("tests/worker/poller/test_rings_in_trouble.py::test_a_worker_that_cannot_read_still_takes_what_it_is_sent",),
     ),
     Mutation(
         "asleep-on-a-lost-connection",
         "Nobody can wake who does not listen.",
         "partbox/worker/poller/listener.py",
-        "        self.hears, self._word = False, None\n        self._wakeup.call()\n",
-        "        self._word = None\n",
+        "        self.is_hearing, self._probe_to_send = False, None\n        self._wakeup.call()\n",
+        "        self._probe_to_send = None\n",
         (f"{WAKING}::test_a_lost_connection_wakes_and_another_is_made",),
     ),
     Mutation(
@@ -215,8 +215,8 @@ MUTATIONS = (
         "asleep-though-nobody-may-ring",
         "An event waits for the rest of each nap, while a queue is full.",
         "partbox/worker/poller/pacing.py",
-        "        self._crowded_until = now + CROWDED\n",
-        "        self._crowded_until = 0.0\n",
+        "        self._queue_full_until = now + QUEUE_FULL_PAUSE\n",
+        "        self._queue_full_until = 0.0\n",
         (
             "tests/worker/poller/test_rings_in_trouble.py::test_a_worker_waits_out_a_full_queue_before_it_raises_the_flag_again",
         ),

@@ -85,8 +85,8 @@ MUTATIONS = (
         "kept-back-runs",
         "What may not start starts.",
         FETCH,
-        "left_out | kept_back",
-        "left_out",
+        "list_incomplete | cancelled",
+        "list_incomplete",
         (READ_LATE,),
     ),
     Mutation(

@@ -58,7 +58,7 @@ MUTATIONS = (
         "lost-by-a-refusal",
         "An event is refused, and all that were taken with it are gone from their lists.",
         FILE,
-        "                gathered.give_back(taken)\n",
+        "                gathered.restore_taken(taken)\n",
         "",
         (f"{COLLECTING}::test_a_refused_event_leaves_everything_as_it_was",),
     ),

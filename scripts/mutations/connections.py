@@ -23,7 +23,7 @@ MUTATIONS = (
         "stop-that-waits-for-a-connection-that-hangs",
         "With a short drain timeout what is done would not be saved, and be delivered again.",
         "partbox/worker/worker.py",
-        "        self._sessions.hurry(timeout)\n",
+        "        self._sessions.limit_statements(timeout)\n",
         "",
         (f"{HANGING}::test_a_stop_shorter_than_a_deadline_saves_over_another_connection_too",),
     ),

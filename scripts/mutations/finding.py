@@ -5,15 +5,15 @@ from mutations.mutation import Mutation
 FIND, VIEW = "tests/db/inspect/test_find.py", "tests/db/inspect/test_delivery_view.py"
 RULE, COMMAND = "tests/protocol/test_standing.py", "tests/cli/test_find_command.py"
 SEARCH, HISTORY = "partbox/db/inspect/log_search.py", "sql/migrations/0015_history.sql"
-STANDING, QUERIES = "partbox/protocol/standing.py", "sql/queries/find.sql"
+STANDING, QUERIES = "partbox/protocol/delivery_status.py", "sql/queries/find.sql"
 
 MUTATIONS = (
     Mutation(
         "given-up-is-delivered",
         "A discarded record is told as delivered.",
         STANDING,
-        "said = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)",
-        "said = _consumed(facts) if facts.consumed else _unfinished(facts)",
+        "status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)",
+        "status = _consumed(facts) if facts.consumed else _unfinished(facts)",
         (RULE,),
     ),
     Mutation(
@@ -28,7 +28,7 @@ MUTATIONS = (
         "the-dead-wait",
         "A dead record is told as if it waited for something.",
         STANDING,
-        "        if parked.state in GIVEN_UP:\n            return said\n",
+        "        if parked.state in ENDED_STATES:\n            return status\n",
         "",
         (RULE,),
     ),
@@ -68,8 +68,8 @@ MUTATIONS = (
         "cut-and-silent",
         "A search that was cut says that it is complete.",
         SEARCH,
-        "return Sighted(tuple(places[:limit]), last, _published(conn, schema, last))",
-        "return Sighted(tuple(places[:limit]))",
+        "return SearchPage(tuple(positions[:limit]), last, _published_at(conn, schema, last))",
+        "return SearchPage(tuple(positions[:limit]))",
         (f"{FIND}::test_what_is_cut_says_so_and_how_it_goes_on",),
     ),
     Mutation(
@@ -92,7 +92,7 @@ MUTATIONS = (
         "unnoted-before-a-loss",
         "What was saved before a lost connection is told as delivered by the next owner.",
         "partbox/worker/engine/last_save.py",
-        "LastNote(self.note.due, NEVER if owed else 0)",
+        "LastNote(self.note.due, NO_COUNT if owed else 0)",
         "LastNote(self.note.due)",
         (
             "tests/worker/saver/test_noted_progress.py"

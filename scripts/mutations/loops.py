@@ -13,7 +13,7 @@ MUTATIONS = (
         "slice-for-each-walker",
         "Each of a hundred walkers has a slice of its own, and the application waits for all of them.",
         HOSTS,
-        "if self._passed and began > self._until:",
+        "if self._round_passed and began > self._slice_end:",
         "if True:",
         (SLICES,),
     ),
@@ -21,7 +21,7 @@ MUTATIONS = (
         "slice-in-each-round-twice",
         "Walkers begin one slice after the other, and never let the loop make its round.",
         HOSTS,
-        "            self._passed = False\n",
+        "            self._round_passed = False\n",
         "",
         (SLICES,),
     ),
@@ -37,7 +37,7 @@ MUTATIONS = (
         "ctrl-c-of-a-handler",
         "A Ctrl-C that meets a handler in the main thread is its error, charged, and gone.",
         "partbox/worker/runners/settlement.py",
-        "        self.pass_on(result)\n",
+        "        self.raise_interrupt(result)\n",
         "",
         (f"{ENDS}::test_ctrl_c_in_a_handler_is_for_the_application[False-True]",),
     ),
@@ -54,7 +54,7 @@ MUTATIONS = (
         "A program that ends cancels all tasks, and each event in progress has an attempt less.",
         "partbox/worker/runners/event_loop.py",
         "if must_end(task):  # whatever the handler makes of it",
-        "if task in told_to_end:  # whatever the handler makes of it",
+        "if task in ending_tasks:  # whatever the handler makes of it",
         (f"{ENDS}::test_an_application_that_ends_without_leaving_ends_and_charges_nothing[asyncio]",),
     ),
     Mutation(
@@ -77,7 +77,7 @@ MUTATIONS = (
         "entered-by-nobody",
         "Who is cancelled while it enters leaves a worker behind that delivers on.",
         EMBEDDED,
-        "            await in_thread(self.stop)\n",
+        "            await run_in_thread(self.stop)\n",
         "            pass\n",
         (f"{HERE}::test_who_is_cancelled_while_it_enters_leaves_no_worker_behind[asyncio]",),
     ),
@@ -85,7 +85,7 @@ MUTATIONS = (
         "stop-in-the-loop",
         "A stop blocks the loop in which the handlers must end that it waits for.",
         EMBEDDED,
-        "asyncio._get_running_loop() is self._loop.adopted:",
+        "asyncio._get_running_loop() is self._loop.application_loop:",
         "False:",
         (f"{HERE}::test_what_would_block_the_loop_is_refused_with_the_remedy",),
     ),
@@ -101,7 +101,7 @@ MUTATIONS = (
         "child-in-the-application",
         "A process that a handler forked in the application's loop goes on there as a second application.",
         HOSTS,
-        "if task in _keepers:",
+        "if task in _loop_guards:",
         "if False:",
         (
             "tests/worker/runners/test_forks.py"
@@ -112,8 +112,8 @@ MUTATIONS = (
         "pools-given-to-nobody",
         "Handlers with a loop of their own take a pool that the application has made and not used yet.",
         HOSTS,
-        "two_loops.watch(self._beside)",
-        "two_loops.watch()",
+        "pool_guard.guard_pools(self._other_loop)",
+        "pool_guard.guard_pools()",
         (
             "tests/worker/runners/test_two_loops.py"
             "::test_a_handler_that_uses_the_pool_of_the_application_is_refused_and_the_application_goes_on"

@@ -13,7 +13,7 @@ CLAIMS = "partbox/worker/engine/claims.py"
 TICKS = "tests/engine/on_a_server/test_tick_statements.py"
 LEASE = "partbox/protocol/lease.py"
 LEASES = "tests/protocol/test_lease.py"
-IDLE = (
+IDLE_LEASES = (
     "tests/cluster/test_idle_process.py::"
     "test_an_idle_process_is_killed_once_its_handler_has_ended_and_what_replaces_it_owns_nothing_until_it_reads"
 )
@@ -32,9 +32,12 @@ MUTATIONS = (
         "idle-process-kept",
         "A process that cannot connect again ticks for ever, and its partitions stand beside idle processes.",
         LEASE,
-        "    idle = signs.idle >= IDLE * patience.lease\n",
+        "    idle = signs.idle >= IDLE_LEASES * patience.lease\n",
         "    idle = False\n",
-        (f"{LEASES}::test_a_child_that_neither_reads_nor_saves_for_two_leases_is_killed_unless_a_handler_runs", IDLE),
+        (
+            f"{LEASES}::test_a_child_that_neither_reads_nor_saves_for_two_leases_is_killed_unless_a_handler_runs",
+            IDLE_LEASES,
+        ),
     ),
     Mutation(
         "idle-process-goes-on",
@@ -42,7 +45,7 @@ MUTATIONS = (
         "partbox/worker/slot.py",
         "if (limit := self[IDLE_LIMIT]) and boottime() - self.worked_at > limit:\n",
         "if False:\n",
-        (IDLE,),
+        (IDLE_LEASES,),
     ),
     Mutation(
         "owner-that-never-read",
@@ -50,7 +53,10 @@ MUTATIONS = (
         LEASE,
         "    if not signs.has_read:\n",
         "    if False:\n",
-        (f"{LEASES}::test_a_child_that_neither_reads_nor_saves_for_two_leases_is_killed_unless_a_handler_runs", IDLE),
+        (
+            f"{LEASES}::test_a_child_that_neither_reads_nor_saves_for_two_leases_is_killed_unless_a_handler_runs",
+            IDLE_LEASES,
+        ),
     ),
     Mutation(
         "session-under-the-old-epoch",
@@ -96,16 +102,16 @@ MUTATIONS = (
         "calm-of-another-life",
         "After a crash ids are given out again: a fence of the life before says what is not so.",
         OWNED,
-        "self._still = self._looked = None  # perhaps",
-        "self._looked = None  # perhaps",
+        "self._idle_check = self._last_check = None  # perhaps",
+        "self._last_check = None  # perhaps",
         (f"{TICKS}::test_a_new_session_remembers_no_look_of_the_last_one",),
     ),
     Mutation(
         "tick-settled-too-soon",
         "What a tick could not do is left undone for as long as the rows say the same.",
         CLAIMS,
-        "self.settled = same and all(_agrees(",
-        "self.settled = True or all(_agrees(",
+        "self.settled = same and all(_matches_row(",
+        "self.settled = True or all(_matches_row(",
         (
             f"{TICKS}::test_a_partition_to_give_up_that_cannot_drain_yet_is_looked_at_again",
             f"{TICKS}::test_rows_that_could_not_be_read_are_read_at_a_later_tick",
@@ -252,7 +258,7 @@ MUTATIONS = (
         "a-drain-only-its-supervisor-tells",
         "Processes whose supervisor died would be accused of what they left while they drained.",
         "partbox/worker/poller/poller.py",
-        "        self.ownership.leave(conn)\n",
+        "        self.ownership.note_leaving(conn)\n",
         "",
         (f"{UNCHARGED}::test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end",),
     ),
@@ -308,7 +314,7 @@ MUTATIONS = (
         "trust-to-the-last-moment",
         "Between the check and the handler's start the lease may end.",
         "partbox/protocol/lease.py",
-        "return sent_at + lease * (1 - MARGIN)",
+        "return sent_at + lease * (1 - LEASE_MARGIN)",
         "return sent_at + lease",
         ("tests/protocol/test_lease.py::test_trust_ends_before_the_lease_does_and_after_most_of_it",),
     ),
@@ -324,7 +330,7 @@ MUTATIONS = (
         "starting-after-the-lease",
         "An owner that froze and thaws would start handlers for what is others' by now.",
         "partbox/worker/runners/lane_runner.py",
-        "if self._slot.version != self._engine.version or not self._slot.trusted():",
+        "if self._slot.version != self._engine.version or not self._slot.is_trusted():",
         "if self._slot.version != self._engine.version:",
         ("tests/worker/ownership/test_release.py::test_no_handler_starts_without_trust",),
     ),
@@ -332,7 +338,7 @@ MUTATIONS = (
         "turns-never-taken-back",
         "An accused event that had its turn at a tick, which finds it due, would hold up all other suspects.",
         "partbox/worker/poller/poller.py",
-        "        due.update(self._engine.turns.take_keyless())\n",
+        "        due.update(self._engine.parked_scheduler.take_keyless())\n",
         "",
         (scenario("turns_at_ticks"),),
     ),

@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation
 
 PROOFS = "tests/db/delivery/test_proofs.py"
-KEPT_OUT = "tests/publish/integrations/test_kept_out.py"
+TRIGGER_BLOCKS_INBOX = "tests/publish/integrations/test_kept_out.py"
 ALL_WRITTEN = "tests/db/delivery/test_all_written.py"
 WRITTEN = f"{ALL_WRITTEN}::test_what_a_trigger_keeps_as_it_is_fails_whatever_writes_it"
 WALK = (
@@ -16,8 +16,8 @@ MUTATIONS = (
         "row-security-believed",
         "PostgreSQL hides rows instead of raising, and every statement has to prove in a transaction that it saw all.",
         "partbox/db/connect.py",
-        'SEEING = "-c row_security=off"',
-        'SEEING = "-c row_security=on"',
+        'ROW_SECURITY_OPTION = "-c row_security=off"',
+        'ROW_SECURITY_OPTION = "-c row_security=on"',
         (f"{PROOFS}::test_row_security_is_off_in_a_session_of_ours_and_as_ever_in_one_for_an_application",),
     ),
     Mutation(
@@ -40,7 +40,7 @@ MUTATIONS = (
         "ids-drawn-that-fall",
         "A sequence that was set back gives out ids below the floor, where nobody looks any more.",
         "partbox/db/delivery/proof.py",
-        "if now < basis.drawn:",
+        "if now < baseline.drawn:",
         "if now < 0:",
         (f"{PROOFS}::test_ids_that_are_drawn_no_more_end_the_session",),
     ),
@@ -67,8 +67,8 @@ MUTATIONS = (
         "a-detached-segment-not-missed",
         "The records of a segment that was taken out by hand are invisible; cursors pass them.",
         "partbox/db/delivery/proof.py",
-        "if int(made) == basis.made or basis.log is None:",
-        "if basis.made or basis.log is None:",
+        "if int(made) == baseline.made or baseline.log is None:",
+        "if baseline.made or baseline.log is None:",
         (f"{PROOFS}::test_a_segment_that_was_detached_by_hand_is_missed_until_it_is_back",),
     ),
     Mutation(
@@ -117,7 +117,9 @@ MUTATIONS = (
         "partbox/publish/steps.py",
         "if cursor.rowcount < 1:\n            cursor",
         "if cursor.rowcount < 0:\n            cursor",
-        (f"{KEPT_OUT}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",),
+        (
+            f"{TRIGGER_BLOCKS_INBOX}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",
+        ),
     ),
     Mutation(
         "a-copy-believed",
@@ -125,7 +127,9 @@ MUTATIONS = (
         "partbox/publish/writing.py",
         "if copied is not None and copied != number:",
         "if copied == 0:",
-        (f"{KEPT_OUT}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",),
+        (
+            f"{TRIGGER_BLOCKS_INBOX}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-record]",
+        ),
     ),
     Mutation(
         "a-key-believed-to-be-used",
@@ -134,7 +138,7 @@ MUTATIONS = (
         "!= [(len(keys),)]:",
         "== []:",
         (
-            f"{KEPT_OUT}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-idempotency]",
+            f"{TRIGGER_BLOCKS_INBOX}::test_what_a_trigger_keeps_out_fails_the_publish_and_nothing_of_it_is_there[psycopg-on-idempotency]",
         ),
     ),
     Mutation(
@@ -143,7 +147,7 @@ MUTATIONS = (
         "sql/queries/publish.sql",
         "select case when count(*) < 1 then {unwritten} end from written",
         "select null from written",
-        (f"{KEPT_OUT}::test_in_a_pipeline_the_server_raises[on-one-True]",),
+        (f"{TRIGGER_BLOCKS_INBOX}::test_in_a_pipeline_the_server_raises[on-one-True]",),
     ),
     Mutation(
         "a-park-again-that-was-dropped",
@@ -185,7 +189,7 @@ MUTATIONS = (
         "an-event-seen-by-nobody",
         "A trigger keeps the row out of the inbox: the consumer takes the event for a repetition, and skips it.",
         "partbox/inbox.py",
-        "if not any(_IN_THE_WAY in line for (line,) in plan):",
+        "if not any(_CONFLICT_LINE in line for (line,) in plan):",
         "if not plan:",
         ("tests/publish/test_inbox.py::test_a_consumer_that_may_only_insert_is_told_all_the_same",),
     ),
@@ -201,8 +205,8 @@ MUTATIONS = (
         "born-dead",
         "A publisher's event for the last moment of all is taken for one that had failed where it was imported from.",
         "partbox/worker/engine/parked_rows.py",
-        "if micros == NEVER and event.had_failed:",
-        "if micros == NEVER:",
+        "if micros == NEVER_AVAILABLE and event.had_failed:",
+        "if micros == NEVER_AVAILABLE:",
         (
             "tests/worker/poller/test_far_times.py"
             "::test_an_event_that_is_published_for_the_end_of_time_is_scheduled_and_not_dead",

@@ -15,7 +15,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
-from partbox.catalogue.comparison import EventChange, EventForm, compared
+from partbox.catalogue.comparison import EventChange, EventForm, compare_forms
 from partbox.codecs import JsonCodec
 
 VERSION = "make version=2 with @outbox.upcast(Placed, from_version=1)"
@@ -61,7 +61,7 @@ def edited(**fields: Any) -> type:
 
 
 def changes(new: Any, old: Any = Placed) -> list[EventChange]:
-    return compared(form(old), form(new), ())
+    return compare_forms(form(old), form(new), ())
 
 
 def breaks(new: Any, old: Any = Placed) -> list[str]:
@@ -261,7 +261,7 @@ def test_fields_that_are_refused_may_neither_come_nor_go():
 
 
 def of(old: EventForm, **fields: Any) -> list[str]:
-    return [each.line for each in compared(old, replace(old, **fields), ())]
+    return [each.line for each in compare_forms(old, replace(old, **fields), ())]
 
 
 def test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does():
@@ -274,14 +274,14 @@ def test_the_key_and_the_aggregate_type_stay_as_long_as_the_version_does():
 
 def test_a_new_version_may_change_everything_if_there_is_an_upcast_from_each_one_before():
     old, new = form(Placed), form(edited(total=str), version=3, aggregate_type="Cart", key="total")
-    assert [each.line for each in compared(old, new, [1, 2])] == [
+    assert [each.line for each in compare_forms(old, new, [1, 2])] == [
         "OrderPlaced has version 3 instead of 1, with an upcast: breaks nothing"
     ]
-    assert [each.line for each in compared(old, new, [1])] == [
+    assert [each.line for each in compare_forms(old, new, [1])] == [
         "OrderPlaced has version 3 instead of 1, and no upcast from version 2: breaks reading the log: "
         "write @outbox.upcast(Placed, from_version=2)"
     ]
-    assert compared(new, old, [1, 2])[0].is_break
+    assert compare_forms(new, old, [1, 2])[0].is_break
 
 
 def test_a_field_that_came_with_a_default_may_never_lose_it():
@@ -295,7 +295,7 @@ def test_a_field_that_came_with_a_default_may_never_lose_it():
 @given(changed(), st.data())
 def test_what_the_old_class_wrote_is_read_by_the_new_one_unless_the_change_breaks_the_log(two, data):
     old, new = two
-    found = compared(form(old.annotation), form(new.annotation), ())
+    found = compare_forms(form(old.annotation), form(new.annotation), ())
     event(f"passes: {not any(each.breaks_log for each in found)}")
     if not any(each.breaks_log for each in found):
         written = orjson.loads(JsonCodec().encode(data.draw(old.values)))
@@ -312,7 +312,7 @@ def test_what_the_old_class_wrote_is_read_by_the_new_one_unless_the_change_break
 def test_what_the_new_class_writes_is_valid_for_consumers_unless_the_change_breaks_them(two, data):
     old, new = two
     before, after = form(old.annotation), form(new.annotation)
-    found = compared(before, after, ())
+    found = compare_forms(before, after, ())
     event(f"passes: {not any(each.breaks_consumers for each in found)}")
     if not any(each.breaks_consumers for each in found):
         written = orjson.loads(JsonCodec().encode(data.draw(new.values)))

@@ -15,8 +15,8 @@ from forms import form
 from pydantic import BaseModel, Field, create_model
 
 from partbox.catalogue import schema_files
-from partbox.catalogue.asyncapi import asyncapi, target_among
-from partbox.catalogue.comparison import EventForm, compared
+from partbox.catalogue.asyncapi import asyncapi, target_function
+from partbox.catalogue.comparison import EventForm, compare_forms
 from partbox.catalogue.entries import entries
 from partbox.catalogue.event_form import event_form
 from partbox.catalogue.page import page
@@ -82,7 +82,7 @@ def references(value):
 
 
 def test_the_asyncapi_document_is_valid_and_each_reference_leads_somewhere(forms):
-    document = asyncapi("shop:outbox", forms, target_among([], None))
+    document = asyncapi("shop:outbox", forms, target_function([], None))
     assert invalid(document) == []
     assert {each for each in references(document) if resolved(document, each) is None} == set()
     assert invalid({**document, "channels": []})  # the official schema is asked indeed
@@ -95,7 +95,7 @@ def test_channels_are_the_topics_of_the_relay_and_headers_those_of_its_broker(fo
         RelayTarget(types=("OrderPlaced",), to="nats://broker", topic="{tenant_id}.{event_type}"),
         RelayTarget(to="kafka://broker"),
     ]
-    document = asyncapi("shop:outbox", forms, target_among(targets, None))
+    document = asyncapi("shop:outbox", forms, target_function(targets, None))
     assert invalid(document) == []
     by_address = {each["address"]: each for each in document["channels"].values()}
     assert set(by_address) == {"{tenant_id}.orderplaced", "parcel-events"}
@@ -106,7 +106,7 @@ def test_channels_are_the_topics_of_the_relay_and_headers_those_of_its_broker(fo
 
 
 def test_events_of_one_topic_share_its_channel(forms):
-    document = asyncapi("shop:outbox", forms, target_among([], "all"))
+    document = asyncapi("shop:outbox", forms, target_function([], "all"))
     assert invalid(document) == []
     assert list(document["channels"]["all"]["messages"]) == ["OrderPlaced", "parcel_shipped"]
 
@@ -141,26 +141,26 @@ def test_an_entry_names_the_handler_that_takes_the_event_in_each_subscription(ty
 
 def test_files_are_kept_as_they_are_and_read_back(tmp_path, forms):
     folder = tmp_path / "new" / "schemas"
-    assert schema_files.write(folder, forms) == (2, 0)
+    assert schema_files.write_schemas(folder, forms) == (2, 0)
     assert sorted(path.name for path in folder.iterdir()) == ["OrderPlaced.v2.json", "parcel%2Fshipped.v1.json"]
-    assert schema_files.write(folder, forms) == (0, 2)
-    assert schema_files.checked(schema_files.read(folder), forms, {}) == []
+    assert schema_files.write_schemas(folder, forms) == (0, 2)
+    assert schema_files.find_changes(schema_files.read_schemas(folder), forms, {}) == []
     jsonschema.Draft202012Validator.check_schema(json.loads((folder / "OrderPlaced.v2.json").read_text()))
 
 
 def test_the_file_of_an_older_version_asks_for_an_upcast_until_it_is_deleted(tmp_path, forms):
-    schema_files.write(tmp_path, [form(OrderPlaced, version=1), *forms])
-    kept = schema_files.read(tmp_path)
-    assert [each.line for each in schema_files.checked(kept, forms, {}) if each.is_break] == [
+    schema_files.write_schemas(tmp_path, [form(OrderPlaced, version=1), *forms])
+    kept = schema_files.read_schemas(tmp_path)
+    assert [each.line for each in schema_files.find_changes(kept, forms, {}) if each.is_break] == [
         "OrderPlaced has version 2 instead of 1, and no upcast from version 1: breaks reading the log: "
         "write @outbox.upcast(OrderPlaced, from_version=1)"
     ]
-    assert not any(each.is_break for each in schema_files.checked(kept, forms, {"OrderPlaced": {1}}))
+    assert not any(each.is_break for each in schema_files.find_changes(kept, forms, {"OrderPlaced": {1}}))
 
 
 def test_an_event_that_is_gone_and_one_that_is_new_are_named(tmp_path, forms):
-    schema_files.write(tmp_path, forms[:1])
-    assert [each.line for each in schema_files.checked(schema_files.read(tmp_path), forms[1:], {})] == [
+    schema_files.write_schemas(tmp_path, forms[:1])
+    assert [each.line for each in schema_files.find_changes(schema_files.read_schemas(tmp_path), forms[1:], {})] == [
         "OrderPlaced of version 2 has no class: breaks reading the log: keep the class, and import its module, while "
         f"the log has such events; then delete {tmp_path}/OrderPlaced.v2.json",
         "parcel/shipped is new: breaks nothing",
@@ -173,7 +173,7 @@ def test_an_event_that_is_gone_and_one_that_is_new_are_named(tmp_path, forms):
 def test_a_file_that_is_no_schema_of_an_event_is_named(tmp_path, content):
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(PartboxError, match=r"other\.json is no schema that"):
-        schema_files.read(tmp_path)
+        schema_files.read_schemas(tmp_path)
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#/$defs/Gone"}, {"properties": 1}, {"$ref": "#"}])
@@ -181,7 +181,7 @@ def test_a_schema_that_cannot_be_read_is_named(tmp_path, forms, schema):
     ours = schema_files.document(forms[0])["x-partbox"]
     (tmp_path / "a.json").write_text(json.dumps({**schema, "x-partbox": ours}))
     with pytest.raises(PartboxError, match=r"a\.json holds no JSON Schema that can be read"):
-        schema_files.checked(schema_files.read(tmp_path), forms, {})
+        schema_files.find_changes(schema_files.read_schemas(tmp_path), forms, {})
 
 
 def test_attrs_and_msgspec_classes_write_their_defaults_unless_a_struct_leaves_them_out():
@@ -225,14 +225,14 @@ def test_classes_of_each_kind_are_compared_alike(kind):
     old = form(made(kind, id=(int, ...), total=(int, ...)))
     breaking = form(made(kind, id=(int, ...), total=(str, ...), shop=(str, ...)))
     harmless = form(made(kind, id=(int, ...), total=(int, 0), shop=(str, "")))
-    assert [(each.place, each.breaks_log, each.breaks_consumers) for each in compared(old, breaking, ())] == [
+    assert [(each.place, each.breaks_log, each.breaks_consumers) for each in compare_forms(old, breaking, ())] == [
         ("OrderPlaced.total", True, True),
         ("OrderPlaced.shop", True, False),
     ]
-    assert [each.line for each in compared(old, harmless, ())] == ["OrderPlaced.shop is new: breaks nothing"]
+    assert [each.line for each in compare_forms(old, harmless, ())] == ["OrderPlaced.shop is new: breaks nothing"]
 
 
 def test_a_folder_or_a_name_that_cannot_be_written_is_one_line(tmp_path, forms):
     long = EventType("€" * 200, Shipped, "Parcel", "number", None, 1)
     with pytest.raises(PartboxError, match=r"cannot write .*: File name too long: name a place"):
-        schema_files.write(tmp_path, [event_form(long)])
+        schema_files.write_schemas(tmp_path, [event_form(long)])

@@ -15,7 +15,7 @@ select data from pg_logical_slot_get_binary_changes('cdc', null, null, 'proto_ve
 def conn(own_server):
     """To an outbox that is prepared for a connector `cdc`, which has a slot."""
     with psycopg.connect(own_server.dsn, autocommit=True) as conn:
-        conn.execute(cdc.script("partbox", role="debezium", publication="cdc").encode())
+        conn.execute(cdc.setup_script("partbox", role="debezium", publication="cdc").encode())
         conn.execute("select pg_create_logical_replication_slot('cdc', 'pgoutput')")
         yield conn
 
@@ -81,9 +81,9 @@ def test_neither_a_rollback_nor_a_purge_nor_a_worker_is_anything_to_a_connector(
 
 
 def test_the_server_is_prepared_as_soon_as_the_sql_has_run(conn):
-    assert cdc.prepared(conn, "partbox", "cdc") == ("logical", True, True)
-    assert cdc.prepared(conn, "partbox", "other") == ("logical", False, False)
+    assert cdc.load_readiness(conn, "partbox", "cdc") == ("logical", True, True)
+    assert cdc.load_readiness(conn, "partbox", "other") == ("logical", False, False)
     conn.execute("alter publication cdc set (publish_via_partition_root = false)")
-    assert cdc.prepared(conn, "partbox", "cdc") == ("logical", True, False)
+    assert cdc.load_readiness(conn, "partbox", "cdc") == ("logical", True, False)
     conn.execute("alter publication cdc set (publish_via_partition_root = true, publish = 'delete')")
-    assert cdc.prepared(conn, "partbox", "cdc") == ("logical", True, False)
+    assert cdc.load_readiness(conn, "partbox", "cdc") == ("logical", True, False)

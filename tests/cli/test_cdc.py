@@ -197,8 +197,8 @@ def connector(**given) -> Connector:
         "address": ServerAddress("db.example.org", 5433, "shop", "verify-full"),
         "route": TopicRoute("{aggregate_type}-events"),
         "whole": True,
-        "snapshot": cdc.statement("snapshot", "partbox"),
-        "heartbeat": cdc.statement("heartbeat", "partbox"),
+        "snapshot": cdc.connector_statement("snapshot", "partbox"),
+        "heartbeat": cdc.connector_statement("heartbeat", "partbox"),
     }
     return Connector(**made | given)
 
@@ -226,4 +226,4 @@ def test_the_page_shows_what_the_command_prints():
     def spoken(text: str) -> list[str]:
         return [line for line in text.splitlines() if line.strip() and not line.startswith("--")]
 
-    assert spoken(statements) == spoken(cdc.script("partbox", role="debezium", publication="shop_partbox"))
+    assert spoken(statements) == spoken(cdc.setup_script("partbox", role="debezium", publication="shop_partbox"))

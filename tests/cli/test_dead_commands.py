@@ -245,7 +245,7 @@ def test_hostile_content_reaches_no_terminal(partbox, plant):
 
 
 def test_interrupted_it_says_how_many_were_done_and_ends_with_130(partbox, plant, monkeypatch):
-    monkeypatch.setattr(dead, "CHUNK", 2)
+    monkeypatch.setattr(dead, "CHUNK_SIZE", 2)
     for key in "aabbc":
         plant.park(key)
     replay, calls = dead.replay, []

@@ -20,9 +20,9 @@ from waiting import eventually
 from partbox.db.inspect.stats import Cluster, Instance, PartitionStats
 from partbox.demo.audit import Throughput
 from partbox.demo.summary import Summary
-from partbox.demo.view import Frame, Screen, picture
+from partbox.demo.view import Frame, Screen, render_demo
 from partbox.demo.view import line as line_of
-from partbox.operations.stats import Happening
+from partbox.operations.stats import NewsItem
 from partbox.terminal.roster import Roster
 
 PATIENCE = 120.0
@@ -30,7 +30,7 @@ NOON = datetime(2026, 1, 31, 12, 0, 1).astimezone()
 
 
 @pytest.fixture
-def open_folder(folder) -> Path:
+def make_open_folder(folder) -> Path:
     """A folder that root's server can pass through; the demo's files go there."""
     folder.mkdir()
     folder.chmod(0o755)
@@ -38,12 +38,12 @@ def open_folder(folder) -> Path:
 
 
 @pytest.fixture
-def demo(open_folder, forks):
+def demo(make_open_folder, forks):
     """Starts a demo in a session of its own, as in a terminal of its own; afterwards nothing of it may be left."""
     started = []
 
     def start(*arguments: str) -> Command:
-        variables = os.environ | {"TMPDIR": str(open_folder)}
+        variables = os.environ | {"TMPDIR": str(make_open_folder)}
         started.append(forks.start("partbox", "demo", "--json", *arguments, env=variables))
         return started[-1]
 
@@ -53,8 +53,8 @@ def demo(open_folder, forks):
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGINT)
         process.communicate()
-        eventually(lambda session=process.pid: not list(left(session, open_folder)))
-    assert list(open_folder.iterdir()) == []
+        eventually(lambda session=process.pid: not list(left(session, make_open_folder)))
+    assert list(make_open_folder.iterdir()) == []
 
 
 def left(session: int, folder: Path) -> Iterator[psutil.Process]:
@@ -182,7 +182,7 @@ def a_cluster(processes: tuple[Instance, ...], owners: tuple[int | None, ...]) -
 @pytest.fixture
 def frame() -> Frame:
     roster = Roster()
-    roster.meet([UUID(int=pid) for pid in (4711, 1234567, 42)])
+    roster.add_processes([UUID(int=pid) for pid in (4711, 1234567, 42)])
     return Frame(
         elapsed=12.4,
         seconds=30,
@@ -202,13 +202,13 @@ def frame() -> Frame:
         ),
         duplicates=3,
         out_of_order=0,
-        happenings=[Happening(NOON, "said", "killed process B (pid 1234567): its 100 partitions go to others")],
+        happenings=[NewsItem(NOON, "said", "killed process B (pid 1234567): its 100 partitions go to others")],
     )
 
 
 def shown(frame: Frame, width: int, height: int = 24, **options) -> list[str]:
     console = Console(record=True, width=width, height=height, file=StringIO(), **options)
-    console.print(picture(frame, width, height))
+    console.print(render_demo(frame, width, height))
     return [line.rstrip() for line in console.export_text(styles=options.get("force_terminal", False)).splitlines()]
 
 
@@ -232,7 +232,7 @@ ADDRESS = "http://127.0.0.1:43210/#token=" + "x" * 43
 
 @pytest.mark.parametrize(("width", "height"), [(60, 24), (100, 24), (160, 50), (60, 21)])
 def test_the_address_of_the_page_is_the_last_that_is_in_view_and_whole(frame, width, height):
-    many = [Happening(NOON, "said", f"news {number}") for number in range(40)]
+    many = [NewsItem(NOON, "said", f"news {number}") for number in range(40)]
     lines = shown(replace(frame, page=ADDRESS, happenings=many), width, height)
     assert len(lines) <= height
     rows = -(-len(ADDRESS) // width)
@@ -270,11 +270,11 @@ def test_many_processes_are_counted_where_they_have_no_room(frame):
 
 def test_a_process_keeps_its_letter_and_its_replacement_gets_another():
     roster = Roster()
-    roster.meet([1, 2])
-    before = roster.face(2)
-    roster.meet([2, 3])
-    assert (roster.face(2), roster.face(3).letter) == (before, "C")
-    assert roster.face(3).colour != before.colour
+    roster.add_processes([1, 2])
+    before = roster.badge(2)
+    roster.add_processes([2, 3])
+    assert (roster.badge(2), roster.badge(3).letter) == (before, "C")
+    assert roster.badge(3).colour != before.colour
 
 
 def test_a_pipe_gets_lines_and_no_drawing(frame):
@@ -283,7 +283,7 @@ def test_a_pipe_gets_lines_and_no_drawing(frame):
     with lines.live():
         lines.show(frame)
         lines.show(frame)
-        lines.hear(frame.happenings[0])
+        lines.print_happening(frame.happenings[0])
     first, second = out.getvalue().splitlines()
     assert "published 1,234,567 (12,346/s)  delivered 1,234,560" in first
     assert "pending 7" in first

@@ -80,7 +80,7 @@ def test_no_arguments_at_all_are_the_help(partbox):
 
 @pytest.mark.parametrize("command", ["config", "metrics"])
 def test_variables_that_are_no_settings_are_one_line_before_a_command(partbox, monkeypatch, command):
-    monkeypatch.setattr(setup, "_said", set())
+    monkeypatch.setattr(setup, "_warned_strays", set())
     monkeypatch.setenv("PARTBOX_SERVICE_HOST", "10.0.0.7")
     monkeypatch.setenv("PARTBOX_DNS", "postgresql://shop:s3cret@db/shop")
     ran = partbox(command, "--json")

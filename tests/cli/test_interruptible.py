@@ -52,7 +52,7 @@ def test_what_is_undone_because_of_it_is_not_interrupted():
 
 
 def test_one_that_would_come_again_after_the_end_does_not(monkeypatch):
-    monkeypatch.setattr(stopping, "AGAIN", 10 * PATIENCE)
+    monkeypatch.setattr(stopping, "RESEND_DELAY", 10 * PATIENCE)
     with interruptible(signal.SIGHUP):
         Dropping()
         (timer,) = (each for each in threading.enumerate() if isinstance(each, threading.Timer))

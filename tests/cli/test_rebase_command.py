@@ -84,7 +84,7 @@ def test_it_asks_first_but_not_about_what_it_refuses(command, conn, terminal):
 
 
 def test_ctrl_c_while_it_waits_changes_nothing(command, dsn, conn, monkeypatch):
-    monkeypatch.setattr(rebase, "LOCK", "20ms")
+    monkeypatch.setattr(rebase, "LOCK_TIMEOUT", "20ms")
 
     def interrupt(seconds):
         raise KeyboardInterrupt

@@ -11,9 +11,9 @@ from planted_records import Planter
 from pty_screen import CONTROL, ENTER
 from rich.console import Console
 
-from partbox.cli.shell.watching import Sighting
-from partbox.cli.views.top_view import Scene, picture
-from partbox.db.inspect.stats import Cluster, Instance, PartitionStats, Running
+from partbox.cli.shell.watching import ClusterSample
+from partbox.cli.views.top_view import TopFrame, render_top
+from partbox.db.inspect.stats import Cluster, Instance, PartitionStats, RunningHandler
 from partbox.db.operator.blocked import BlockedKey
 from partbox.operations.stats import Rates
 from partbox.terminal.roster import Roster
@@ -78,11 +78,11 @@ def a_key(text: str = "7", error: str = "boom") -> BlockedKey:
 
 
 @pytest.fixture
-def scene() -> Scene:
+def top_frame() -> TopFrame:
     members = (an_instance(1), an_instance(2, node="node-b"))
     owners = [UUID(int=1)] * 100 + [UUID(int=2)] * 100 + [UUID(int=99)] * 40 + [None] * 16
     roster = Roster()
-    roster.meet(each.instance_id for each in members)
+    roster.add_processes(each.instance_id for each in members)
     cluster = Cluster(
         schema="partbox",
         subscription="default",
@@ -95,26 +95,26 @@ def scene() -> Scene:
         completed=9_000,
         blocked_keys=1,
     )
-    return Scene(Sighting(NOW, cluster, Rates(1_234.4, 999.6)), roster, frozenset({0}), [a_key()])
+    return TopFrame(ClusterSample(NOW, cluster, Rates(1_234.4, 999.6)), roster, frozenset({0}), [a_key()])
 
 
-def shown(scene: Scene, width: int, height: int = 30) -> list[str]:
+def shown(top_frame: TopFrame, width: int, height: int = 30) -> list[str]:
     console = Console(record=True, width=width, height=height, file=StringIO())
-    console.print(picture(scene, width, height))
+    console.print(render_top(top_frame, width, height))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def drawn(scene: Scene) -> str:
+def drawn(top_frame: TopFrame) -> str:
     """The output to a terminal of all colours."""
     out = StringIO()
     console = Console(file=out, width=100, height=30, force_terminal=True, color_system="truecolor")
-    console.print(picture(scene, 100, 30))
+    console.print(render_top(top_frame, 100, 30))
     return out.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 62, 80, 110, 200])
-def test_the_view_fits_and_shows_every_partition_by_its_living_owner(scene, width):
-    lines = shown(scene, width, 50)
+def test_the_view_fits_and_shows_every_partition_by_its_living_owner(top_frame, width):
+    lines = shown(top_frame, width, 50)
     assert max(map(len, lines)) <= width
     map_of = "".join("".join(line[: 48 if width >= 110 else 32].split()) for line in lines[2:18])
     assert map_of == "A" * 100 + "B" * 100 + "·" * 56
@@ -124,23 +124,23 @@ def test_the_view_fits_and_shows_every_partition_by_its_living_owner(scene, widt
 
 
 @pytest.mark.parametrize(("width", "height"), [(62, 20), (80, 24), (120, 40)])
-def test_the_view_is_no_higher_than_the_terminal(scene, width, height):
-    many = replace(scene.sighting.cluster, instances=tuple(an_instance(number) for number in range(1, 40)))
-    sighting = replace(scene.sighting, cluster=many)
-    crowded = replace(scene, sighting=sighting, blocked=[a_key(str(number)) for number in range(50)])
+def test_the_view_is_no_higher_than_the_terminal(top_frame, width, height):
+    many = replace(top_frame.sample.cluster, instances=tuple(an_instance(number) for number in range(1, 40)))
+    sample = replace(top_frame.sample, cluster=many)
+    crowded = replace(top_frame, sample=sample, blocked=[a_key(str(number)) for number in range(50)])
     lines = shown(crowded, width, height)
     assert len(lines) <= height
     assert "more" in "\n".join(lines)
 
 
-def test_hostile_names_and_errors_stay_on_their_line_and_move_nothing(scene):
+def test_hostile_names_and_errors_stay_on_their_line_and_move_nothing(top_frame):
     members = (an_instance(1, node=HOSTILE), an_instance(2))
-    cluster = replace(scene.sighting.cluster, instances=members, subscription=HOSTILE)
+    cluster = replace(top_frame.sample.cluster, instances=members, subscription=HOSTILE)
     hostile = replace(
-        scene, sighting=replace(scene.sighting, cluster=cluster), blocked=[a_key(HOSTILE, f"a\nb {HOSTILE}")]
+        top_frame, sample=replace(top_frame.sample, cluster=cluster), blocked=[a_key(HOSTILE, f"a\nb {HOSTILE}")]
     )
     lines = shown(hostile, 120, 40)
-    assert len(lines) == len(shown(scene, 120, 40))
+    assert len(lines) == len(shown(top_frame, 120, 40))
     assert max(map(len, lines)) <= 120
     for character in "\x1b\x07\u202e\u2066":
         assert character not in "\n".join(lines)
@@ -148,11 +148,13 @@ def test_hostile_names_and_errors_stay_on_their_line_and_move_nothing(scene):
 
 
 @pytest.mark.parametrize(("width", "height"), [(50, 50), (80, 24), (80, 40), (160, 40)])
-def test_handlers_that_run_for_long_stand_above_what_is_blocked(scene, width, height):
-    runs = tuple(Running("ship", "Placed", "Order", HOSTILE[:100], number, 720.0 - number) for number in range(30))
+def test_handlers_that_run_for_long_stand_above_what_is_blocked(top_frame, width, height):
+    runs = tuple(
+        RunningHandler("ship", "Placed", "Order", HOSTILE[:100], number, 720.0 - number) for number in range(30)
+    )
     member = replace(an_instance(1), running=runs, running_more=5)
-    cluster = replace(scene.sighting.cluster, instances=(member,))
-    crowded = replace(scene, sighting=replace(scene.sighting, cluster=cluster), blocked=[a_key()] * 50)
+    cluster = replace(top_frame.sample.cluster, instances=(member,))
+    crowded = replace(top_frame, sample=replace(top_frame.sample, cluster=cluster), blocked=[a_key()] * 50)
     lines = shown(crowded, width, height)
     text = "\n".join(lines)
     assert len(lines) <= height
@@ -166,40 +168,40 @@ def test_handlers_that_run_for_long_stand_above_what_is_blocked(scene, width, he
         assert character not in text
 
 
-def test_two_supervisors_of_one_host_have_two_names(scene):
+def test_two_supervisors_of_one_host_have_two_names(top_frame):
     # At 80 columns too: more than one node is what tells them apart.
     members = (replace(an_instance(1), supervisor=UUID(int=7)), replace(an_instance(2), supervisor=UUID(int=8)))
-    cluster = replace(scene.sighting.cluster, instances=members)
+    cluster = replace(top_frame.sample.cluster, instances=members)
     for width in (80, 120):
-        text = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=cluster)), width))
+        text = "\n".join(shown(replace(top_frame, sample=replace(top_frame.sample, cluster=cluster)), width))
         assert "node-a (2)" in text
 
 
-def test_aggregates_that_wait_for_one_reason_are_one_row(scene):
+def test_aggregates_that_wait_for_one_reason_are_one_row(top_frame):
     keys = [replace(a_key(str(number)), state="deferred", error_type=None, error=f"{number}") for number in range(44)]
-    text = shown(replace(scene, blocked=[*keys, a_key("x" * 50)]), 100, 40)
+    text = shown(replace(top_frame, blocked=[*keys, a_key("x" * 50)]), 100, 40)
     rows = text[text.index(next(line for line in text if line.startswith("blocked the longest"))) + 1 :]
     assert [row.split()[:5] for row in rows] == [["Order", "0", "and", "43", "more"], rows[1].split()[:5]]
     assert rows[1].startswith("Order xxxxx")
     assert " 528 " in rows[0]  # 12 behind each
 
 
-def test_what_is_wrong_is_said(scene):
-    cluster = replace(scene.sighting.cluster, instances=(), paused=True)
-    alone = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=cluster)), 100))
+def test_what_is_wrong_is_said(top_frame):
+    cluster = replace(top_frame.sample.cluster, instances=(), paused=True)
+    alone = "\n".join(shown(replace(top_frame, sample=replace(top_frame.sample, cluster=cluster)), 100))
     assert "start some with" in alone
     assert "PAUSED" in alone
-    lost = "\n".join(shown(replace(scene, sighting=replace(scene.sighting, complaint="cannot use it")), 100))
+    lost = "\n".join(shown(replace(top_frame, sample=replace(top_frame.sample, problem="cannot use it")), 100))
     assert "as of 12:00:00Z: cannot use it" in lost
-    late = replace(scene.sighting.cluster, instances=(an_instance(1, heartbeat_age=7.0),))
-    assert "expired" in "\n".join(shown(replace(scene, sighting=replace(scene.sighting, cluster=late)), 100))
+    late = replace(top_frame.sample.cluster, instances=(an_instance(1, heartbeat_age=7.0),))
+    assert "expired" in "\n".join(shown(replace(top_frame, sample=replace(top_frame.sample, cluster=late)), 100))
 
 
-def test_without_colour_there_are_letters_and_no_colour_codes(scene, monkeypatch):
+def test_without_colour_there_are_letters_and_no_colour_codes(top_frame, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = drawn(scene)
+    plain = drawn(top_frame)
     monkeypatch.delenv("NO_COLOR")
-    assert "48;2;" in drawn(scene)
+    assert "48;2;" in drawn(top_frame)
     assert "48;" not in plain
     assert "38;" not in plain
     assert "A A A A" in CONTROL.sub("", plain)

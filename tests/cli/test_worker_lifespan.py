@@ -238,7 +238,7 @@ def test_a_lifespan_that_does_not_yield_is_named_until_it_does_and_gets_no_parti
     node: Callable[..., Node], partbox: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fault kind: nobody stands behind a call that does not return."""
-    monkeypatch.setattr(workers, "ENTERING", 0.0)
+    monkeypatch.setattr(workers, "LIFESPAN_LIMIT", 0.0)
     running = node(HANGS, "--processes", "2")
     running.publish(4)
     dsn = ("--dsn", running.conn.info.dsn)

@@ -12,7 +12,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.cli.shell import reload
-from partbox.cli.shell.reload import difference, roots, stamps
+from partbox.cli.shell.reload import find_change, find_roots, read_stamps
 
 SHOP = """
 from partbox import Outbox
@@ -163,20 +163,20 @@ def test_every_file_of_the_application_counts_and_no_other(tmp_path: Path):
     for name in ("env/pyvenv.cfg", "env/lib/site.py", "__pycache__/shop.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
-    before = stamps([tmp_path])
+    before = read_stamps([tmp_path])
     assert {os.path.relpath(each, tmp_path) for each in before} == {"shop.py", "deep/below/it.py", "partbox.toml"}
-    assert difference(before, stamps([tmp_path])) is None
+    assert find_change(before, read_stamps([tmp_path])) is None
 
     (tmp_path / "shop.py").write_text("22")
-    assert difference(before, now := stamps([tmp_path])) == os.path.relpath(tmp_path / "shop.py")
+    assert find_change(before, now := read_stamps([tmp_path])) == os.path.relpath(tmp_path / "shop.py")
     (tmp_path / "new.py").touch()
-    assert difference(now, now := stamps([tmp_path])) == os.path.relpath(tmp_path / "new.py")
+    assert find_change(now, now := read_stamps([tmp_path])) == os.path.relpath(tmp_path / "new.py")
     (tmp_path / "new.py").unlink()
-    assert difference(now, now := stamps([tmp_path])) == os.path.relpath(tmp_path / "new.py")
+    assert find_change(now, now := read_stamps([tmp_path])) == os.path.relpath(tmp_path / "new.py")
     other = tmp_path / "other.py"
     other.write_text("33")
     os.replace(other, tmp_path / "shop.py")  # as editors save
-    assert difference(now, stamps([tmp_path])) == os.path.relpath(tmp_path / "shop.py")
+    assert find_change(now, read_stamps([tmp_path])) == os.path.relpath(tmp_path / "shop.py")
 
 
 def test_the_folders_are_those_of_the_application_wherever_it_lies(monkeypatch, tmp_path: Path):
@@ -186,22 +186,22 @@ def test_the_folders_are_those_of_the_application_wherever_it_lies(monkeypatch, 
     (elsewhere / "far_shop.py").touch()
     monkeypatch.chdir(inside.parent)
     monkeypatch.setattr("sys.path", [os.path.dirname(os.__file__), str(installed), str(inside), str(elsewhere)])
-    assert {*roots("far_shop.outbox")} == {inside.parent, elsewhere}
+    assert {*find_roots("far_shop.outbox")} == {inside.parent, elsewhere}
     monkeypatch.setattr("sys.path", [])
-    assert {*roots("no_such_module")} == {inside.parent}
+    assert {*find_roots("no_such_module")} == {inside.parent}
     monkeypatch.chdir("/")
-    assert {*roots("no_such_module")} == set()
+    assert {*find_roots("no_such_module")} == set()
 
 
 def test_a_stop_that_finds_no_worker_between_two_of_them_is_heard(monkeypatch, tmp_path: Path):
     """The signal comes while the files are looked at before the next start."""
-    outer = reload._Outer(("true",), [tmp_path])
+    outer = reload._Reloader(("true",), [tmp_path])
 
     def looked(_: object) -> dict[str, Any]:
-        outer._pass_on(signal.SIGTERM, None)
+        outer._forward_signal(signal.SIGTERM, None)
         return {}
 
-    monkeypatch.setattr(reload, "stamps", looked)
+    monkeypatch.setattr(reload, "read_stamps", looked)
     monkeypatch.setattr(reload.signal, "signal", lambda *_: None)
     monkeypatch.setattr(reload.subprocess, "Popen", None)
     assert outer.run() == 0

@@ -22,7 +22,7 @@ from partbox.worker.runners import transactor
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the models
 kind, folder = sys.argv[1], Path(sys.argv[2])
-transactor.MOST = 3
+transactor.MAX_EVENTS = 3
 outbox = Outbox(os.environ["PARTBOX_DSN"], retry="fixed:0.01", heartbeat=0.2, lease=2)
 
 
@@ -82,7 +82,7 @@ def killed_at_async(send: Any) -> Any:
 
 driver.PlainConnection.wait = killed_at(driver.PlainConnection.wait)  # type: ignore[method-assign]
 driver.AsyncPlainConnection.wait = killed_at_async(driver.AsyncPlainConnection.wait)  # type: ignore[method-assign]
-blocking._sent = killed_at(blocking._sent)
+blocking._execute = killed_at(blocking._execute)
 blocking.run_script = killed_at(blocking.run_script)
 
 

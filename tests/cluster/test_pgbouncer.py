@@ -41,7 +41,7 @@ def new_pgbouncer(cast: Cast) -> Iterator[Callable[..., PgBouncer]]:
     with new_folder() as folder:
 
         def new(**options: Any) -> PgBouncer:
-            server_user.open_folder(folder)
+            server_user.make_open_folder(folder)
             made.append(PgBouncer(cast.dsn, folder, ["postgres", cast.publisher, cast.worker], **options))
             made[-1].start()
             return made[-1]
@@ -108,8 +108,10 @@ async def test_every_way_to_publish_passes_and_so_does_a_worker_in_the_applicati
 
 
 def test_a_worker_that_listens_past_it_is_woken_by_who_publishes_through_it(new_pgbouncer, cast, conn, monkeypatch):
-    heard, hear = [], Listener.heard
-    monkeypatch.setattr(Listener, "heard", lambda self, payload: (heard.append(payload), hear(self, payload)))
+    heard, hear = [], Listener.handle_notification
+    monkeypatch.setattr(
+        Listener, "handle_notification", lambda self, payload: (heard.append(payload), hear(self, payload))
+    )
     pgbouncer, seen = new_pgbouncer(), []
     through = {"pooler": True, "bell": "on"}
     worker = Outbox(pgbouncer.dsn(cast.worker), listen_dsn=cast.of("worker"), **through)

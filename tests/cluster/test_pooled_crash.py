@@ -68,7 +68,7 @@ def pgbouncer(own_server: OwnServer) -> Iterator[PgBouncer]:
             conn.execute(f"alter system set {setting}")
         conn.execute("select pg_reload_conf()")
     with new_folder() as folder:
-        server_user.open_folder(folder)
+        server_user.make_open_folder(folder)
         pgbouncer = PgBouncer(own_server.dsn, folder, ["postgres"])
         pgbouncer.start()
         try:

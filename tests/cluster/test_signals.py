@@ -59,7 +59,7 @@ def test_ctrl_c_while_processes_start_ends_them_at_once(cluster):
 
 BORN = """
 import os, signal, subprocess, sys
-from partbox.supervisor.signals import uninterrupted
+from partbox.supervisor.signals import hold_signals
 from multiprocess import resource_tracker
 
 def bits(pid, line):
@@ -69,7 +69,7 @@ def bits(pid, line):
 
 wanted = 1 << signal.SIGINT - 1 | 1 << signal.SIGHUP - 1
 before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-with uninterrupted():  # starts the tracker
+with hold_signals():  # starts the tracker
     child = subprocess.Popen(["sleep", "60"], restore_signals=False)
     print(bits(child.pid, "SigBlk:") & wanted == wanted)
 child.kill()

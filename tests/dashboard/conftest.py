@@ -27,7 +27,7 @@ def plant(conn: psycopg.Connection[Any]) -> Planter:
 @pytest.fixture
 def live(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     """The page of the test's database, served in this process; it looks four times a second, not once."""
-    monkeypatch.setattr(feed, "EVERY", 0.26)
+    monkeypatch.setattr(feed, "REFRESH_INTERVAL", 0.26)
     live = Live(dsn, fresh=0.25)
     try:
         yield live

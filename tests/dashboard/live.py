@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.applications import Starlette
 
 from partbox.dashboard import access, routes
-from partbox.db.inspect.cached_overview import FRESH, CachedOverview
+from partbox.db.inspect.cached_overview import CACHE_SECONDS, CachedOverview
 from partbox.http.address import Address
 from partbox.http.server import HttpServer
 from partbox.settings import load
@@ -89,12 +89,18 @@ class Live(Served):
     """`host`: as what it is served; it listens on this machine alone whatever that says. `settings` beside the DSN."""
 
     def __init__(
-        self, dsn: str, *, token: str | None = TOKEN, host: str = "127.0.0.1", fresh: float = FRESH, **keywords: Any
+        self,
+        dsn: str,
+        *,
+        token: str | None = TOKEN,
+        host: str = "127.0.0.1",
+        fresh: float = CACHE_SECONDS,
+        **keywords: Any,
     ) -> None:
         settings = load(dsn=dsn, **keywords)
-        self._glance = CachedOverview(settings, lambda: dsn, fresh=fresh)
+        self._overview_cache = CachedOverview(settings, lambda: dsn, fresh=fresh)
         allowed = access(Address(host, 0), token, payloads=settings.http_payloads)
-        super().__init__(Starlette(routes=routes(self._glance, lambda: dsn, settings, allowed)))
+        super().__init__(Starlette(routes=routes(self._overview_cache, lambda: dsn, settings, allowed)))
 
     @property
     def with_token(self) -> str:
@@ -102,4 +108,4 @@ class Live(Served):
 
     def close(self) -> None:
         super().close()
-        self._glance.close()
+        self._overview_cache.close()

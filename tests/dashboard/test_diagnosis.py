@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from partbox.dashboard.feed import REST, SHARE, Diagnosis
+from partbox.dashboard.feed import EXAMINE_PAUSE, SHARE, Diagnosis
 from partbox.doctor.doctor import Report
 
 REPORT = Report("partbox", datetime(2026, 1, 31, tzinfo=UTC), True, (), ("dead",))
@@ -32,10 +32,10 @@ class Doctor:
             raise self.fails
         return REPORT
 
-    async def wanted(self, seconds: float = 0.0) -> int:
+    async def begin_if_due(self, seconds: float = 0.0) -> int:
         """Watch, this much later; return the number of examinations so far."""
         self.now += seconds
-        self.diagnosis.wanted()
+        self.diagnosis.begin_if_due()
         await self.through()
         return self.examinations
 
@@ -47,20 +47,20 @@ class Doctor:
 async def test_it_examines_when_somebody_watches_and_not_again_for_some_seconds():
     doctor = Doctor()
     assert doctor.diagnosis.report is None
-    assert await doctor.wanted() == 1
+    assert await doctor.begin_if_due() == 1
     assert doctor.diagnosis.report is REPORT
-    assert await doctor.wanted(REST - 0.1) == 1
-    assert await doctor.wanted(0.2) == 2
+    assert await doctor.begin_if_due(EXAMINE_PAUSE - 0.1) == 1
+    assert await doctor.begin_if_due(0.2) == 2
 
 
 async def test_many_who_watch_get_one_examination():
     doctor = Doctor()
     doctor.let_go.clear()
     for _ in range(50):
-        doctor.diagnosis.wanted()
+        doctor.diagnosis.begin_if_due()
     await asyncio.sleep(0)
     for _ in range(50):
-        doctor.diagnosis.wanted()
+        doctor.diagnosis.begin_if_due()
     doctor.let_go.set()
     await doctor.through()
     assert doctor.examinations == 1
@@ -68,23 +68,23 @@ async def test_many_who_watch_get_one_examination():
 
 async def test_an_examination_that_takes_long_is_repeated_more_rarely():
     doctor = Doctor()
-    doctor.takes = 2 * REST
-    await doctor.wanted()
-    assert await doctor.wanted(SHARE * doctor.takes - 0.1) == 1
-    assert await doctor.wanted(0.2) == 2
+    doctor.takes = 2 * EXAMINE_PAUSE
+    await doctor.begin_if_due()
+    assert await doctor.begin_if_due(SHARE * doctor.takes - 0.1) == 1
+    assert await doctor.begin_if_due(0.2) == 2
 
 
 async def test_a_failure_is_said_without_secrets_and_what_was_found_stays(caplog):
     doctor = Doctor()
-    await doctor.wanted()
+    await doctor.begin_if_due()
     doctor.fails = psycopg.OperationalError("connection to postgresql://shop:hunter2@db failed\nmore")
-    await doctor.wanted(REST)
+    await doctor.begin_if_due(EXAMINE_PAUSE)
     assert doctor.diagnosis.error == "connection to postgresql://shop:***@db failed"
     assert doctor.diagnosis.report is REPORT
     assert not caplog.records
     doctor.fails = KeyError("of ours")
-    await doctor.wanted(REST)
+    await doctor.begin_if_due(EXAMINE_PAUSE)
     assert "of ours" in caplog.text
     doctor.fails = None
-    await doctor.wanted(REST)
+    await doctor.begin_if_due(EXAMINE_PAUSE)
     assert doctor.diagnosis.error is None

@@ -133,7 +133,7 @@ def test_an_address_that_cannot_be_had_is_refused_in_one_line(serve, host, said)
 
 
 def test_connections_beyond_the_most_are_dropped_and_make_room_when_they_end(serve, monkeypatch):
-    monkeypatch.setattr(connections, "MOST", 3)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     server = serve()
     with ExitStack() as streams:
         for _ in range(3):
@@ -151,7 +151,7 @@ def test_connections_beyond_the_most_are_dropped_and_make_room_when_they_end(ser
 
 
 def test_who_says_nothing_makes_room_for_who_comes_later(serve, monkeypatch):
-    monkeypatch.setattr(connections, "MOST", 3)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     server = serve()
     idle = [dialled(server) for _ in range(3)]
     assert greeting(server) == b"hello"
@@ -162,14 +162,14 @@ def test_who_says_nothing_makes_room_for_who_comes_later(serve, monkeypatch):
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: h"], ids=["nothing", "half a head"])
 def test_who_sends_no_request_is_not_waited_for(serve, monkeypatch, said):
-    monkeypatch.setattr(connections, "FIRST", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.05)
     with dialled(serve()) as connection:
         connection.sendall(said)
         assert is_dropped(connection)
 
 
 def test_half_a_second_request_is_not_waited_for_either(serve, monkeypatch):
-    monkeypatch.setattr(connections, "FIRST", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.05)
     with dialled(serve()) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         found = b""
@@ -183,14 +183,14 @@ HALF = b"POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf"
 
 
 def test_who_sends_half_a_body_is_not_waited_for(serve, monkeypatch):
-    monkeypatch.setattr(connections, "FIRST", 0.1)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.1)
     with dialled(serve()) as connection:
         connection.sendall(HALF)
         assert is_dropped(connection)
 
 
 def test_who_sends_half_a_body_makes_room_before_who_is_not_answered_yet(serve, monkeypatch):
-    monkeypatch.setattr(connections, "MOST", 3)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     server = serve()
     with ExitStack() as links:
         half, *streams = [links.enter_context(dialled(server)) for _ in range(3)]
@@ -204,7 +204,7 @@ def test_who_sends_half_a_body_makes_room_before_who_is_not_answered_yet(serve, 
 
 
 def test_a_body_in_pieces_and_requests_sent_ahead_are_answered(serve, monkeypatch):
-    monkeypatch.setattr(connections, "FIRST", 5.0)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 5.0)
     with dialled(serve()) as connection:
         connection.sendall(HALF)
         connection.sendall(b"done!" + HALF + b"again" + b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -226,7 +226,7 @@ def test_uvicorn_is_used_by_what_it_promises_alone(serve):
 
 
 def test_a_stream_outlives_the_patience_with_those_who_send_nothing(serve, monkeypatch):
-    monkeypatch.setattr(connections, "FIRST", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.05)
     with asked(serve(), "/stream") as response:
         assert [response.readline() for _ in range(4)] == [b"tick\n"] * 4
 

@@ -29,91 +29,91 @@ class CachedOverview:
 
 
 @pytest.fixture
-def glance(monkeypatch) -> CachedOverview:
-    monkeypatch.setattr(feed, "EVERY", 0.01)
+def overview_cache(monkeypatch) -> CachedOverview:
+    monkeypatch.setattr(feed, "REFRESH_INTERVAL", 0.01)
     return CachedOverview()
 
 
-async def watched(feed: Feed, turns: int, name: str | None = None) -> dict:
+async def keep_refreshing(feed: Feed, turns: int, name: str | None = None) -> dict:
     stopping = asyncio.Event()
-    with feed.watched():
+    with feed.keep_refreshing():
         for _ in range(turns):
-            await feed.turn(stopping)
+            await feed.next_refresh(stopping)
         return feed.frame(name, history=True)
 
 
-async def test_many_who_watch_cost_one_look_and_nobody_costs_none(glance):
-    feed = Feed(glance, "partbox")
-    await asyncio.gather(*(watched(feed, 5) for _ in range(20)))
-    assert glance.looks <= 7
-    looks = glance.looks
+async def test_many_who_watch_cost_one_look_and_nobody_costs_none(overview_cache):
+    feed = Feed(overview_cache, "partbox")
+    await asyncio.gather(*(keep_refreshing(feed, 5) for _ in range(20)))
+    assert overview_cache.looks <= 7
+    looks = overview_cache.looks
     await asyncio.sleep(0.1)
-    assert glance.looks <= looks + 1
-    await watched(feed, 1)
-    assert glance.looks > looks
+    assert overview_cache.looks <= looks + 1
+    await keep_refreshing(feed, 1)
+    assert overview_cache.looks > looks
 
 
-async def test_the_same_look_twice_is_one_point_of_the_charts(glance):
-    feed = Feed(glance, "partbox")
-    assert len((await watched(feed, 5))["history"]) == 1
-    glance.next = overview(seconds=1)
-    assert len((await watched(feed, 5))["history"]) == 2
+async def test_the_same_look_twice_is_one_point_of_the_charts(overview_cache):
+    feed = Feed(overview_cache, "partbox")
+    assert len((await keep_refreshing(feed, 5))["history"]) == 1
+    overview_cache.next = overview(seconds=1)
+    assert len((await keep_refreshing(feed, 5))["history"]) == 2
 
 
-async def test_an_error_is_said_and_the_last_state_stays(glance):
-    feed = Feed(glance, "partbox")
-    await watched(feed, 2)
-    glance.next = psycopg.OperationalError("connection to postgresql://shop:hunter2@db failed\nmore")
-    frame = await watched(feed, 2)
+async def test_an_error_is_said_and_the_last_state_stays(overview_cache):
+    feed = Feed(overview_cache, "partbox")
+    await keep_refreshing(feed, 2)
+    overview_cache.next = psycopg.OperationalError("connection to postgresql://shop:hunter2@db failed\nmore")
+    frame = await keep_refreshing(feed, 2)
     assert frame["error"] == "connection to postgresql://shop:***@db failed"
     assert frame["subscription"]["name"] == "default"
-    glance.next = overview(seconds=2)
-    assert (await watched(feed, 2))["error"] is None
+    overview_cache.next = overview(seconds=2)
+    assert (await keep_refreshing(feed, 2))["error"] is None
 
 
-async def test_a_fault_in_a_look_leaves_nobody_waiting(glance, caplog):
-    glance.next = KeyError("of ours")
-    assert "of ours" in (await watched(Feed(glance, "partbox"), 2))["error"]
+async def test_a_fault_in_a_look_leaves_nobody_waiting(overview_cache, caplog):
+    overview_cache.next = KeyError("of ours")
+    assert "of ours" in (await keep_refreshing(Feed(overview_cache, "partbox"), 2))["error"]
     assert "cannot show" in caplog.text
 
 
-async def test_who_stops_does_not_wait_for_the_next_look(glance, monkeypatch):
-    monkeypatch.setattr(feed, "EVERY", 60.0)
-    watching, stopping = Feed(glance, "partbox"), asyncio.Event()
-    with watching.watched():
-        await watching.turn(stopping)
+async def test_who_stops_does_not_wait_for_the_next_look(overview_cache, monkeypatch):
+    monkeypatch.setattr(feed, "REFRESH_INTERVAL", 60.0)
+    watching, stopping = Feed(overview_cache, "partbox"), asyncio.Event()
+    with watching.keep_refreshing():
+        await watching.next_refresh(stopping)
         asyncio.get_running_loop().call_later(0.01, stopping.set)
-        await asyncio.wait_for(watching.turn(stopping), 30)
+        await asyncio.wait_for(watching.next_refresh(stopping), 30)
     watching._reader.cancel()
 
 
-async def test_owners_are_places_in_the_list_of_processes(glance):
+async def test_owners_are_places_in_the_list_of_processes(overview_cache):
     gone = cluster([ADA, BOB, None] + [BOB] * 253)
-    glance.next = overview(replace(gone, instances=gone.instances[:1]))
-    frame = await watched(Feed(glance, "partbox"), 2)
+    overview_cache.next = overview(replace(gone, instances=gone.instances[:1]))
+    frame = await keep_refreshing(Feed(overview_cache, "partbox"), 2)
     assert frame["subscription"]["owners"][:3] == [0, -2, -1]
 
 
-async def test_a_subscription_that_was_dropped_is_forgotten(glance):
-    feed = Feed(glance, "partbox")
-    glance.next = overview(cluster(), cluster(subscription="audit"))
-    assert (await watched(feed, 2, "audit"))["subscription"]["name"] == "audit"
-    glance.next = overview(cluster(), seconds=1)
+async def test_a_subscription_that_was_dropped_is_forgotten(overview_cache):
+    feed = Feed(overview_cache, "partbox")
+    overview_cache.next = overview(cluster(), cluster(subscription="audit"))
+    assert (await keep_refreshing(feed, 2, "audit"))["subscription"]["name"] == "audit"
+    overview_cache.next = overview(cluster(), seconds=1)
     # A look that had begun before may still tell of it.
-    assert (await watched(feed, 3, "audit"))["subscription"] is None
+    assert (await keep_refreshing(feed, 3, "audit"))["subscription"] is None
 
 
-async def test_doctor_examines_while_somebody_watches_and_what_it_finds_is_told(glance):
+async def test_doctor_examines_while_somebody_watches_and_what_it_finds_is_told(overview_cache):
     found = Finding(Severity.PROBLEM, "2 partitions braked", subscription="default", cause="braked")
     diagnosis = Diagnosis(lambda: Report("partbox", BEGAN, False, (found,), ("braked",)))
-    feed = Feed(glance, "partbox", diagnosis=diagnosis)
+    feed = Feed(overview_cache, "partbox", diagnosis=diagnosis)
     before = feed.frame(None, history=False)
     assert (before["doctor"], before["troubles"]) == ({"at": None, "causes": 0, "error": None}, [])
     await asyncio.sleep(0.05)
     assert diagnosis.report is None
 
     async def told() -> dict:
-        while not (frame := await watched(feed, 1))["troubles"]:
+        while not (frame := await keep_refreshing(feed, 1))["troubles"]:
             await asyncio.sleep(0.01)
         return frame
 

@@ -171,7 +171,7 @@ def test_the_application_may_send_to_its_own_door(mounted):
 
 
 def test_rights_that_are_taken_away_end_the_view(mounted, monkeypatch):
-    monkeypatch.setattr(import_module("partbox.dashboard.routes"), "LASTS", 0.0)
+    monkeypatch.setattr(import_module("partbox.dashboard.routes"), "STREAM_SECONDS", 0.0)
     people = ["ada"]
     served = mounted(may=lambda request, action: people[0] if people else None)
     whole = served.get("/outbox/events")  # for it ends by itself

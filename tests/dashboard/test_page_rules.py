@@ -12,14 +12,14 @@ from sights import ADA, BEGAN, BOB, EVE, cluster, instance, overview, partition
 
 from partbox.dashboard import frame
 from partbox.dashboard.alarms import alarms
-from partbox.dashboard.frame import from_roster, own
+from partbox.dashboard.frame import from_roster, own_labels
 from partbox.dashboard.history import ChartPoint, DayOfLags, History, PageNews
 from partbox.dashboard.page_text import cut, visible
-from partbox.db.inspect.stats import Running
+from partbox.db.inspect.stats import RunningHandler
 from partbox.errors import PartboxError
 from partbox.http.address import Address, address
 from partbox.operations.stats import Rates
-from partbox.terminal.roster import COLOURS, Face, Roster
+from partbox.terminal.roster import COLOURS, ProcessBadge, Roster
 
 TRICKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\ufeff\x00\x1b\x7f\x9b\n\t"
 
@@ -73,9 +73,9 @@ def test_a_paused_subscription_says_for_how_long_and_needs_no_owners():
 
 
 def told(*found):
-    news, faces = PageNews(), own()
+    news, faces = PageNews(), own_labels()
     for each in found:
-        news.watch(each, faces(each.instances), BEGAN)
+        news.note_changes(each, faces(each.instances), BEGAN)
     return [(each.kind, each.text) for each in news.happenings]
 
 
@@ -125,10 +125,10 @@ def test_of_each_five_minutes_the_longest_lag_is_kept_for_a_day():
     lags = DayOfLags()
     for minutes, lag in ((0, 1.0), (1, 40.0), (4, None), (5, 7.0), (15, 2.0)):
         lags.add(seen(lag, minutes))
-    ((name, now, bars),) = lags.worst(9)
+    ((name, now, bars),) = lags.list_worst(9)
     assert (name, now, bars[-4:], len(bars)) == ("default", 2.0, [40.0, 7.0, None, 2.0], 288)
     lags.add(seen(3.0, 24 * 60 + 4))
-    ((_, _, bars),) = lags.worst(9)
+    ((_, _, bars),) = lags.list_worst(9)
     assert (bars[0], bars[-1]) == (7.0, 3.0)
     for minutes in range(0, 10_000, 5):
         lags.add(seen(float(minutes), minutes))
@@ -138,9 +138,9 @@ def test_of_each_five_minutes_the_longest_lag_is_kept_for_a_day():
 def test_the_subscriptions_that_lag_most_come_first_and_those_that_are_gone_are_forgotten():
     lags = DayOfLags()
     lags.add(overview(*(seen(lag, 0, name).clusters[0] for name, lag in (("a", 1.0), ("b", 9.0), ("c", 5.0)))))
-    assert [name for name, _, _ in lags.worst(2)] == ["b", "c"]
+    assert [name for name, _, _ in lags.list_worst(2)] == ["b", "c"]
     lags.add(seen(2.0, 1, "a"))
-    assert [(name, now) for name, now, _ in lags.worst(9)] == [("a", 2.0)]
+    assert [(name, now) for name, now, _ in lags.list_worst(9)] == [("a", 2.0)]
 
 
 def test_the_lags_grow_while_nobody_watches_until_the_glance_is_closed():
@@ -156,15 +156,15 @@ def test_the_lags_grow_while_nobody_watches_until_the_glance_is_closed():
                 self.closed.set()
             return seen(4.0, 0)
 
-    glance, lags = Glance(), DayOfLags(looks=0.001)
-    lags.keep(glance)
-    lags.keep(glance)
-    lags._keeper.join()
-    assert (glance.looks, [now for _, now, _ in lags.worst(9)]) == (3, [4.0])
+    overview_cache, lags = Glance(), DayOfLags(looks=0.001)
+    lags.start_sampling(overview_cache)
+    lags.start_sampling(overview_cache)
+    lags._sampler.join()
+    assert (overview_cache.looks, [now for _, now, _ in lags.list_worst(9)]) == (3, [4.0])
 
 
 def shown(found):
-    return frame.subscription(found, own()(found.instances), ChartPoint(None, None, 0.0, 0), ())
+    return frame.subscription(found, own_labels()(found.instances), ChartPoint(None, None, 0.0, 0), ())
 
 
 def test_the_lag_is_that_of_the_oldest_event_that_is_not_finished_unread_or_parked():
@@ -201,7 +201,7 @@ def test_two_nodes_of_one_name_on_one_host_are_two():
 
 def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_first():
     def running(seconds, number):
-        return Running("shop.ship", "Placed", "Order", "7\u202e", number, seconds)
+        return RunningHandler("shop.ship", "Placed", "Order", "7\u202e", number, seconds)
 
     found = cluster(instances=[instance(ADA, running=(running(12.4, 1), running(70.0, 2))), instance(BOB)])
     told = shown(found)["running"]
@@ -217,9 +217,9 @@ def test_handlers_that_run_for_long_are_told_with_their_process_the_longest_firs
 
 def test_the_page_calls_processes_as_a_terminal_does():
     roster = Roster()
-    roster.meet([UUID(int=7), ADA])
+    roster.add_processes([UUID(int=7), ADA])
     faces = from_roster(roster)([instance(ADA), instance(BOB)])
-    assert (faces[ADA], faces[BOB].letter) == (Face("B", COLOURS[1]), "·")
+    assert (faces[ADA], faces[BOB].letter) == (ProcessBadge("B", COLOURS[1]), "·")
 
 
 @pytest.mark.parametrize(

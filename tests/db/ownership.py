@@ -11,7 +11,7 @@ from waiting import eventually
 
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, instances
-from partbox.protocol.rows import Owned, Saving
+from partbox.protocol.rows import CursorSave, OwnedPartition
 
 Conn = psycopg.Connection[Any]
 
@@ -46,11 +46,11 @@ def assign(conn: Conn, instance: UUID | None, partitions: Sequence[int] = ALL) -
     conn.execute("update partbox.partition set assignee = %s where partition = any (%s)", [instance, list(partitions)])
 
 
-def claim(conn: Conn, me: UUID) -> list[Owned]:
+def claim(conn: Conn, me: UUID) -> list[OwnedPartition]:
     return cursors.claim(conn, SCHEMA, DEFAULT, me)
 
 
-def seize(conn: Conn, me: UUID, partitions: Sequence[int] = ALL) -> dict[int, Owned]:
+def seize(conn: Conn, me: UUID, partitions: Sequence[int] = ALL) -> dict[int, OwnedPartition]:
     """Have these partitions assigned and claimed."""
     assign(conn, me, partitions)
     return {row.partition: row for row in claim(conn, me)}
@@ -60,20 +60,20 @@ def bury(conn: Conn, victims: Sequence[UUID] = (), *, known_dead: bool = False) 
     return instances.bury(conn, SCHEMA, victims, known_dead=known_dead)
 
 
-def save(conn: Conn, me: UUID, savings: Sequence[Saving], *args: Any, **kwargs: Any) -> set[int]:
+def save(conn: Conn, me: UUID, savings: Sequence[CursorSave], *args: Any, **kwargs: Any) -> set[int]:
     """The partitions that are still mine."""
     return cursors.save(conn, SCHEMA, DEFAULT, me, savings, *args, **kwargs)[0]
 
 
 def saving(
-    row: Owned,
+    row: OwnedPartition,
     snapshot: str | None = "5:5:",
     last_id: int | None = 3,
     floor_id: int | None = 2,
     *,
     release: bool = False,
-) -> Saving:
-    return Saving(row.partition, row.epoch, snapshot, last_id, floor_id, release)
+) -> CursorSave:
+    return CursorSave(row.partition, row.epoch, snapshot, last_id, floor_id, release)
 
 
 def expire(conn: Conn, *who: UUID) -> None:

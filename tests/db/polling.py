@@ -7,7 +7,7 @@ import psycopg
 from ownership import SCHEMA, Conn
 
 from partbox.db.delivery import records
-from partbox.protocol.cursor import Ask
+from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page
 from partbox.protocol.sweep import Sweep
 
@@ -40,12 +40,12 @@ def ask(
     base: Page | None = None,
     until: str | None = None,
     after: int | None = None,
-) -> Ask:
-    return Ask(partition, last_id, room, base or Page(snapshot, floor), until, after)
+) -> ReadRequest:
+    return ReadRequest(partition, last_id, room, base or Page(snapshot, floor), until, after)
 
 
 def poll(
-    conn: Conn, *asks: Ask, shared: Page | None = None, lo: int = 0, hi: int = TOP, swept: Sweep | None = None
+    conn: Conn, *asks: ReadRequest, shared: Page | None = None, lo: int = 0, hi: int = TOP, swept: Sweep | None = None
 ) -> tuple[str, list[int]]:
     """The snapshot of the page, and its ids in order."""
     snapshot, _, rows, *_ = records.poll(conn, SCHEMA, asks, shared, lo=lo, hi=hi, sweep=swept)

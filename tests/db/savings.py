@@ -8,7 +8,7 @@ import pytest
 from ownership import Conn, join, seize
 from psycopg.rows import dict_row
 
-from partbox.protocol.rows import Owned, Park
+from partbox.protocol.rows import OwnedPartition, ParkedSave
 
 
 @pytest.fixture
@@ -17,14 +17,14 @@ def me(conn) -> UUID:
 
 
 @pytest.fixture
-def mine(conn, me) -> dict[int, Owned]:
+def mine(conn, me) -> dict[int, OwnedPartition]:
     return seize(conn, me, range(10))
 
 
 def parking(
     partition: int, id: int, state: str = "held", *, blocks: bool = True, attempts: int = 0, **more: Any
-) -> Park:
-    return Park(partition, id, "Order", "42", "OrderPlaced", state, blocks=blocks, attempts=attempts, **more)
+) -> ParkedSave:
+    return ParkedSave(partition, id, "Order", "42", "OrderPlaced", state, blocks=blocks, attempts=attempts, **more)
 
 
 def stored(conn: Conn, *partitions: int) -> list[tuple]:

@@ -8,8 +8,8 @@ from ownership import LEASE, SCHEMA, Conn, worker
 from polling import ask, poll, write
 from psycopg import sql
 
-from partbox.db.blocking import lean
-from partbox.db.connect import connect, parameters
+from partbox.db.blocking import use_raw_loaders
+from partbox.db.connect import connect, connection_parameters
 from partbox.db.delivery import idle_check, records
 from partbox.db.sql import query
 
@@ -55,7 +55,7 @@ def test_options_that_the_dsn_carries_are_kept(dsn):
     ],
 )
 def test_a_dead_server_of_a_dsn_takes_its_share_of_a_lease_and_no_more(dsn, each):
-    assert parameters(dsn, lease=12, pooler=False, name="x")["connect_timeout"] == each
+    assert connection_parameters(dsn, lease=12, pooler=False, name="x")["connect_timeout"] == each
 
 
 def test_behind_a_pooler_no_option_is_sent(dsn):
@@ -75,7 +75,7 @@ def test_no_statement_outlives_the_lease(dsn, conn):
 def test_nothing_is_prepared_on_a_connection_that_is_not_made_for_it(dsn, conn):
     write(conn)
     with connect(dsn, lease=LEASE) as own:
-        lean(own)
+        use_raw_loaders(own)
         for _ in range(12):
             poll(own, ask())
             idle_check.run(own, SCHEMA, [])
@@ -98,7 +98,7 @@ def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
         "select event_id, (extract(epoch from created_at - '2000-01-01 00:00Z') * 1000000)::bigint from partbox.record"
     ).fetchone()
     with worker(dsn) as own:
-        lean(own)
+        use_raw_loaders(own)
         ((partition, id, raw_id, kind, aggregate, key, tenant, payload, *_, created_at, _),) = records.bodies(
             own, SCHEMA, [(5, 1)]
         )
@@ -110,7 +110,7 @@ def test_lean_connections_keep_what_is_rarely_asked_for_as_raw_bytes(dsn, conn):
 def test_other_connections_stay_as_they_are(dsn, conn):
     write(conn)
     with worker(dsn) as own:
-        lean(own)
+        use_raw_loaders(own)
     (row,) = records.bodies(conn, SCHEMA, [(5, 1)])
     assert isinstance(row[2], UUID)
     assert row[7] == {"n": 1}

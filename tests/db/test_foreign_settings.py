@@ -11,7 +11,7 @@ from psycopg import sql
 
 from partbox import Dead, Event, Outbox, inbox
 from partbox.cli import main
-from partbox.db.connect import Binary, connect
+from partbox.db.connect import BinaryCursor, connect
 
 TEXTS = {
     "DateStyle": "German",
@@ -228,7 +228,7 @@ def test_results_of_our_own_connections_are_binary_but_those_lent_are_as_an_appl
     dsn = fresh_dsn
     settle(dsn, {"DateStyle": "German"}, False)
     with connect(dsn, lease=6) as conn:
-        assert isinstance(conn.execute("select now()"), Binary)
+        assert isinstance(conn.execute("select now()"), BinaryCursor)
         assert conn.execute("select timestamptz '2020-01-01 00:00Z'").fetchone() == (datetime(2020, 1, 1, tzinfo=UTC),)
         conn.execute("create type public.mood as enum ('fine')")
     with connect(dsn, lease=6, lent=True) as conn:

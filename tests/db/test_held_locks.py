@@ -41,7 +41,9 @@ def create(conn: Conn, dsn: str) -> None:
 
 def purge(conn: Conn, dsn: str) -> None:
     for kind, more in (("keys", {}), ("inbox", {}), ("dead", {}), ("records", {"retain_dead": 0.0})):
-        assert steps.step(conn, kind, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is not None
+        assert (
+            steps.step(conn, kind, SCHEMA, steps.START_POSITION, retain=0.0, batch=1, dry_run=False, **more) is not None
+        )
 
 
 def segment(conn: Conn, dsn: str) -> None:
@@ -51,8 +53,8 @@ def segment(conn: Conn, dsn: str) -> None:
 
 def keep_archive(conn: Conn, dsn: str) -> None:
     archive.begin(conn, SCHEMA)
-    with archive.alone(conn, SCHEMA) as alone:
-        assert alone
+    with archive.archive_lock(conn, SCHEMA) as archive_lock:
+        assert archive_lock
 
 
 def begin_life(conn: Conn, dsn: str) -> None:
@@ -93,12 +95,12 @@ def test_nor_do_these_locks_and_a_full_notification_queue_at_once(
 
 
 def test_two_do_not_archive_at_once(dsn: str, conn: Conn) -> None:
-    with psycopg.connect(dsn, autocommit=True) as other, archive.alone(other, SCHEMA) as first:
-        with archive.alone(conn, SCHEMA) as second:
+    with psycopg.connect(dsn, autocommit=True) as other, archive.archive_lock(other, SCHEMA) as first:
+        with archive.archive_lock(conn, SCHEMA) as second:
             assert (first, second) == (True, False)
         has_xid = "select backend_xid is not null from pg_stat_activity where pid = %s"
         assert conn.execute(has_xid, [other.info.backend_pid]).fetchone() == (False,), "what archives waits for those"
-    with archive.alone(conn, SCHEMA) as third:
+    with archive.archive_lock(conn, SCHEMA) as third:
         assert third
 
 

@@ -13,7 +13,7 @@ from run_size import examples
 
 from partbox import Event, Outbox, inbox
 from partbox.cli import main
-from partbox.db.schema.grants import Roles, granted
+from partbox.db.schema.grants import Roles, granted_roles
 from partbox.db.schema.migrate import migrate
 from partbox.db.sql import query
 from partbox.errors import PartboxError, PublishError
@@ -140,7 +140,7 @@ def test_a_role_may_have_any_name(dsn, conn, said, name):
     each_of(conn, "create role {} login", [name])
     try:
         assert said("init", "--publisher-role", name, f"--worker-role={name}").startswith("0 ")
-        assert granted(conn, "partbox") == Roles((name,), (name,))
+        assert granted_roles(conn, "partbox") == Roles((name,), (name,))
         as_role = psycopg.conninfo.make_conninfo(dsn, user=name)
         with Outbox(as_role).transaction() as tx:
             Outbox(as_role).publish(tx, "Placed", 1)

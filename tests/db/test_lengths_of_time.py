@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from partbox import Event, Outbox
-from partbox.db.sql import folder
+from partbox.db.sql import sql_folder
 
 OF_THE_ZONE = re.compile(
     r"interval '[^']*(hour|day|week|mon|year)|'[\d.]+ ?(hours?|h|days?|d|weeks?|w|mons?|months?|years?|y)'"
@@ -20,7 +20,7 @@ OF_THE_ZONE = re.compile(
 
 
 def test_no_statement_adds_a_length_of_time_other_than_seconds() -> None:
-    texts = {path: re.sub(r"--.*", "", path.read_text(encoding="utf-8")) for path in folder().rglob("*.sql")}
+    texts = {path: re.sub(r"--.*", "", path.read_text(encoding="utf-8")) for path in sql_folder().rglob("*.sql")}
     assert len(texts) > 100
     assert [(path.name, found[0]) for path, text in texts.items() for found in OF_THE_ZONE.finditer(text)] == []
 

@@ -7,7 +7,7 @@ import next_migration
 import psycopg
 
 from partbox.db.schema.migrate import check, migrations
-from partbox.segments import tend
+from partbox.segments import maintain_segments
 from partbox.settings import load
 
 FOLDER = Path(__file__).resolve().parents[2] / "partbox/django/migrations"
@@ -32,7 +32,7 @@ def test_migrate_makes_the_schema_once(project: Any, empty_dsn: str) -> None:
     assert "Applying partbox.0001_initial... OK" in printed
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         check(conn)
-    assert len(tend(lambda: empty_dsn, load()).made) == 3
+    assert len(maintain_segments(lambda: empty_dsn, load()).made) == 3
     assert "No changes detected" in project.manage("makemigrations", "--check", "--dry-run")
     assert "no issues" in project.manage("check", "--database", "default")
     assert "not reversible" in project.manage("migrate", "partbox", "zero", code=1)

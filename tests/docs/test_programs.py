@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from partbox.cli.commands.relay import chosen
+from partbox.cli.commands.relay import choose_targets
 from partbox.settings import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -370,7 +370,7 @@ def test_the_targets_of_the_page_on_relay_can_be_sent_to(tmp_path, monkeypatch):
     (tmp_path / "partbox.toml").write_text(targets)
     monkeypatch.chdir(tmp_path)
 
-    sent = chosen(load(), None, None)
+    sent = choose_targets(load(), None, None)
 
     assert [target.handler for target in sent] == ["kafka", "billing", "file"]
 

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from waiting import eventually
 
 from partbox.doctor.doctor import examine
-from partbox.doctor.limits import TRANSACTION, limits_of
+from partbox.doctor.limits import LONG_TRANSACTION, limits_of
 from partbox.settings import load
 from partbox.supervisor.embedded import EmbeddedWorker
 
@@ -51,7 +51,7 @@ class Clinic:
         assert err == ""
         return code, json.loads(out)
 
-    def findings(self, over: float = TRANSACTION) -> list[Finding]:
+    def findings(self, over: float = LONG_TRANSACTION) -> list[Finding]:
         """Its findings but for notes: test servers have `fsync` off. In Python: a command costs twice as much."""
         settings = load(dsn=self.dsn)
         report = examine(lambda: self.dsn, settings, limits_of(settings, over))
@@ -64,10 +64,10 @@ class Clinic:
         assert found == [], str(found)
         return True
 
-    def causes(self, over: float = TRANSACTION) -> list[str]:
+    def causes(self, over: float = LONG_TRANSACTION) -> list[str]:
         return [each["cause"] for each in self.findings(over)]
 
-    def one(self, cause: str, over: float = TRANSACTION) -> Finding:
+    def one(self, cause: str, over: float = LONG_TRANSACTION) -> Finding:
         """The finding of this cause, which must be the only one of it."""
         said = self.findings(over)
         (found,) = [each for each in said if each["cause"] == cause] or [said]

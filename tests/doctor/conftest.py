@@ -31,7 +31,7 @@ def run(capsys, monkeypatch, tmp_path, dsn):
 @pytest.fixture
 def brisk(monkeypatch) -> None:
     """Doctor looks again at once: for rows that were planted, and that nobody changes between two looks."""
-    monkeypatch.setattr(doctor, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(doctor, "SECOND_LOOK_AFTER", 0.0)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from psycopg.conninfo import make_conninfo
 from roles import Cast, cast_of, each_of
 
 from partbox.db.sql import rows
-from partbox.doctor.words import quoted
+from partbox.doctor.phrases import quote_name
 
 pytestmark = pytest.mark.usefixtures("brisk")
 EVERY = pytest.mark.every_version("privileges, as each version grants them")
@@ -212,7 +212,7 @@ def test_hostile_names_of_schemas_and_roles_reach_no_terminal_and_no_command(cli
         clinic.follow(of_plain["remedy"][0])
         _, of_plain = as_worker(clinic, cast)
         assert [each.isprintable() for each in of_plain["evidence"]] == [False]
-        assert quoted(roles[0]) not in of_plain["evidence"][0]
+        assert quote_name(roles[0]) not in of_plain["evidence"][0]
     finally:
         each_of(clinic.conn, "drop owned by {}", roles)
         each_of(clinic.conn, "drop role {}", roles)

@@ -6,7 +6,7 @@ from typing import Any
 
 from overviews import ADA, NOW, cluster, instance, overview, partition
 
-from partbox.db.delivery.limits import KeptLimit, LimitChange, WaitingValue, together
+from partbox.db.delivery.limits import LimitChange, LimitReport, WaitingValue, merge
 from partbox.db.inspect.evidence import Evidence
 from partbox.db.inspect.stats import Cluster
 from partbox.doctor.case import Case, Finding
@@ -16,11 +16,11 @@ from partbox.doctor.limits import Limits
 MINUTE_AGO = NOW - timedelta(seconds=60)
 
 
-def limited(*kept: KeptLimit, changes: tuple[LimitChange, ...] = (), **fields: Any) -> Cluster:
+def limited(*kept: LimitReport, changes: tuple[LimitChange, ...] = (), **fields: Any) -> Cluster:
     """A subscription whose one process, which lives, keeps these limits."""
     return cluster(
         instances=[instance(ADA, limits=kept, limits_age=1.0)],
-        limits=together("default", kept, changes),
+        limits=merge("default", kept, changes),
         **fields,
     )
 
@@ -32,7 +32,7 @@ def found(seen: Cluster, cause: str = "limit") -> list[Finding]:
 
 def test_a_limit_that_holds_events_back_for_long_is_told_with_the_way_to_widen_it() -> None:
     values = (WaitingValue("acme", 900, 90.0), WaitingValue("zoo", 10, 2.0))
-    (finding,) = found(limited(KeptLimit("shop.charge", 100.0, 5, "tenant_id", 910, 90.0, values)))
+    (finding,) = found(limited(LimitReport("shop.charge", 100.0, 5, "tenant_id", 910, 90.0, values)))
     assert finding.summary == "the limit of handler shop.charge holds back 910 events, the first for 90 s"
     assert finding.evidence == (
         "in force: rate 100/s, at once 5, for each tenant_id",
@@ -47,14 +47,14 @@ def test_a_limit_that_holds_events_back_for_long_is_told_with_the_way_to_widen_i
 
 def test_what_an_operator_has_set_is_told_with_who_and_how_to_forget_it() -> None:
     change = LimitChange("shop.charge", 1.0, None, MINUTE_AGO, "alice as shop")
-    (finding,) = found(limited(KeptLimit("shop.charge", 9.0, None, None, 3, 61.0), changes=(change,)))
+    (finding,) = found(limited(LimitReport("shop.charge", 9.0, None, None, 3, 61.0), changes=(change,)))
     assert finding.evidence == ("in force: rate 1/s, at once none", "set 2026-01-31 08:59:00Z by alice as shop")
     assert "`partbox limit reset shop.charge`" in finding.remedy[1]
 
 
 def test_events_that_have_waited_for_a_short_time_are_no_finding() -> None:
-    assert found(limited(KeptLimit("shop.charge", 100.0, None, None, 500, 60.0))) == []
-    assert found(limited(KeptLimit("shop.charge", 100.0))) == []
+    assert found(limited(LimitReport("shop.charge", 100.0, None, None, 500, 60.0))) == []
+    assert found(limited(LimitReport("shop.charge", 100.0))) == []
 
 
 def test_a_limit_for_a_handler_that_nobody_has_is_told_where_processes_live() -> None:
@@ -62,22 +62,22 @@ def test_a_limit_for_a_handler_that_nobody_has_is_told_where_processes_live() ->
     (finding,) = found(limited(changes=(change,)))
     assert finding.summary.startswith("a limit is set for handler shop.charg, and no process keeps it")
     assert "`partbox limit reset shop.charg`" in finding.remedy[0]
-    away = cluster(instances=[instance(ADA, heartbeat_age=60.0)], limits=together("default", (), (change,)))
+    away = cluster(instances=[instance(ADA, heartbeat_age=60.0)], limits=merge("default", (), (change,)))
     assert found(away) == []
     lifted = LimitChange("shop.charg", "none", None, MINUTE_AGO, "alice as shop")
     assert found(limited(changes=(lifted,))) == []
 
 
 def test_a_name_that_nobody_copies_is_not_put_into_a_command() -> None:
-    (finding,) = found(limited(KeptLimit("evil\nname", 100.0, None, None, 3, 61.0)))
+    (finding,) = found(limited(LimitReport("evil\nname", 100.0, None, None, 3, 61.0)))
     assert finding.remedy == ("see its name: `partbox limit list`; then `partbox limit set`",)
 
 
 def test_what_waits_for_its_turn_does_not_make_its_process_look_stalled() -> None:
     """Unless the process has not said so for long: then it may hang."""
-    waiting = KeptLimit("shop.charge", 5 / 3600, None, None, 3, 600.0)
+    waiting = LimitReport("shop.charge", 5 / 3600, None, None, 3, 600.0)
     still = partition(3, pending=9, oldest_age=900.0, saved_age=700.0, claimed_age=900.0)
     assert found(limited(waiting, partitions=[still]), "stalled") == []
-    assert found(limited(KeptLimit("shop.charge", 5 / 3600), partitions=[still]), "stalled")
+    assert found(limited(LimitReport("shop.charge", 5 / 3600), partitions=[still]), "stalled")
     silent = cluster([still], [instance(ADA, limits=(waiting,), limits_age=20.0)])
     assert found(silent, "stalled")

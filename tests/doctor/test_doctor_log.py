@@ -28,7 +28,7 @@ def test_autovacuum_that_is_off_for_a_hot_table(clinic):
 @pytest.mark.every_version("asks the server's own tables")
 def test_a_bloated_table(clinic, monkeypatch, part):
     monkeypatch.setattr(server, "ROW_BYTES", server.ROW_BYTES // part)
-    monkeypatch.setattr(server, "SMALL", server.SMALL // part)
+    monkeypatch.setattr(server, "SMALL_TABLE", server.SMALL_TABLE // part)
     assert clinic.causes() == []
     with closing(clinic.session("report")) as other:
         pid = other.info.backend_pid

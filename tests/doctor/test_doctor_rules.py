@@ -9,23 +9,23 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from partbox.db.delivery.limits import KeptLimit, LimitChange, together
+from partbox.db.delivery.limits import LimitChange, LimitReport, merge
 from partbox.db.inspect.evidence import Evidence, UnreadPart
 from partbox.db.inspect.facts import (
     DeadRows,
     DeferredRows,
-    Hidden,
+    HiddenRecords,
+    LockWait,
     OpenSession,
     PreparedTransaction,
     ReplicationSlot,
     SequenceFacts,
     ServerFacts,
     TableFacts,
-    Wait,
 )
 from partbox.db.inspect.stats import Cluster, Instance, Overview, PartitionStats
 from partbox.db.operator.blocked import BlockedKey
-from partbox.doctor import words
+from partbox.doctor import phrases
 from partbox.doctor.case import Case, Severity, healthy
 from partbox.doctor.checks import CHECKS
 from partbox.doctor.doctor import judge
@@ -72,7 +72,7 @@ partitions = st.builds(
     suspect=st.booleans(),
 )
 kept = st.builds(
-    KeptLimit,
+    LimitReport,
     texts,
     rate=maybe(st.sampled_from([0.001, 100.0])),
     at_once=maybe(st.integers(1, 9)),
@@ -81,7 +81,7 @@ kept = st.builds(
     waited=maybe(ages),
 )
 changes = st.builds(LimitChange, texts, st.sampled_from([None, "none", 2.0]), st.just(3.0), st.just(NOW), texts)
-limited = st.builds(together, st.just("default"), st.lists(kept, max_size=2), st.lists(changes, max_size=2))
+limited = st.builds(merge, st.just("default"), st.lists(kept, max_size=2), st.lists(changes, max_size=2))
 clusters = st.builds(
     Cluster,
     schema=st.just("partbox"),
@@ -114,11 +114,11 @@ sessions = st.builds(
     age=maybe(ages),
     since=maybe(ages),
     writes=st.booleans(),
-    pins=st.booleans(),
+    pins_vacuum=st.booleans(),
     xids=maybe(counts),
     query=maybe(texts),
     publishes=st.booleans(),
-    shuts=st.booleans(),
+    blocks_others=st.booleans(),
 )
 keys = st.builds(
     BlockedKey,
@@ -154,7 +154,7 @@ evidences = st.builds(
             most=st.just(97),
         )
     ),
-    original=st.booleans(),
+    is_original=st.booleans(),
     sequence=maybe(
         st.builds(
             SequenceFacts,
@@ -167,18 +167,18 @@ evidences = st.builds(
         )
     ),
     sessions=st.lists(sessions, max_size=3).map(tuple),
-    waits=st.lists(st.builds(Wait, blockers=st.lists(counts, max_size=2), age=maybe(ages)), max_size=2).map(tuple),
+    waits=st.lists(st.builds(LockWait, blockers=st.lists(counts, max_size=2), age=maybe(ages)), max_size=2).map(tuple),
     prepared=st.lists(st.builds(PreparedTransaction, age=ages), max_size=2).map(tuple),
     slots=st.lists(st.builds(ReplicationSlot), max_size=2).map(tuple),
     tables=st.lists(st.builds(TableFacts, name=st.just("parked")), max_size=2).map(tuple),
-    used=st.none() | counts,
-    hidden=st.none() | st.builds(Hidden, counts, counts, counts),
+    highest_used_id=st.none() | counts,
+    hidden=st.none() | st.builds(HiddenRecords, counts, counts, counts),
     overview=maybe(overviews),
     keys=st.lists(st.tuples(named, keys), max_size=3).map(tuple),
     deferred=st.lists(st.builds(DeferredRows, subscription=named, age=ages), max_size=2).map(tuple),
-    dead=st.lists(st.builds(DeadRows, subscription=named, age=ages, longest=ages, risen=maybe(ages)), max_size=2).map(
-        tuple
-    ),
+    dead=st.lists(
+        st.builds(DeadRows, subscription=named, age=ages, longest=ages, first_recent_age=maybe(ages)), max_size=2
+    ).map(tuple),
     unread=st.lists(st.builds(UnreadPart), max_size=2).map(tuple),
 )
 
@@ -206,8 +206,8 @@ def test_every_finding_of_any_case_is_of_a_known_cause_with_a_severity_that_is_d
 def test_a_statement_is_shown_without_what_stands_in_quotes(before, payload, after):
     before = before.replace("'", "")
     for query in (f"{before}'{payload}'{after}", f"{before}$x${payload}$x${after}", f"{before}E'{payload}"):
-        shown = words.statement(query)
-        assert shown == words.statement(f"{query.split(payload)[0]}changed") or payload in before
+        shown = phrases.statement_text(query)
+        assert shown == phrases.statement_text(f"{query.split(payload)[0]}changed") or payload in before
         assert len(shown) <= 120
 
 
@@ -228,14 +228,14 @@ def test_a_command_means_the_same_to_a_shell(names, subscription):
         ({"age": 60.0}, Limits(), True),
         ({"age": None}, Limits(), False),
         ({"age": 6.0}, Limits(transaction=5.0), True),
-        ({"age": 99.0, "pins": False}, Limits(), False),
+        ({"age": 99.0, "pins_vacuum": False}, Limits(), False),
         ({"age": 99.0, "database": "other"}, Limits(), False),
         ({"age": 99.0, "database": "other", "writes": True}, Limits(), True),
     ],
 )
 def test_a_transaction_is_reported_when_it_is_long_and_holds_something_back(finding, limits, reported):
     server = ServerFacts(0.0, "shop", "me", True, {}, 1, 97)
-    given = {"state": "idle in transaction", "database": "shop", "pins": True, "writes": False} | finding
+    given = {"state": "idle in transaction", "database": "shop", "pins_vacuum": True, "writes": False} | finding
     session = replace_in(
         OpenSession(1, None, None, None, None, None, None, None, False, False, 5, None, False, False), given
     )
@@ -262,7 +262,7 @@ def test_a_slot_is_reported_when_it_holds_something_back(slot, reported):
     ("age", "blockers", "reported"), [(4.9, [7], False), (5.0, [7], True), (9.0, [], False), (None, [7], False)]
 )
 def test_a_wait_for_a_lock_is_reported_when_it_is_long_and_somebody_holds_it(age, blockers, reported):
-    wait = Wait(1, "me", "billing", "update partbox.partition", age, blockers, "partition")
+    wait = LockWait(1, "me", "billing", "update partbox.partition", age, blockers, "partition")
     found = judge(Case("partbox", Evidence(waits=(wait,)), Limits()))
     assert [each.cause for each in found] == (["locks"] if reported else [])
 
@@ -279,6 +279,6 @@ def test_a_check_says_what_it_knows():
 
 def test_a_sequence_that_a_promotion_has_left_unreadable_is_a_problem_and_a_migration_the_remedy():
     """It is provoked by a real promotion in `tests/db/test_standby.py`."""
-    (found,) = judge(Case("partbox", Evidence(unreadable="bad magic number in sequence"), Limits()))
+    (found,) = judge(Case("partbox", Evidence(life_error="bad magic number in sequence"), Limits()))
     assert (found.cause, found.severity) == ("life", Severity.PROBLEM)
     assert found.remedy == ("`partbox migrate` makes it anew, as workers that start do",)

@@ -18,8 +18,8 @@ class Gone(Sink):
 
 @pytest.fixture
 def outbox(dsn, monkeypatch) -> Outbox:
-    monkeypatch.setattr(handlers, "UNREACHABLE", 0.1)
-    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
+    monkeypatch.setattr(handlers, "SINK_OUTAGE", 0.1)
+    monkeypatch.setattr(process_notes, "TRAFFIC_INTERVAL", 0.0)
     outbox = Outbox(dsn, retry="fixed:0.05")
     outbox.register(Gone(), "*", max_attempts=None, name="bus")
     return outbox
@@ -43,8 +43,8 @@ def alarm(event):
 
 
 def test_a_dead_letter_hook_that_fails_is_named_as_long_as_events_wait_for_it(clinic, dsn, monkeypatch):
-    monkeypatch.setattr(handlers, "UNHEARD", 0.1)
-    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
+    monkeypatch.setattr(handlers, "HOOK_OUTAGE", 0.1)
+    monkeypatch.setattr(process_notes, "TRAFFIC_INTERVAL", 0.0)
     outbox = Outbox(dsn)
     outbox.register(lambda event: Dead("no use"), "*")
     outbox.on_dead_letter(alarm)

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from partbox.db.delivery import instances
-from partbox.db.delivery.instances import InLifespan
-from partbox.doctor.doctor import LOOK_AGAIN, examine
+from partbox.db.delivery.instances import LifespanState
+from partbox.doctor.doctor import SECOND_LOOK_AFTER, examine
 from partbox.doctor.limits import Limits
 from partbox.settings import load
 
@@ -63,7 +63,7 @@ def test_a_handover_between_two_looks_is_not_taken_for_an_unowned_partition(clin
 
     settings = load()
     assert examine(lambda: clinic.dsn, settings, Limits(), wait=claim).healthy
-    assert (waited, LOOK_AGAIN) == ([0.0], 3.0)  # without `brisk`: a handover takes less than a second
+    assert (waited, SECOND_LOOK_AFTER) == ([0.0], 3.0)  # without `brisk`: a handover takes less than a second
     clinic.conn.execute("update partbox.partition set owner = null")
     assert not examine(lambda: clinic.dsn, settings, Limits(), wait=lambda seconds: None).healthy
 
@@ -101,7 +101,7 @@ def test_beside_a_node_whose_processes_cannot_begin_its_log_is_named_and_no_othe
 
 
 def test_a_process_that_waits_in_its_lifespan(clinic):
-    entering = InLifespan("shop.lifespan (shop.py:7)", 40.0)
+    entering = LifespanState("shop.lifespan (shop.py:7)", 40.0)
     where = {"node": "node-a", "hostname": "node-a", "pids": [4711], "version": "0.1.0", "lease": 3600.0}
     rows = instances.register(clinic.conn, "partbox", subscription="default", **where)
     instances.note_lifespan(clinic.conn, "partbox", rows[4711], entering)

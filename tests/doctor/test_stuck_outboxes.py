@@ -64,9 +64,9 @@ def test_a_handler_that_blocks_its_key(clinic):
 
 def test_a_handler_that_hangs(clinic, monkeypatch):
     """It is named though its process saves idle cursors, and heartbeats go on."""
-    monkeypatch.setattr(process_notes, "LONG", 0.1)
+    monkeypatch.setattr(process_notes, "LONG_RUN", 0.1)
     if not clinic.processes:
-        monkeypatch.setattr(handlers, "HANGING", 0.2)
+        monkeypatch.setattr(handlers, "HANDLER_LIMIT", 0.2)
     clinic.work("web-1", concurrency=1)
     clinic.owned()
     clinic.plant.publish("7", event_type="Hanging", payload={"secret": "s3cret"})

@@ -53,7 +53,7 @@ def test_a_short_socket_folder_that_somebody_else_made_is_refused(folder: Path) 
 
 
 def test_an_interrupted_first_start_leaves_no_half_made_database(start: Callable[..., Server], folder: Path) -> None:
-    half = server_user.open_folder(folder) / "pgdata.new"
+    half = server_user.make_open_folder(folder) / "pgdata.new"
     half.mkdir()
     (folder / "start.lock").touch()
     (half / "PG_VERSION").write_text("18")
@@ -62,7 +62,7 @@ def test_an_interrupted_first_start_leaves_no_half_made_database(start: Callable
 
 
 def test_a_folder_with_other_files_is_refused_and_nothing_is_written(folder: Path) -> None:
-    server_user.open_folder(folder)
+    server_user.make_open_folder(folder)
     (folder / "thesis.txt").write_text("mine")
     with pytest.raises(SettingsError, match="holds other files: name a new or empty folder"):
         Server(folder).start()
@@ -118,7 +118,7 @@ def test_folders_are_made_open_for_the_servers_user_whatever_roots_umask_and_no_
 @as_root
 @pytest.mark.parametrize("closed", [".", "a", "a/b"])
 def test_root_is_refused_a_folder_that_the_servers_user_cannot_enter(folder: Path, closed: str) -> None:
-    server_user.open_folder(folder / "a" / "b")
+    server_user.make_open_folder(folder / "a" / "b")
     (folder / closed).chmod(0o700)
     with pytest.raises(SettingsError, match=f"{(folder / closed).resolve()} is closed .*: choose a folder whose"):
         Server(folder / "a" / "b").start()

@@ -15,15 +15,15 @@ from model_rows import floor_at, read_partition, summarise_loose
 from model_tables import ParkedLine, PartitionRow
 from server_log import Logged, Publishing, ServerLog, ended, sees
 
-from partbox.db.delivery.cursors import SeenTick
+from partbox.db.delivery.cursors import TickResult
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.db.delivery.records import Polled, QuickPolled
-from partbox.events.record import Row, Survey, size
+from partbox.db.delivery.records import PolledPage, QuickPage
+from partbox.events.record import PageStats, Row, row_bytes
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol import quick_poll
-from partbox.protocol.cursor import Ask
+from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page, Snapshot, fence
-from partbox.protocol.rows import Entry, LooseRows, Owned, Park, Saving, SeenPartition, Stored
+from partbox.protocol.rows import CursorSave, LooseRows, OwnedPartition, ParkedSave, SaveEntry, StoredRow, TickPartition
 from partbox.protocol.sweep import Sweep
 
 Pair = tuple[int, int]
@@ -47,7 +47,7 @@ class Database:
             Callable[[], None]
         ] = []  # what others do between two parts of a statement, one for each gap
         self.arriving: list[Callable[[], object]] = []  # sent on connections that are lost, and not there yet
-        self.saved: Callable[[Sequence[Saving]], None] = lambda _: None
+        self.saved: Callable[[Sequence[CursorSave]], None] = lambda _: None
         self._joined = 0
         self.flush()
 
@@ -131,16 +131,16 @@ class Database:
 
     # Claims.
 
-    def mine(self, me: UUID) -> list[SeenPartition]:
+    def mine(self, me: UUID) -> list[TickPartition]:
         rows = [row for row in self.partitions.values() if me in (row.assignee, row.owner)]
         return [
-            SeenPartition(
+            TickPartition(
                 row.partition, row.assignee == me, row.owner == me, row.owner is None, row.epoch, row.parked_version
             )
             for row in rows
         ]
 
-    def tick(self, me: UUID, listed: Sequence[int], known: int | None) -> SeenTick:
+    def tick(self, me: UUID, listed: Sequence[int], known: int | None) -> TickResult:
         look, rows = self.look(listed), self.mine(me)
         digest = hash(tuple(rows)) if rows else None
         dues: dict[int, float] = {}
@@ -148,7 +148,7 @@ class Database:
             if parked.due_at is not None and self.partitions[parked.partition].owner == me:
                 left = parked.due_at - self.clock.now
                 dues[parked.partition] = min(left, dues.get(parked.partition, left))
-        return SeenTick(look, digest, None if digest is not None and digest == known else rows, dues, {})
+        return TickResult(look, digest, None if digest is not None and digest == known else rows, dues, {})
 
     def calm(self, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
         rows = self.mine(me)
@@ -158,7 +158,7 @@ class Database:
             return None
         return before._replace(ended=False)
 
-    def claim(self, me: UUID) -> list[Owned]:
+    def claim(self, me: UUID) -> list[OwnedPartition]:
         if me not in self.instances:
             return []
         free = [row for row in self.partitions.values() if row.assignee == me and row.owner is None]
@@ -166,16 +166,16 @@ class Database:
             row.owner, row.claimed_at = me, self.clock.now
         return self._taken(free)
 
-    def take_up(self, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+    def take_up(self, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
         held = [row for row in self.partitions.values() if row.owner == me]
         return self._taken([row for row in held if epochs.get(row.partition) == row.epoch])
 
-    def _taken(self, rows: Sequence[PartitionRow]) -> list[Owned]:
+    def _taken(self, rows: Sequence[PartitionRow]) -> list[OwnedPartition]:
         for row in rows:
             row.epoch = max(row.epoch + 1, int(self.clock.now * 1000))
         self.flush()
         return [
-            Owned(
+            OwnedPartition(
                 row.partition, row.epoch, row.snapshot, row.last_id, row.floor_id, row.parked_version,
                 row.suspect_until_id,
             )
@@ -184,13 +184,19 @@ class Database:
 
     # Saves.
 
-    def owned(self, me: UUID, savings: Sequence[Saving]) -> set[int]:
+    def owned(self, me: UUID, savings: Sequence[CursorSave]) -> set[int]:
         """Those of them that are mine, under their epochs."""
         rows = [(saving, self.partitions[saving.partition]) for saving in savings]
         return {row.partition for saving, row in rows if row.owner == me and row.epoch == saving.epoch}
 
     def save(
-        self, me: UUID, savings: Sequence[Saving], parks: Sequence[Entry], done_ids: Sequence[int], *, durable: bool
+        self,
+        me: UUID,
+        savings: Sequence[CursorSave],
+        parks: Sequence[SaveEntry],
+        done_ids: Sequence[int],
+        *,
+        durable: bool,
     ) -> set[int]:
         """The partitions that are still mine. If they are not all, nothing is written."""
         mine = self.owned(me, savings)
@@ -198,7 +204,7 @@ class Database:
             return mine
         for saving in savings:
             self._move(self.partitions[saving.partition], saving)
-        for park in [each for each in parks if isinstance(each, Park)]:
+        for park in [each for each in parks if isinstance(each, ParkedSave)]:
             self._park(park)
         for id in done_ids:
             self.parked.pop(id, None)
@@ -207,7 +213,7 @@ class Database:
             self.flush()
         return mine
 
-    def _move(self, row: PartitionRow, saving: Saving) -> None:
+    def _move(self, row: PartitionRow, saving: CursorSave) -> None:
         if saving.snapshot is not None:
             row.snapshot = saving.snapshot
         row.last_id = row.last_id if saving.last_id is None else saving.last_id
@@ -217,7 +223,7 @@ class Database:
         if saving.release:
             row.owner = None
 
-    def _park(self, park: Park) -> None:
+    def _park(self, park: ParkedSave) -> None:
         due = self.clock.now + park.delay if park.delay is not None else None
         if park.due is not None:
             due = (datetime.fromisoformat(park.due) - EPOCH).total_seconds()
@@ -229,9 +235,9 @@ class Database:
             self.parked.setdefault(park.record_id, line)
             return
         row = self.parked.get(park.record_id)
-        if row is None or (park.letter and row.state != "dead"):
+        if row is None or (park.dead_letter and row.state != "dead"):
             return
-        if not park.letter:
+        if not park.dead_letter:
             row.blocks, row.attempts = park.blocks, park.attempts
         row.state, row.due_at, row.started_at = park.state, due, self.clock.now if park.charge else None
         row.last_error = (park.is_wait and row.last_error) or park.error or row.last_error
@@ -242,7 +248,7 @@ class Database:
         """The parked rows of these partitions, by id."""
         return sorted((row for row in self.parked.values() if row.partition in numbers), key=lambda row: row.record_id)
 
-    def blocking(self, numbers: Collection[int]) -> list[Stored]:
+    def blocking(self, numbers: Collection[int]) -> list[StoredRow]:
         return [self._stored(row, blocks=True) for row in self.of(numbers) if row.blocks]
 
     def ahead(self, numbers: Collection[int]) -> list[tuple[int, int]]:
@@ -258,7 +264,7 @@ class Database:
 
     def due(
         self, numbers: Collection[int], taken: Collection[int], early: Collection[int], room: int, letters: int
-    ) -> list[Stored]:
+    ) -> list[StoredRow]:
         found = [row for row in self.of(numbers) if row.due_at is not None and row.record_id not in taken]
         due = [row for row in found if (row.due_at or 0.0) <= self.clock.now]
         others = [
@@ -271,12 +277,12 @@ class Database:
         dead = sorted((row for row in due if row.state == "dead"), key=lambda row: row.due_at or 0.0)
         return [self._stored(row, blocks=False) for row in (*others[:room], *dead[:letters])]
 
-    def _stored(self, row: ParkedLine, *, blocks: bool) -> Stored:
+    def _stored(self, row: ParkedLine, *, blocks: bool) -> StoredRow:
         left = row.due_at - self.clock.now if row.due_at is not None else None
         left = 0.0 if blocks and row.waits_for_turn else left
         error = row.last_error if not blocks and row.state == "dead" else None
         started = row.started_at is not None
-        return Stored(
+        return StoredRow(
             row.partition, row.record_id, row.aggregate_type, row.aggregate_id, row.state, row.attempts, left, started,
             error, row.waits,
         )  # fmt: skip
@@ -297,11 +303,11 @@ class Database:
         return IdleCheck(fence(drawn, self.log.age(), snapshot.xmax), any(ended(snapshot, listed)), 0.0)
 
     def poll(
-        self, asks: Sequence[Ask], shared: Page | None, *, lo: int, hi: int, cap: int, sweep: Sweep | None
-    ) -> Polled:
+        self, asks: Sequence[ReadRequest], shared: Page | None, *, lo: int, hi: int, cap: int, sweep: Sweep | None
+    ) -> PolledPage:
         snapshot, rows = self.log.snapshot(), self.log.in_order(lo, hi)
         floors = {ask.base: floor_at(ask.base, snapshot) for ask in asks}
-        rooms = [ask.room for ask in asks] if sweep is None else sweep.beside(asks)
+        rooms = [ask.room for ask in asks] if sweep is None else sweep.rooms_beside(asks)
         found = [
             row
             for ask, room in zip(asks, rooms, strict=True)
@@ -312,9 +318,11 @@ class Database:
             found += [row for row in swept if row.id > sweep.last_ids[row.partition]][: sweep.most]
         self.gap()
         drawn, text = self.log.drawn, [row.row() for row in found]
-        return Polled(snapshot.text, [floors[ask.base] for ask in asks], text, self._micros(), drawn, Survey(text))
+        return PolledPage(
+            snapshot.text, [floors[ask.base] for ask in asks], text, self._micros(), drawn, PageStats(text)
+        )
 
-    def quick(self, shared: Page, bits: str) -> QuickPolled:
+    def quick(self, shared: Page, bits: str) -> QuickPage:
         """Its ceiling is all that is drawn, within the range of ids that it is planned for."""
         snapshot, since = self.log.snapshot(), Snapshot.parse(shared.snapshot)
         seen = list(self.log.committed)
@@ -325,8 +333,8 @@ class Database:
         above, end = quick_poll.ids(shared)
         rows = sorted((row for row in seen if max(floor, above) < row.id < min(drawn + 1, end)), key=lambda row: row.id)
         unseen = [row for row in rows if bits[row.partition] == "1" and not sees(since, row.xid)]
-        found = [row.row() for row in unseen[: cursor_rules.CAP + 1]]
-        return QuickPolled(snapshot.text, made, floor, found, self._micros(), 0.0, Survey(found))
+        found = [row.row() for row in unseen[: cursor_rules.MAX_LATE + 1]]
+        return QuickPage(snapshot.text, made, floor, found, self._micros(), 0.0, PageStats(found))
 
     def records(self, wanted: Collection[Pair]) -> dict[Pair, Logged]:
         return {(row.partition, row.id): row for row in self.log.committed if (row.partition, row.id) in wanted}
@@ -340,7 +348,7 @@ class Database:
             if bytes >= most:
                 break
             got[pair] = found[pair].row(whole=True) if pair in found else None
-            bytes += size(got[pair] or (None,) * 14)
+            bytes += row_bytes(got[pair] or (None,) * 14)
         return got
 
     def transaction(self, slot: int) -> Publishing:

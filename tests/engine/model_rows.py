@@ -6,7 +6,7 @@ from model_tables import ParkedLine
 from server_log import Logged, ended, sees
 
 from partbox.protocol import cursor as cursor_rules
-from partbox.protocol.cursor import Ask
+from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page, Snapshot
 from partbox.protocol.rows import LooseRows
 
@@ -22,7 +22,7 @@ def floor_at(base: Page, snapshot: Snapshot) -> int:
     return min([base.settled, *(bound for (_, bound), is_over in over if is_over)])
 
 
-def read_partition(ask: Ask, floor: int, rows: Sequence[Logged], cap: int) -> list[Logged]:
+def read_partition(ask: ReadRequest, floor: int, rows: Sequence[Logged], cap: int) -> list[Logged]:
     """The late and the new records of one partition."""
     since, until = Snapshot.parse(ask.base.snapshot), Snapshot.parse(ask.until) if ask.until else None
     start = max(min(floor, ask.last_id), ask.after or 0)

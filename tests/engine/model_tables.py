@@ -6,7 +6,7 @@ from uuid import UUID
 from server_log import Logged, sees
 
 from partbox.protocol.horizon import Snapshot
-from partbox.worker.engine.outcomes import ITS_TURN
+from partbox.worker.engine.outcomes import AWAITS_PERMIT
 
 
 @dataclass
@@ -44,7 +44,7 @@ class ParkedLine:
 
     @property
     def waits_for_turn(self) -> bool:
-        return self.state == "deferred" and self.last_error == ITS_TURN
+        return self.state == "deferred" and self.last_error == AWAITS_PERMIT
 
     @property
     def waits(self) -> bool:

@@ -43,7 +43,7 @@ from partbox.worker.engine.partition import Lane
 from partbox.worker.poller import full_poll
 from partbox.worker.runners import transactor
 from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.loop_hosts import OwnThread
+from partbox.worker.runners.loop_hosts import ThreadLoop
 from partbox.worker.slot import DEADLINE, STOPPING, Slot
 from partbox.worker.worker import Worker
 
@@ -87,11 +87,11 @@ class _SteppedLoop(EventLoop):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self._host: Any = OwnThread(lambda: loop)
+        self._host: Any = ThreadLoop(lambda: loop)
         self._host._loop = loop  # begun already, without a thread
 
-    def start(self, walk: Callable[[], Any]) -> None:
-        self._begin(walk)
+    def start(self, run_lanes: Callable[[], Any]) -> None:
+        self._start_task(run_lanes)
 
 
 class Process(HandlingProcess):
@@ -113,22 +113,22 @@ class Process(HandlingProcess):
         self.trust()
         self.worker = _worker(self.handlers(), self.slot, shape)
         self.poller, self.engine = self.worker.poller, self.worker.engine
-        runs: Any = self.engine.runs
-        runs._lines &= shape.lines or (shape.concurrency == 1 and shape.kind == "sync")
+        scheduler: Any = self.engine.scheduler
+        scheduler._uses_shared_lanes &= shape.lines or (shape.concurrency == 1 and shape.kind == "sync")
         dispatcher: Any = self.worker.dispatcher
         self._async = dispatcher._loop = _SteppedLoop(loop)
-        self._calls = dispatcher._calls = _Calls()
+        self._wakeups = dispatcher._wakeups = _Calls()
         dispatcher._hire = partial(self._hire, dispatcher._run)
-        dispatcher._next = partial(self._next, dispatcher._next)
+        dispatcher._next_lanes = partial(self._next_lanes, dispatcher._next_lanes)
         dispatcher.start()
-        self.worker._context.signals.failed = self._fail
+        self.worker._context.signals.report_failure = self._fail
         self._jobs: dict[str, Callable[[], Any]] = {"poller": self._poll, "saver": self._save}
-        self.poller.saver._using = FiberLock()  # type: ignore[assignment]
+        self.poller.saver._conn_lock = FiberLock()  # type: ignore[assignment]
         if shape.letters:
-            self._jobs["letters"] = self.worker.letters.once
+            self._jobs["letters"] = self.worker.dead_letters.run_once
         if (transactor := self.poller.transactor) is not None:
-            self._jobs["transactor"] = transactor.once
-            transactor._using = FiberLock()  # type: ignore[assignment]
+            self._jobs["transactor"] = transactor.run_once
+            transactor._use_lock = FiberLock()  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return self.name
@@ -146,7 +146,7 @@ class Process(HandlingProcess):
     def subject(self, actor: str) -> Any:
         """What the actor has paused for; None: it is between two jobs."""
         fiber = self._fibers.get(actor)
-        if fiber is None or fiber.subject is ENDED or (fiber.subject in (WAITS, WATCHES) and self._calls.count):
+        if fiber is None or fiber.subject is ENDED or (fiber.subject in (WAITS, WATCHES) and self._wakeups.count):
             return None
         return fiber.subject
 
@@ -155,7 +155,7 @@ class Process(HandlingProcess):
         that ends. `between`: as in `Fiber.passes`."""
         Process.acting = self
         fiber = self._fibers.get(actor)
-        if fiber is not None and fiber.subject is WAITS and not self._calls.count:
+        if fiber is not None and fiber.subject is WAITS and not self._wakeups.count:
             return None
         if fiber is None:
             fiber = self._fibers[actor] = Fiber(self._jobs[actor], looks=actor not in ("poller", "saver"))
@@ -208,15 +208,15 @@ class Process(HandlingProcess):
         """Nothing of it goes on: what was in memory is gone."""
         Process.acting = self
         self.dead = True
-        self.poller.ownership.lose([each.tenure for each in self.engine.claims.held()])
-        self.engine.runs.stop()
+        self.poller.ownership.drop_tenures([each.tenure for each in self.engine.claims.owned()])
+        self.engine.scheduler.stop()
         for fiber in list(self._fibers.values()):
             fiber.passes = None
             while not fiber.ended:
-                assert fiber.subject is not WAITS or self._calls.count, "a runner does not hear that it is over"
+                assert fiber.subject is not WAITS or self._wakeups.count, "a runner does not hear that it is over"
                 fiber.go_on(Fate.LOST if isinstance(fiber.subject, Sent) else None)
         self._fibers.clear()
-        self._loop.run_until_complete(self._async._cancel(0.0))
+        self._loop.run_until_complete(self._async._cancel_tasks(0.0))
         self._handling.clear()
 
     def lose_connection(self) -> None:
@@ -250,7 +250,7 @@ class Process(HandlingProcess):
     @property
     def rests(self) -> float:
         """Seconds that the runner which watches rests before it looks."""
-        return self._calls.timeout
+        return self._wakeups.timeout
 
     @property
     def is_free(self) -> bool:
@@ -263,16 +263,16 @@ class Process(HandlingProcess):
     def _poll(self) -> bool:
         """A session begins, or a look; True if anything new came."""
         poller = self.poller
-        if self._session is not None and poller.broken.is_set():
+        if self._session is not None and poller.restart_asked.is_set():
             self._end_session()
         begins = self._session is None
         try:
             if begins:
                 self.claims += 1
                 self._session = self._connect()
-                poller.begin(self._session, checked=True)
+                poller.begin_session(self._session, checked=True)
                 return True
-            return poller.look(self._session)
+            return poller.run_step(self._session)
         except Error as error:
             if begins or self._session.reading.closed or proof.ends_session(error):
                 self._end_session()
@@ -282,12 +282,12 @@ class Process(HandlingProcess):
         connection = self.watcher.connection
         effects = connection(self) if self.poller.transactor is not None else None
         session = SimpleNamespace(reading=connection(self), saving=connection(self), effects=effects)
-        session.live = lambda _: None
+        session.begin_incarnation = lambda _: None
         return session
 
     def _end_session(self) -> None:
         session, self._session = self._session, None
-        self.poller._hold_still()
+        self.poller._pause_writers()
         session.reading.close()
         session.saving.close()
         if self.poller.transactor is not None:
@@ -296,17 +296,17 @@ class Process(HandlingProcess):
     def _save(self) -> float | None:
         """A turn of the saver's thread; the seconds that it rests, if it has looked."""
         saver = self.poller.saver
-        saver._note_idle_advances(self._database.clock.now)
-        return saver._save_once() if saver._progressed.is_set() else None
+        saver._advance_idle(self._database.clock.now)
+        return saver._save_once() if saver._has_progress.is_set() else None
 
     def _hire(self, run: Callable[[], None]) -> None:
         self._jobs[f"runner {len(self._jobs)}"] = run
 
-    def _next(self, ask: Callable[..., list[Lane]], ended: list[Lane], tally: Any) -> list[Lane]:
+    def _next_lanes(self, ask: Callable[..., list[Lane]], ended: list[Lane], tally: Any) -> list[Lane]:
         """The next lanes. A runner that does not pause between steps ends its lanes and has done for now, first."""
         fiber = Fiber.running
         if ended and fiber is not None and fiber.passes is None:
-            self.engine.runs.end(ended)
+            self.engine.scheduler.end(ended)
             pause(ENDED)
             ended = []
         return ask(ended, tally)
@@ -314,17 +314,17 @@ class Process(HandlingProcess):
     def take(self, waiting: Any) -> None:
         """A runner takes this from the head of a lane, or another takes it for one."""
         record = waiting if isinstance(waiting, tuple) else waiting.record
-        held = self.engine.partitions.get(record[PARTITION])
-        if held is not None:
-            waiting = (row.id for row in held.parked.blocking() if not row.loaded)
-            self._taken[id(record)] = Taken(record, held.epoch, self._database.replayed.intersection(waiting))
+        owned = self.engine.partitions.get(record[PARTITION])
+        if owned is not None:
+            waiting = (row.id for row in owned.parked.list_blocking() if not row.loaded)
+            self._taken[id(record)] = Taken(record, owned.epoch, self._database.replayed.intersection(waiting))
 
     def check_turn(self, event: DeliveredEvent) -> None:
         """What a runner has taken begins under the epoch of that moment. What is replayed, and known to be by then,
         begins before it (DESIGN 7)."""
-        taken, held = self._taken[id(event.record)], self.engine.partitions.get(event.partition)
+        taken, owned = self._taken[id(event.record)], self.engine.partitions.get(event.partition)
         assert event.epoch == taken.epoch, f"{event.id} begins under epoch {event.epoch}, not {taken.epoch}"
-        chain = None if held is None else held.parked.chains.get(key_of(event))
+        chain = None if owned is None else owned.parked.chains.get(key_of(event))
         ahead = [] if chain is None else [row.id for row in chain.before(event.id) if row.id in taken.replayed]
         assert not ahead, f"{event.id} begins before {ahead} of its key"
 
@@ -337,7 +337,7 @@ def _worker(handlers: Handlers, slot: Slot, shape: Shape) -> Worker:
     )  # fmt: skip
     return Worker(
         settings, handlers, Codecs(), slot, subscription="default", concurrency=shape.concurrency, dsn=lambda: "",
-        isolates=False,
+        is_replaceable=False,
     )  # fmt: skip
 
 

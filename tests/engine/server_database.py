@@ -16,11 +16,11 @@ from psycopg import Connection
 from server_log import Logged, Publishing, ServerLog
 from world import World
 
-from partbox.db.blocking import lean
+from partbox.db.blocking import use_raw_loaders
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, parked, records
 from partbox.db.operator import dead
-from partbox.protocol.rows import Entry, Saving
+from partbox.protocol.rows import CursorSave, SaveEntry
 
 SCHEMA, SUBSCRIPTION = "partbox", "default"
 SHIPPED = {
@@ -90,7 +90,7 @@ class ServerDatabase(Database):
         self.meddling, self.arriving = [], []
         self.saved = lambda _: None
         self.conn = connect(dsn, lease=60, name="partbox scenario", prepared=True)
-        lean(self.conn)
+        use_raw_loaders(self.conn)
         self.admin = psycopg.connect(dsn, autocommit=True)  # a supervisor's, and the test's
         self._said = self.clock.now
         self._joined = 0
@@ -149,7 +149,13 @@ class ServerDatabase(Database):
         return self._ask("take_up", SUBSCRIPTION, *values)
 
     def save(
-        self, me: UUID, savings: Sequence[Saving], parks: Sequence[Entry], done_ids: Sequence[int], *, durable: bool
+        self,
+        me: UUID,
+        savings: Sequence[CursorSave],
+        parks: Sequence[SaveEntry],
+        done_ids: Sequence[int],
+        *,
+        durable: bool,
     ) -> set[int]:
         mine: set[int] = self._ask("save", SUBSCRIPTION, me, savings, parks, done_ids, durable=durable)[0]
         if len(mine) == len(savings):

@@ -21,12 +21,12 @@ from psycopg.pq import TransactionStatus
 from partbox.db import blocking
 from partbox.db.blocking import Row
 from partbox.db.delivery import cursors, effects, idle_check, instances, limits, parked, proof, records, traffic
-from partbox.db.delivery.cursors import SeenTick
-from partbox.db.delivery.effects import BEGUN_WITH_SAVEPOINT, RELEASE, SAVEPOINT, SESSION
+from partbox.db.delivery.cursors import TickResult
+from partbox.db.delivery.effects import BEGIN_WITH_SAVEPOINT, READ_SESSION, RELEASE, SAVEPOINT
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.db.delivery.records import Polled, QuickPolled
+from partbox.db.delivery.records import PolledPage, QuickPage
 from partbox.db.operator import subscriptions
-from partbox.protocol.rows import Entry, LooseRows, Owned, Saving, Stored
+from partbox.protocol.rows import CursorSave, LooseRows, OwnedPartition, SaveEntry, StoredRow
 from partbox.worker.poller import poller
 
 T = TypeVar("T")
@@ -124,20 +124,20 @@ class ModelConnection:
 
     # The statements, by the names of their functions.
 
-    def tick(self, _: str, __: str, me: UUID, listed: Iterable[int], known: int | None = None) -> SeenTick:
+    def tick(self, _: str, __: str, me: UUID, listed: Iterable[int], known: int | None = None) -> TickResult:
         return self.ask("tick", lambda: self.database.tick(me, list(listed), known))
 
     def calm(self, _: str, __: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
         return self.ask("calm", lambda: self.database.calm(me, known, before))
 
-    def claim(self, _: str, __: str, me: UUID) -> list[Owned]:
+    def claim(self, _: str, __: str, me: UUID) -> list[OwnedPartition]:
         return self.ask("claim", lambda: self.database.claim(me))
 
-    def take_up(self, _: str, __: str, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+    def take_up(self, _: str, __: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
         return self.ask("take_up", lambda: self.database.take_up(me, epochs))
 
     def save(
-        self, _: str, __: str, me: UUID, savings: Sequence[Saving], parks: Sequence[Entry] = (),
+        self, _: str, __: str, me: UUID, savings: Sequence[CursorSave], parks: Sequence[SaveEntry] = (),
         done_ids: Sequence[int] = (), *, durable: bool = False, session: Any = None,
     ) -> tuple[set[int], float]:  # fmt: skip
         def run() -> set[int]:
@@ -158,15 +158,15 @@ class ModelConnection:
         if script.startswith(RELEASE):
             done = self._effects.pop()
             self._effects[-1] += done
-        if script == BEGUN_WITH_SAVEPOINT or script.endswith(SAVEPOINT):
+        if script == BEGIN_WITH_SAVEPOINT or script.endswith(SAVEPOINT):
             self._effects.append([])
-        return ("", "0") if script == SESSION else ("1",)
+        return ("", "0") if script == READ_SESSION else ("1",)
 
-    def undo(self) -> None:
+    def rollback_event(self) -> None:
         self._check()
         self._effects[-1].clear()
 
-    def blocking(self, _: str, __: str, partitions: Sequence[int]) -> list[Stored]:
+    def blocking(self, _: str, __: str, partitions: Sequence[int]) -> list[StoredRow]:
         return self.ask("blocking", lambda: self.database.blocking(partitions))
 
     def loose_rows(self, _: str, __: str, partitions: Sequence[int]) -> dict[int, LooseRows]:
@@ -177,13 +177,13 @@ class ModelConnection:
 
     def due(
         self, _: str, __: str, mine: Sequence[int], taken: Sequence[int], early: Sequence[int], room: int, letters: int
-    ) -> list[Stored]:
+    ) -> list[StoredRow]:
         return self.ask("due", lambda: self.database.due(mine, taken, early, room, letters))
 
     def run(self, _: str, listed: Iterable[int]) -> IdleCheck:
         return self.ask("look", lambda: self.database.look(list(listed)))
 
-    def poll(self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, cap: int, sweep: Any = None) -> Polled:
+    def poll(self, _: str, asks: Any, shared: Any, *, lo: int, hi: int, cap: int, sweep: Any = None) -> PolledPage:
         polled = self.ask("poll", lambda: self.database.poll(asks, shared, lo=lo, hi=hi, cap=cap, sweep=sweep))
         page = [(ask.partition, ask.last_id, ask.room, ask.after) for ask in asks], polled.rows
         self._in_vain = self._in_vain + 1 if polled.rows and page == self._page else 0
@@ -191,7 +191,7 @@ class ModelConnection:
         self._page = page
         return polled
 
-    def quick(self, _: str, shared: Any, partitions: str) -> QuickPolled:
+    def quick(self, _: str, shared: Any, partitions: str) -> QuickPage:
         return self.ask("quick", lambda: self.database.quick(shared, partitions))
 
     def bodies(self, _: str, wanted: Sequence[Pair]) -> list[Row]:
@@ -203,7 +203,7 @@ class ModelConnection:
     def leave(self, _: str, me: UUID) -> None:
         self.ask("leave", lambda: self.database.leave(me))
 
-    def filters(self, _: str, __: str) -> frozenset[str] | None:
+    def wanted_types(self, _: str, __: str) -> frozenset[str] | None:
         self._check()
         return self.database.wanted
 
@@ -220,13 +220,13 @@ class ModelConnection:
 REPLACED: Mapping[Any, Sequence[str]] = {
     cursors: ("tick", "calm", "claim", "take_up", "save"),
     blocking: ("run_script",),
-    effects: ("undo",),
+    effects: ("rollback_event",),
     parked: ("blocking", "loose_rows", "ahead", "due"),
     records: ("poll", "quick", "bodies", "payloads"),
     idle_check: ("run",),
     instances: ("leave", "note_running"),
     proof: ("intact",),
-    subscriptions: ("filters",),
+    subscriptions: ("wanted_types",),
     limits: ("note",),
     traffic: ("note",),
 }
@@ -237,7 +237,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     for module, names in REPLACED.items():
         for name in names:
             patch.setattr(module, name, _asking(name))
-    patch.setattr(poller, "lean", lambda _: None)
+    patch.setattr(poller, "use_raw_loaders", lambda _: None)
 
 
 def _asking(name: str) -> Callable[..., Any]:

@@ -5,9 +5,9 @@ from model_handlers import Shape
 from process import Process
 from world import World
 
-from partbox.worker.engine.credits import BRIEFLY, LONG, Credit
+from partbox.worker.engine.credits import LONG_PATIENCE, SHORT_PATIENCE, Credit
 from partbox.worker.engine.read_budget import ReadBounds, ReadBudget
-from partbox.worker.engine.runs import STUCK
+from partbox.worker.engine.scheduler import SLOW_AFTER
 
 WINDOW = 8
 
@@ -53,9 +53,9 @@ def test_little_room_is_left_alone_for_longer_while_every_runner_could_take_a_la
 ) -> None:
     read(world, process, 3)
     credits, partition = process.engine.credits, process.engine.partitions[0]
-    assert credits.ask([partition]).patience == LONG
+    assert credits.ask([partition]).patience == LONG_PATIENCE
     world.go_on(process, process.actors[-1])
-    assert credits.ask([partition]).patience == BRIEFLY, "the runner has it all"
+    assert credits.ask([partition]).patience == SHORT_PATIENCE, "the runner has it all"
 
 
 @pytest.mark.parametrize(("window", "room"), [(100, 1), (WINDOW, 0)])
@@ -69,21 +69,21 @@ def test_one_that_is_caught_up_has_room_for_one_more_though_its_part_of_the_wind
     read(world, process, WINDOW)
     partition, budget = process.engine.partitions[0], ReadBudget(ReadBounds(2, window, 100, 1 << 26))
     budget._windows = (WINDOW, WINDOW)
-    assert (partition.cursor.caught_up, budget.of_one(partition)) == (True, room)
+    assert (partition.cursor.caught_up, budget.room_of(partition)) == (True, room)
 
 
 def test_to_ask_parks_nothing_and_names_what_runs_in_a_full_window(world: World, process: Process) -> None:
     read(world, process, WINDOW)
     credits, partition = process.engine.credits, process.engine.partitions[0]
     pending = partition.parked.pending
-    assert credits.ask([partition]).stuck == set(), "nothing runs"
+    assert credits.ask([partition]).blocked_by_slow == set(), "nothing runs"
     world.go_on(process, process.actors[-1])
     began = world.clock.now
     asked = credits.ask([partition])
-    assert (asked.rooms, asked.stuck, pending) == ([0], {partition}, {})
-    credits.unstick(asked.stuck, began + STUCK / 2)
+    assert (asked.rooms, asked.blocked_by_slow, pending) == ([0], {partition}, {})
+    credits.evict_slow(asked.blocked_by_slow, began + SLOW_AFTER / 2)
     assert not pending, "it has not run for long"
-    credits.unstick(asked.stuck, began + STUCK + 1)
+    credits.evict_slow(asked.blocked_by_slow, began + SLOW_AFTER + 1)
     assert sorted(pending) == list(range(1, WINDOW + 1))
 
 
@@ -93,13 +93,13 @@ def test_where_no_bytes_are_left_whatever_runs_stands_in_the_way(world: World, p
     credits, partition = process.engine.credits, process.engine.partitions[0]
     with process.engine.lock:
         partition.payload_bytes.add(1, 1 << 50)
-    assert credits.recount() == {partition}
-    assert credits.starved
+    assert credits.recount_bytes() == {partition}
+    assert credits.is_starved
     assert credits.ask([partition]).rooms == [0]
     with process.engine.lock:
         partition.payload_bytes.drop([1])
-    assert credits.recount() == set()
-    assert not credits.starved
+    assert credits.recount_bytes() == set()
+    assert not credits.is_starved
 
 
 def test_a_partition_takes_its_share_of_the_rows_that_may_wait_and_what_others_of_the_process_leave(

@@ -354,15 +354,15 @@ def test_nothing_is_lost_doubled_or_reordered_by_the_engine_that_ships(
 ) -> None:
     """With small bounds every other late page is cut, late pages are merged, and lines for permits are put away."""
     EngineMachine.loop, EngineMachine.clock = stage
-    monkeypatch.setattr(cursor_rules, "CAP", cap)
+    monkeypatch.setattr(cursor_rules, "MAX_LATE", cap)
     monkeypatch.setattr(cursor_rules, "STRETCH", stretch)
-    monkeypatch.setattr(sweep_rules, "LEAST", 1)
+    monkeypatch.setattr(sweep_rules, "MIN_PARTITIONS", 1)
     monkeypatch.setattr(sweep_rules, "STRETCH", 0.02)
-    monkeypatch.setattr(progress_rules, "MOST_LATE_PAGES", late_pages)
+    monkeypatch.setattr(progress_rules, "MAX_LATE_PAGES", late_pages)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
-    monkeypatch.setattr(read_budget, "GUESS", 500)
+    monkeypatch.setattr(read_budget, "GUESSED_BYTES", 500)
     monkeypatch.setattr(limited_queue, "FEW", 2)
-    monkeypatch.setattr(limited_queue, "AHEAD", 0.2)
+    monkeypatch.setattr(limited_queue, "KEEP_SECONDS", 0.2)
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
     run_state_machine_as_test(EngineMachine, settings=PROFILE)
 
@@ -372,7 +372,7 @@ def test_nothing_is_lost_doubled_or_reordered_that_waits_for_permits_in_a_flood(
 ) -> None:
     EngineMachine.loop, EngineMachine.clock = stage
     monkeypatch.setattr(limited_queue, "FEW", 1)
-    monkeypatch.setattr(limited_queue, "AHEAD", 0.2)
+    monkeypatch.setattr(limited_queue, "KEEP_SECONDS", 0.2)
     monkeypatch.setattr(read_budget, "LEAST_SHARE", 3)
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 2.0)
     run_state_machine_as_test(FloodMachine, settings=settings(PROFILE, max_examples=examples(60)))

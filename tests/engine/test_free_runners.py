@@ -130,7 +130,7 @@ class Play:
 
     def _waiting(self) -> Iterator[Key]:
         for partition in self.process.engine.partitions.values():
-            for lane in (partition.line, *partition._lanes.values()):
+            for lane in (partition.shared_lane, *partition._lanes.values()):
                 yield from (key_of(lane.event(each)) for each in list(lane.queue))
 
 

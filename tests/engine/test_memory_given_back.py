@@ -63,7 +63,9 @@ def test_what_was_parked_of_many_keys_leaves_no_large_dict_behind(stage: Any) ->
 def held_by_the_line(process: Process) -> list[DeliveredEvent]:
     with process.engine.lock:
         return [
-            each for each in gc.get_referents(process.engine.partitions[0].line) if isinstance(each, DeliveredEvent)
+            each
+            for each in gc.get_referents(process.engine.partitions[0].shared_lane)
+            if isinstance(each, DeliveredEvent)
         ]
 
 

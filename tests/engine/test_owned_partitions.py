@@ -6,7 +6,7 @@ from rest import process_once
 from world import World
 
 from partbox.worker.poller.listener import Listener
-from partbox.worker.slot import PLANS
+from partbox.worker.slot import PLAN_COUNT
 
 
 @pytest.fixture
@@ -32,40 +32,40 @@ def test_who_is_to_have_a_partition_that_another_owns_awaits_it_until_it_is_rele
     row = world.database.partitions[1]
     row.owner = world.database.register()
     world.assign([1], process)
-    assert tick(process).awaits  # type: ignore[attr-defined]
+    assert tick(process).awaits_release  # type: ignore[attr-defined]
     row.owner = None
-    assert not tick(process).awaits  # type: ignore[attr-defined]
+    assert not tick(process).awaits_release  # type: ignore[attr-defined]
     assert process.engine.partitions.keys() == {0, 1}
 
 
 def test_a_plan_of_its_supervisor_is_news_until_the_next_tick(process: Process) -> None:
     ownership = process.poller.ownership
-    assert not ownership.replanned
-    process.slot[PLANS] += 1
-    assert ownership.replanned
+    assert not ownership.is_replanned
+    process.slot[PLAN_COUNT] += 1
+    assert ownership.is_replanned
     tick(process)
-    assert not ownership.replanned
+    assert not ownership.is_replanned
 
 
 def test_a_plan_is_no_news_for_ever_to_a_process_that_is_nobody(process: Process) -> None:
     process.poller.ownership.me = None
-    process.slot[PLANS] += 1
+    process.slot[PLAN_COUNT] += 1
     tick(process)
-    assert not process.poller.ownership.replanned
+    assert not process.poller.ownership.is_replanned
 
 
 def test_what_others_have_changed_in_this_subscription_is_news_until_the_next_tick_and_wakes(process: Process) -> None:
     context, ownership = process.poller.context, process.poller.ownership
     listener = Listener(context)
     context.wakeup.clear()
-    listener.heard("changed others")
-    assert not ownership.replanned
+    listener.handle_notification("changed others")
+    assert not ownership.is_replanned
     assert not context.wakeup.is_set()
-    listener.heard("changed default")
-    assert ownership.replanned
+    listener.handle_notification("changed default")
+    assert ownership.is_replanned
     assert context.wakeup.is_set()
     tick(process)
-    assert not ownership.replanned
+    assert not ownership.is_replanned
 
 
 def test_a_process_has_something_in_hand_until_all_that_it_has_read_is_saved_and_nothing_is_parked(
@@ -82,7 +82,7 @@ def test_a_process_has_something_in_hand_until_all_that_it_has_read_is_saved_and
 
 
 def test_the_next_save_is_hurried_as_soon_as_a_partition_may_be_released(world: World, process: Process) -> None:
-    hurried = process.poller.saver._hurried
+    hurried = process.poller.saver._has_release
     runner = next(each for each in process.actors if each.startswith("runner"))
     world.go_on(process, runner, through=False)
     world.assign([0], None)
@@ -102,8 +102,8 @@ def test_what_was_let_go_is_not_saved_again_though_a_lane_that_began_nothing_tou
     world.go_on(process, "saver")
     assert world.database.partitions[0].owner is None
     with engine.lock:
-        engine.touch(partition)
-        assert engine.clean() == []
+        engine.mark_dirty(partition)
+        assert engine.take_dirty() == []
 
 
 def test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick(world: World, process: Process) -> None:
@@ -111,7 +111,7 @@ def test_what_was_lost_by_mistake_is_taken_up_again_at_the_next_tick(world: Worl
     for _ in range(2):  # settled
         tick(process)
     lost = process.engine.partitions[0]
-    process.poller.ownership.lose([lost.tenure])
+    process.poller.ownership.drop_tenures([lost.tenure])
     tick(process)
     assert process.engine.partitions[0] is not lost
     assert world.database.partitions[0].epoch == process.engine.partitions[0].epoch
@@ -127,7 +127,7 @@ def test_a_floor_claimed_after_the_shared_page_bounds_no_search_from_it(world: W
     world.publish(1, 1, None)
     world.end(1, commit=True)
     world.end(0, commit=True)
-    process.poller.reader.claimed(world.database.log.drawn)
+    process.poller.reader.add_claimed(world.database.log.drawn)
     world.go_on(process, "poller")
     process_once(world, process)
     assert late.number in world.ran

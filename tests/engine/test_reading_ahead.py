@@ -65,7 +65,7 @@ class Reading:
 
 @pytest.fixture
 def reading(stage: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reading]:
-    monkeypatch.setattr(sweep, "LEAST", 2)
+    monkeypatch.setattr(sweep, "MIN_PARTITIONS", 2)
     made = Reading(World(*stage, partitions=len(NUMBERS)))
     yield made
     made.process.kill()
@@ -86,9 +86,9 @@ def test_a_save_that_makes_room_does_not_end_reading_on_and_a_call_does(reading:
     poller = reading.process.poller
     poller._tick_at = math.inf
     poller._wakeup.set()
-    assert poller._goes_on()
+    assert poller._may_continue()
     poller.wake()
-    assert not poller._goes_on()
+    assert not poller._may_continue()
 
 
 def test_a_page_is_handed_over_though_the_next_one_fails(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_what_is_lost_while_the_next_page_is_made_is_neither_handed_over_nor_mov
 
     def losing(call: Callable[[], Any]) -> AbstractContextManager[Any]:
         if not lost.lost:  # once: to lose it again would clear its lanes again
-            reading.process.poller.ownership.lose([lost.tenure])
+            reading.process.poller.ownership.drop_tenures([lost.tenure])
         return prefetch(call)
 
     monkeypatch.setattr(full_poll, "prefetch", losing)
@@ -125,7 +125,7 @@ def test_what_is_read_of_a_partition_that_is_to_be_released_is_in_hand_when_it_m
         partition.drain()
         page = Page("1:1:", 0)
         partition.cursor.to(ReadMode.CUT, page, CutPage(page, 0))  # its last piece comes
-    reading.reader.rearrange()
+    reading.reader.regroup()
     reading.on(goes_on=False)
     assert partition.cursor.cut is None
     assert partition not in [each.partition for each in kept]

@@ -25,7 +25,7 @@ from partbox.db.delivery import cursors, records
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol import cursor as cursor_rules
 from partbox.protocol.horizon import Snapshot
-from partbox.protocol.rows import Park
+from partbox.protocol.rows import ParkedSave
 from partbox.worker.runners.dispatcher import IN_TIME
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -91,7 +91,7 @@ class Scenario:
 
     def late_at_once(self, cap: str) -> None:
         for module in (cursor_rules, records):
-            self.patch.setattr(module, "CAP", int(cap))
+            self.patch.setattr(module, "MAX_LATE", int(cap))
 
     def stretch(self, ids: str) -> None:
         """A page is cut after so many ids."""
@@ -121,7 +121,7 @@ class Scenario:
         self._go_on(name, "poller", *how)
 
     def tick(self, name: str, *how: str) -> None:
-        self._process(name).poller.tick_next()
+        self._process(name).poller.force_tick()
         self.look(name, *how)
 
     def save(self, name: str, *how: str) -> None:
@@ -211,19 +211,19 @@ class Scenario:
         """What is in line, and what has a lane."""
         held = self._process(name).engine.partitions[int(partition)]
         lanes = [event.id for lane in held._lanes.values() for event in list(lane.queue)]
-        self.said.append(f"in line: {_ids(held.line.event(each).id for each in list(held.line.queue))}")
+        self.said.append(f"in line: {_ids(held.shared_lane.event(each).id for each in list(held.shared_lane.queue))}")
         self.said.append(f"in lanes: {_ids(sorted(lanes))}")
 
     def may_sleep(self, name: str) -> None:
         """What the last look has told the bell."""
-        seen = self._process(name).poller.reader.seen
+        seen = self._process(name).poller.reader.log_state
         open = "" if seen is None or seen.settled else ", and a transaction is open that has drawn one of them"
         self.said.append("no" if seen is None else f"all is read of {seen.drawn} ids{open}")
 
     def woken(self, name: str) -> None:
         """Whether its reader would look at once by now: it is called, or there is room to read on."""
         wakeup = self._process(name).poller.context.wakeup
-        how = "is called" if wakeup.called else "looks for what it has room for" if wakeup.is_set() else "sleeps"
+        how = "is called" if wakeup.was_called else "looks for what it has room for" if wakeup.is_set() else "sleeps"
         self.said.append(f"the reader of {name} {how}")
 
     def remembers(self, name: str, partition: str) -> None:
@@ -276,7 +276,7 @@ def _told(name: str, arguments: Any, answer: Any) -> Iterator[str]:
                 release = ", and releases it" if saving.release else ""
                 at = f": {saving.snapshot} last id {saving.last_id} floor {saving.floor_id}" if saving.snapshot else ""
                 yield f"saves partition {saving.partition}{at}{release}{refused}"
-            for park in sorted((each for each in parks if isinstance(each, Park)), key=attrgetter("record_id")):
+            for park in sorted((each for each in parks if isinstance(each, ParkedSave)), key=attrgetter("record_id")):
                 yield f"parks {park.record_id} {park.state}, attempts {park.attempts}" + ", starts" * park.charge
             if done:
                 yield f"deletes parked {_ids(sorted(done))}"

@@ -22,8 +22,8 @@ from statements import Fate, ModelConnection, Sent
 from partbox.events import DeliveredEvent
 from partbox.outcomes import Dead, RetryAfter
 from partbox.protocol.horizon import Snapshot
-from partbox.protocol.rows import Saving
-from partbox.worker.engine.reconnect import SETTLE
+from partbox.protocol.rows import CursorSave
+from partbox.worker.engine.resumption import RECHECK_SECONDS
 
 POISON = "Poison"
 LEASE = 10.0
@@ -225,7 +225,7 @@ class World:
 
     # What is saved.
 
-    def _check_saved(self, savings: Sequence[Saving]) -> None:
+    def _check_saved(self, savings: Sequence[CursorSave]) -> None:
         rows = {saving.partition: self.database.partitions[saving.partition] for saving in savings}
         snapshots = {number: Snapshot.parse(row.snapshot) for number, row in rows.items()}
         for record in self.database.log.alive():
@@ -253,7 +253,7 @@ class World:
         owner, session = self._claimed.get(row.partition, (None, 0))
         process = next((each for each in self.processes if each.me == owner), None)
         if process is not None and process.claims > session:
-            unsaved, late = self._unsaved(row), self.clock.now > self._reconnected[process.me] + SETTLE
+            unsaved, late = self._unsaved(row), self.clock.now > self._reconnected[process.me] + RECHECK_SECONDS
             parked = {each.number for each in map(self.of, self.database.parked) if each is not None}
             self.excused |= unsaved if late else unsaved & parked
 

@@ -14,13 +14,13 @@ from shapes import DataOrder, ModelOrder, StructOrder
 
 import partbox
 from partbox import DeliveredEvent, Event, Outbox, RegistrationError
-from partbox.handlers.demand import Demand, EventPart
+from partbox.handlers.argument_plan import ArgumentPlan, EventPart
 
 if TYPE_CHECKING:
     from elsewhere import Unknown  # type: ignore[import-not-found]
 
 T = TypeVar("T")
-EVENT, CARRIER, PAYLOAD = EventPart.EVENT, EventPart.CARRIER, EventPart.PAYLOAD
+EVENT, TYPED_EVENT, PAYLOAD = EventPart.EVENT, EventPart.TYPED_EVENT, EventPart.PAYLOAD
 
 
 class View(BaseModel):
@@ -37,14 +37,14 @@ class Box(BaseModel, Generic[T]):
     inside: T
 
 
-def registered(handler: Any, event_type: Any, *, batch: bool = False, **options: Any) -> Demand | None:
+def registered(handler: Any, event_type: Any, *, batch: bool = False, **options: Any) -> ArgumentPlan | None:
     outbox = Outbox("postgresql://nowhere")
     if batch:
         outbox.on_batch(event_type, **options)(handler)
     else:
         outbox.on(event_type, **options)(handler)
     (registration,) = outbox.handlers._registered.values()
-    return registration.demand
+    return registration.argument_plan
 
 
 def nothing(event): ...  # type: ignore[no-untyped-def]
@@ -104,17 +104,17 @@ def of_both_turned(event: DeliveredEvent[ModelOrder], order: ModelOrder) -> None
         (of_text, (PAYLOAD,)),
         (of_base, (PAYLOAD,)),
         (of_union, (PAYLOAD,)),
-        (of_event, (CARRIER,)),
-        (of_event_text, (CARRIER,)),
-        (of_event_union, (CARRIER,)),
-        (of_events, (CARRIER,)),
+        (of_event, (TYPED_EVENT,)),
+        (of_event_text, (TYPED_EVENT,)),
+        (of_event_union, (TYPED_EVENT,)),
+        (of_events, (TYPED_EVENT,)),
         (of_both, (PAYLOAD, EVENT)),
-        (of_both_turned, (CARRIER, PAYLOAD)),
-        (functools.partial(of_both_turned), (CARRIER, PAYLOAD)),
+        (of_both_turned, (TYPED_EVENT, PAYLOAD)),
+        (functools.partial(of_both_turned), (TYPED_EVENT, PAYLOAD)),
     ],
 )
 def test_who_asks_for_the_class_gets_it(handler: Any, parts: tuple[EventPart, ...]) -> None:
-    assert registered(handler, ModelOrder) == Demand(ModelOrder, parts)
+    assert registered(handler, ModelOrder) == ArgumentPlan(ModelOrder, parts)
 
 
 def test_a_handler_of_a_name_may_ask_for_any_class_of_the_four_kinds() -> None:
@@ -122,10 +122,10 @@ def test_a_handler_of_a_name_may_ask_for_any_class_of_the_four_kinds() -> None:
     def box(box: Box[int]) -> None: ...
     def both(events: Sequence[DeliveredEvent], views: Sequence[View]) -> None: ...
 
-    assert registered(part, "ModelOrder") == Demand(View, (PAYLOAD,))
-    assert registered(of_class, "ModelOrder") == Demand(ModelOrder, (PAYLOAD,))
-    assert registered(box, "Boxed") == Demand(Box[int], (PAYLOAD,))
-    assert registered(both, "ModelOrder", batch=True) == Demand(View, (EVENT, PAYLOAD))
+    assert registered(part, "ModelOrder") == ArgumentPlan(View, (PAYLOAD,))
+    assert registered(of_class, "ModelOrder") == ArgumentPlan(ModelOrder, (PAYLOAD,))
+    assert registered(box, "Boxed") == ArgumentPlan(Box[int], (PAYLOAD,))
+    assert registered(both, "ModelOrder", batch=True) == ArgumentPlan(View, (EVENT, PAYLOAD))
 
 
 def test_objects_and_their_event_type_may_be_classes() -> None:
@@ -137,7 +137,7 @@ def test_objects_and_their_event_type_may_be_classes() -> None:
     class Caller:
         def __call__(self, order: ModelOrder) -> None: ...
 
-    assert registered(Caller(), ModelOrder) == Demand(ModelOrder, (PAYLOAD,))
+    assert registered(Caller(), ModelOrder) == ArgumentPlan(ModelOrder, (PAYLOAD,))
     outbox = Outbox("postgresql://nowhere")
     outbox.register(Mailer())
     (row,) = outbox.handlers.table()
@@ -155,8 +155,8 @@ def test_annotations_of_a_class_within_a_function_are_found() -> None:
     def handler(inner: "Inner", event: "DeliveredEvent[Inner]") -> None: ...
     def handlers(inner: "list[Inner]") -> None: ...
 
-    assert registered(handler, Inner) == Demand(Inner, (PAYLOAD, CARRIER))
-    assert registered(handlers, Inner, batch=True) == Demand(Inner, (PAYLOAD,))
+    assert registered(handler, Inner) == ArgumentPlan(Inner, (PAYLOAD, TYPED_EVENT))
+    assert registered(handlers, Inner, batch=True) == ArgumentPlan(Inner, (PAYLOAD,))
 
 
 def test_names_and_classes_meet_in_one_routing_table() -> None:

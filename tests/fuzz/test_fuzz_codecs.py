@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from partbox.codecs import JSON, OCTETS, Codec, Codecs, Encoded
 from partbox.errors import PayloadError, PublishError
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.testing.strategies import json_values, payloads
 
 SECRET = "hunter2"
@@ -43,7 +43,7 @@ MODELS = st.sampled_from([Order, int, str, dict[str, int], list[Order], UUID, by
 def stored(payload: bytes | None, data: bytes | None, content_type: str | None) -> DeliveredEvent:
     """An event with this in its columns."""
     row = (0, 1, b"\0" * 16, "T", "A", None, None, payload, data, content_type, None, None, b"\0" * 8, b"\0" * 8)
-    return DeliveredEvent(row, Claim(1, "default", Codecs()))
+    return DeliveredEvent(row, ClaimContext(1, "default", Codecs()))
 
 
 @given(data=st.binary() | json_values().map(repr).map(str.encode), content_type=TYPES, raw=st.booleans())

@@ -16,7 +16,7 @@ from partbox import Event, Outbox, partition_of
 from partbox.codecs import Codecs
 from partbox.events import DeliveredEvent
 from partbox.events.checks import MAX_HEADERS
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 from partbox.testing.strategies import events, json_values
 
 REAL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -57,7 +57,7 @@ def in_a_pipeline(outbox: Outbox, dsn: str, events: list[Event]) -> list[Any]:
 def by_copy(outbox: Outbox, dsn: str, events: list[Event]) -> list[Any]:
     """Enough of them, which bring no time and no key, so that COPY takes both its forms."""
     with application(dsn) as conn:
-        return outbox.publish_many(conn, events + [Event("T", None)] * COPY_FROM)
+        return outbox.publish_many(conn, events + [Event("T", None)] * COPY_FROM_EVENTS)
 
 
 def by_copy_without_times(outbox: Outbox, dsn: str, events: list[Event]) -> list[Any]:

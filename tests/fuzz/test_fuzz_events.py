@@ -14,7 +14,7 @@ from run_size import examples
 from partbox import Event
 from partbox.codecs import Codecs
 from partbox.errors import PublishError
-from partbox.publish.fields import fields_of
+from partbox.publish.fields import encode_event
 from partbox.testing.strategies import aggregate_ids, json_values
 
 LONGEST_LINE = 500
@@ -75,7 +75,7 @@ def test_nul_and_lone_surrogates_are_refused_in_headers(before: str, wrong: str,
 def test_nul_and_lone_surrogates_are_refused_in_payloads(before: str, wrong: str, key: bool) -> None:
     bad = before + wrong
     with pytest.raises(PublishError) as refused:
-        fields_of(Event("T", [{bad: 1} if key else {"k": bad}]), Codecs(), 1_048_576)
+        encode_event(Event("T", [{bad: 1} if key else {"k": bad}]), Codecs(), 1_048_576)
     assert one_line(refused.value).startswith("payload[0] of 'T' " if key else "payload[0].k of 'T' ")
 
 
@@ -104,7 +104,7 @@ def test_a_number_that_python_does_not_write_is_refused_all_the_same(field: str)
 def test_an_event_of_anything_is_stored_or_refused_in_one_line(payload: Any, fields: dict[str, Any]) -> None:
     try:
         event = Event("T", payload, **fields)
-        partition, event_id, *_ = fields_of(event, Codecs(), 1_048_576)
+        partition, event_id, *_ = encode_event(event, Codecs(), 1_048_576)
     except PublishError as error:
         one_line(error)
         return
@@ -129,7 +129,7 @@ def test_an_event_type_of_anything_is_a_text_or_refused(event_type: Any) -> None
 def test_what_json_cannot_hold_is_refused_wherever_it_lies(value: Any, odd: Any) -> None:
     for payload in ([value, odd], {"a": value, "b": [odd]}):
         with pytest.raises(PublishError) as refused:
-            fields_of(Event("T", payload), Codecs(), 1_048_576)
+            encode_event(Event("T", payload), Codecs(), 1_048_576)
         one_line(refused.value)
 
 
@@ -139,4 +139,4 @@ def test_what_json_cannot_hold_is_refused_wherever_it_lies(value: Any, odd: Any)
     )
 )
 def test_what_json_writes_as_text_is_taken(value: Decimal | UUID | date | time) -> None:
-    assert fields_of(Event("T", {"value": value}), Codecs(), 1_048_576)[6] is not None
+    assert encode_event(Event("T", {"value": value}), Codecs(), 1_048_576)[6] is not None

@@ -12,7 +12,7 @@ from partbox import Event, partition_of
 from partbox.codecs import Codecs
 from partbox.errors import PublishError
 from partbox.events.checks import MAX_HEADERS
-from partbox.publish.fields import fields_of
+from partbox.publish.fields import encode_event
 from partbox.testing import strategies
 from partbox.testing.strategies import aggregate_ids, events, headers, partitions, payloads
 
@@ -32,7 +32,7 @@ def test_python_and_the_database_agree_on_the_partition_of_an_aggregate(conn: ps
 
 @given(event=events(delayed=True))
 def test_every_event_can_be_stored(event: Event) -> None:
-    fields = fields_of(event, Codecs(), 1_048_576)
+    fields = encode_event(event, Codecs(), 1_048_576)
     assert 0 <= fields[0] <= 255
 
 

@@ -11,7 +11,7 @@ from waiting import eventually
 from partbox import Dead, Event
 from partbox.errors import PublishError
 from partbox.observe import Observer
-from partbox.worker.engine import letters
+from partbox.worker.engine import dead_letters
 
 
 class Loud(Observer):
@@ -115,7 +115,7 @@ def test_a_manager_around_a_handler_may_fail_at_either_end(house):
 
 def test_a_dead_letter_hook_may_raise_anything(house, monkeypatch):
     for pause in ("LONGEST_PAUSE", "LONGEST_OF_ERRORS"):  # each failure pauses the next call, twice as long as the last
-        monkeypatch.setattr(letters, pause, 0.01)
+        monkeypatch.setattr(dead_letters, pause, 0.01)
     errors, seen = dict(hostile(BaseException)), []
 
     @house.outbox.on_dead_letter

@@ -19,7 +19,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.cli import main
-from partbox.cli.shell.arguments import blotted
+from partbox.cli.shell.arguments import hide_secret
 from partbox.dashboard.operator_actions import OperatorActions
 from partbox.dashboard.record_views import RecordViews
 
@@ -236,14 +236,14 @@ def test_an_error_that_postgresql_says_of_a_row_is_told_without_its_payload(dsn,
 
 @given(st.binary(max_size=60))
 def test_a_blotted_argument_has_its_length(argument):
-    assert len(blotted(argument)) == len(argument)
+    assert len(hide_secret(argument)) == len(argument)
 
 
 def test_only_the_password_of_an_argument_is_blotted():
-    assert blotted(b"postgresql://u:s3same@h/d") == b"postgresql://u:***@h/d   "
-    assert blotted(b"--dsn=host=h password=x") == b"--dsn=host=h password=*"[:22] + b"*"
-    assert blotted(b"shop:outbox") == b"shop:outbox"
-    assert blotted(b"nats://token@h", b"--to") == b"nats://***@h  "
-    assert blotted(b"--to=https://h/?t=abcd") == b"--to=https://h/?t=*** "
-    assert blotted(b"whsec_abcdef", b"--webhook-secret") == b"***         "
-    assert blotted(b"--http-token=abcdef") == b"--http-token=***   "
+    assert hide_secret(b"postgresql://u:s3same@h/d") == b"postgresql://u:***@h/d   "
+    assert hide_secret(b"--dsn=host=h password=x") == b"--dsn=host=h password=*"[:22] + b"*"
+    assert hide_secret(b"shop:outbox") == b"shop:outbox"
+    assert hide_secret(b"nats://token@h", b"--to") == b"nats://***@h  "
+    assert hide_secret(b"--to=https://h/?t=abcd") == b"--to=https://h/?t=*** "
+    assert hide_secret(b"whsec_abcdef", b"--webhook-secret") == b"***         "
+    assert hide_secret(b"--http-token=abcdef") == b"--http-token=***   "

@@ -8,7 +8,7 @@ from overviews import watched
 from starlette.applications import Starlette
 
 from partbox.http import address
-from partbox.http.address import Names, names
+from partbox.http.address import AllowedHosts, allowed_hosts
 from partbox.http.routes import routes
 from partbox.http.server import HttpServer
 
@@ -26,27 +26,27 @@ FOREIGN = [
 
 @pytest.mark.parametrize("host", SAFE)
 def test_numbers_and_names_that_nobody_can_register_are_admitted(host):
-    assert Names().admit(host)
+    assert AllowedHosts().admit(host)
 
 
 @pytest.mark.parametrize("host", FOREIGN)
 def test_a_name_that_somebody_can_register_is_refused(host):
-    assert not Names().admit(host)
+    assert not AllowedHosts().admit(host)
 
 
 def test_the_names_of_what_is_served_and_of_the_setting_are_admitted(monkeypatch):
     monkeypatch.setattr(address.socket, "gethostname", lambda: "Ada.example.org")
     for bound, more in (("Metrics.example.org", None), ("0.0.0.0", " a.example , metrics.example.org.,"), ("::", "*")):
-        given = names(bound, more)
+        given = allowed_hosts(bound, more)
         assert given.admit("metrics.example.org:9464")
         assert given.admit("ada.example.org.")
         assert given.admit("10.0.0.1")
-    assert not names("0.0.0.0", "a.example").admit("b.a.example")
+    assert not allowed_hosts("0.0.0.0", "a.example").admit("b.a.example")
 
 
 @pytest.fixture
 def served():
-    server = HttpServer(Starlette(routes=routes("partbox", [watched()], names("127.0.0.1", "proxy.example"))))
+    server = HttpServer(Starlette(routes=routes("partbox", [watched()], allowed_hosts("127.0.0.1", "proxy.example"))))
     server.start()
     yield server
     server.stop()

@@ -92,7 +92,7 @@ def test_a_burst_of_streams_at_once_is_bounded_too(node):
 
 
 def test_connections_that_are_kept_without_a_request_make_room_for_a_probe(node, monkeypatch):
-    monkeypatch.setattr(connections, "MOST", 20)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
     with ExitStack() as stack:
         for number in range(20):
             conn = stack.enter_context(socket.create_connection((node.hostname, node.port), 30))
@@ -131,7 +131,7 @@ def is_ended(link):
 
 
 def test_clients_that_read_no_answers_make_room_for_a_probe(node, monkeypatch):
-    monkeypatch.setattr(connections, "MOST", 20)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
     with ExitStack() as stack:
         links = [unread(stack, node) for _ in range(30)]
         assert [probe(node) for _ in range(30)] == [200] * 30
@@ -139,8 +139,8 @@ def test_clients_that_read_no_answers_make_room_for_a_probe(node, monkeypatch):
 
 
 def test_streams_that_nobody_reads_make_room_for_a_probe(node, monkeypatch):
-    monkeypatch.setattr(connections, "MOST", 10)
-    monkeypatch.setattr(connections, "FIRST", 120.0)  # none is given up for standing still
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 10)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 120.0)  # none is given up for standing still
     with ExitStack() as stack:
         for _ in range(10):
             assert unread(stack, node, 1, FLOOD).recv(12) == b"HTTP/1.1 200"  # and no more of it
@@ -155,14 +155,14 @@ def test_streams_that_nobody_reads_make_room_for_a_probe(node, monkeypatch):
 
 
 def test_an_answer_that_nobody_reads_is_given_up(node, monkeypatch):
-    monkeypatch.setattr(connections, "FIRST", 0.2)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.2)
     with ExitStack() as stack:
         link = unread(stack, node)
         eventually(lambda: is_ended(link), interval=0.05)
 
 
 def test_an_answer_that_is_read_slowly_comes_whole(node, monkeypatch):
-    monkeypatch.setattr(connections, "FIRST", 2.5)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 2.5)
     with ExitStack() as stack:
         link, found, began = unread(stack, node, 10), b"", time.monotonic()
         while found.count(b"HTTP/1.1 200") < 10 and len(found) < ENOUGH:
@@ -175,7 +175,7 @@ def test_an_answer_that_is_read_slowly_comes_whole(node, monkeypatch):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(node, monkeypatch):
-    monkeypatch.setattr(connections, "FIRST", 0.2)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.2)
     with socket.create_connection((node.hostname, node.port), 30) as link:
         link.sendall(HALF)
         eventually(lambda: is_ended(link), interval=0.05)

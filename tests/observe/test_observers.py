@@ -52,9 +52,9 @@ class Swallows(Observer):
 
 def test_only_what_somebody_overrides_is_heard():
     observers = Observers([Ears(), Observer()])
-    assert observers.hears("lost")
-    assert observers.hears("handling")
-    assert not observers.hears("delivered", "read")
+    assert observers.has_hook("lost")
+    assert observers.has_hook("handling")
+    assert not observers.has_hook("delivered", "read")
     observers.delivered(object())  # and nobody minds
 
 
@@ -62,8 +62,8 @@ def test_neither_metrics_nor_reports_of_any_kind_take_the_fast_way_from_events_t
     meter = Meter(Layout(["confirm"]))
     everyone = with_recorders([Metering(), Sentry()], meter, "partbox", "default")
     assert len(everyone) == 4
-    assert not Observers(everyone).hears("handling", "settled")
-    assert not Observers([Sentry()]).hears("delivered", "read", "saved", "loaded")
+    assert not Observers(everyone).has_hook("handling", "settled")
+    assert not Observers([Sentry()]).has_hook("delivered", "read", "saved", "loaded")
     assert with_recorders([], None, "partbox", "default") == []
 
 

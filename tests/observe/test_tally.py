@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.observe import QUICK, Observers
 from partbox.settings import load
 from partbox.worker.reports import delivery_counts as tallying
-from partbox.worker.reports.delivery_counts import TELL_EVERY, Tally, turn_together
+from partbox.worker.reports.delivery_counts import REPORT_INTERVAL, Tally, build_list_turn
 from partbox.worker.runners.endpoint import Endpoint
 
 Y2000 = 946_684_800
@@ -32,14 +32,14 @@ class Clock:
 
 def begun(clock):
     tally = Tally()
-    tally.begin(clock.now)
+    tally.begin_slice(clock.now)
     return tally
 
 
 def leave(tally, started, first, endpoint, last, *, quick):
     """As whoever walks a lane leaves it, with so many quick ones."""
     tally.oldest = tally.oldest or first
-    tally.walked([endpoint] * quick, (endpoint, last), started)
+    tally.count_run([endpoint] * quick, (endpoint, last), started)
 
 
 @pytest.fixture
@@ -60,19 +60,19 @@ def endpoint(dsn):
 def event(published):
     created = int(published * 1_000_000).to_bytes(8, "big")
     row = (0, 1, bytes(16), "A", "x", "1", None, b"1", None, None, None, None, created, created)
-    return DeliveredEvent(row, Claim(1, "default", Codecs(None)))
+    return DeliveredEvent(row, ClaimContext(1, "default", Codecs(None)))
 
 
 def test_quick_events_share_the_time_of_their_turns_and_of_nothing_between(clock, endpoint):
     tally = begun(clock)
     clock.now += 0.005
     leave(tally, clock.now, event(10), endpoint, event(20), quick=60)
-    assert not tally.end()
+    assert not tally.end_slice()
     clock.now += 1_000
-    tally.begin(clock.now)
+    tally.begin_slice(clock.now)
     clock.now += 0.045
     leave(tally, clock.now, event(25), endpoint, event(30), quick=40)
-    (turn,) = tally.turns()
+    (turn,) = tally.take_turns()
     assert (turn.count, turn.slow, turn.oldest, turn.newest) == (100, [], Y2000 + 10, Y2000 + 30)
     assert turn.seconds == pytest.approx(0.05)
     assert turn.ended == Y2000 + clock.now
@@ -81,40 +81,40 @@ def test_quick_events_share_the_time_of_their_turns_and_of_nothing_between(clock
 def test_it_is_time_to_tell_once_in_a_while(clock, endpoint):
     tally = begun(clock)
     for number in range(1, 4):
-        clock.now += TELL_EVERY / 2
+        clock.now += REPORT_INTERVAL / 2
         leave(tally, clock.now, event(number), endpoint, event(number), quick=1)
-        assert tally.end() is (number > 1)
-        tally.begin(clock.now)
-    assert [turn.count for turn in tally.turns()] == [3]
-    tally.begin(clock.now)
+        assert tally.end_slice() is (number > 1)
+        tally.begin_slice(clock.now)
+    assert [turn.count for turn in tally.take_turns()] == [3]
+    tally.begin_slice(clock.now)
     leave(tally, clock.now, event(4), endpoint, event(4), quick=1)
-    assert not tally.end()
+    assert not tally.end_slice()
 
 
 @pytest.mark.parametrize("seconds", [0.25, QUICK / 2])
 def test_a_list_is_told_as_its_events_would_be_by_themselves(clock, endpoint, seconds):
     alone, events = begun(clock), [event(each) for each in range(4)]
     for each in events:
-        alone.ran(endpoint, each, seconds, done=True)
-    assert [turn_together(endpoint, (events[0], events[-1]), 4, seconds)] == alone.turns()
+        alone.count_timed(endpoint, each, seconds, done=True)
+    assert [build_list_turn(endpoint, (events[0], events[-1]), 4, seconds)] == alone.take_turns()
 
 
 def test_each_endpoint_has_a_turn_of_its_own(clock, endpoint):
     other = Endpoint(replace(endpoint.handler, name="other"), (), 100, Observers())
     tally = begun(clock)
-    tally.walked([endpoint, other, other, endpoint], (endpoint, event(0)), clock.now)
+    tally.count_run([endpoint, other, other, endpoint], (endpoint, event(0)), clock.now)
     leave(tally, clock.now, event(1), other, event(2), quick=1)
     leave(tally, clock.now, event(3), endpoint, event(4), quick=4)
-    assert {turn.handler: turn.count for turn in tally.turns()} == {"h": 6, "other": 3}
+    assert {turn.handler: turn.count for turn in tally.take_turns()} == {"h": 6, "other": 3}
 
 
 def test_a_slow_event_is_found_at_the_look_that_follows_it(clock, endpoint):
     tally, first = begun(clock), event(1)
     started = clock.now
     clock.now += 3.0
-    tally.passed(endpoint, first, started)
+    tally.count_if_slow(endpoint, first, started)
     leave(tally, clock.now, event(2), endpoint, event(2), quick=5)
-    (turn,) = tally.turns()
+    (turn,) = tally.take_turns()
     assert (turn.count, turn.slow) == (5, [pytest.approx(3.0)])
     assert turn.seconds == pytest.approx(3.0)
 
@@ -126,20 +126,20 @@ def test_the_last_event_of_a_lane_may_be_the_slow_one(clock, endpoint, looked):
     clock.now += 0.5
     leave(tally, started, event(1), endpoint, event(1), quick=1)
     if looked != "at the end":
-        look = tally.passed_between if looked == "by a look in the next lane" else tally.end
+        look = tally.count_last_if_slow if looked == "by a look in the next lane" else tally.end_slice
         look()
         clock.now += 0.7
         look()  # it is found once
-    (turn,) = tally.turns()
+    (turn,) = tally.take_turns()
     assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
 
 
 def test_a_quick_event_before_a_pause_is_not_slow(clock, endpoint):
     tally = begun(clock)
     leave(tally, clock.now, event(1), endpoint, event(1), quick=1)
-    tally.end()
+    tally.end_slice()
     clock.now += 60
-    (turn,) = tally.turns()
+    (turn,) = tally.take_turns()
     assert (turn.count, turn.slow, turn.newest) == (1, [], Y2000 + 1)
 
 
@@ -147,20 +147,20 @@ def test_a_slow_event_that_ends_the_turn_of_its_lane_is_found_once(clock, endpoi
     tally, slow = begun(clock), event(1)
     started = clock.now
     clock.now += 0.5
-    tally.passed(endpoint, slow, started)  # the look before the event that must wait for another turn
+    tally.count_if_slow(endpoint, slow, started)  # the look before the event that must wait for another turn
     leave(tally, started, slow, endpoint, slow, quick=1)
-    (turn,) = tally.turns()
+    (turn,) = tally.take_turns()
     assert (turn.count, turn.slow) == (1, [pytest.approx(0.5)])
 
 
 def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock, endpoint):
     tally, failed = begun(clock), event(1)
     clock.now += 2.0
-    tally.ran(endpoint, failed, 2.0, done=False)
-    tally.passed(endpoint, failed, clock.now - 2.0)  # known already
+    tally.count_timed(endpoint, failed, 2.0, done=False)
+    tally.count_if_slow(endpoint, failed, clock.now - 2.0)  # known already
     leave(tally, clock.now, event(2), endpoint, event(2), quick=1)
     clock.now += QUICK / 2
-    (turn,) = tally.turns()
+    (turn,) = tally.take_turns()
     assert (turn.count, turn.slow) == (1, [])
     assert turn.seconds == pytest.approx(QUICK / 2)
 
@@ -168,24 +168,24 @@ def test_what_did_not_succeed_is_no_delivery_and_its_time_is_nobody_elses(clock,
 def test_what_was_told_is_not_told_again(clock, endpoint):
     tally = begun(clock)
     leave(tally, clock.now, event(1), endpoint, event(2), quick=3)
-    assert [turn.count for turn in tally.turns()] == [3]
-    assert tally.turns() == []
+    assert [turn.count for turn in tally.take_turns()] == [3]
+    assert tally.take_turns() == []
     leave(tally, clock.now, event(3), endpoint, event(3), quick=1)
     clock.now += 0.0005
-    (turn,) = tally.turns()
+    (turn,) = tally.take_turns()
     assert (turn.count, turn.oldest, turn.seconds) == (1, Y2000 + 3, pytest.approx(0.0005))
 
 
 def test_without_a_delivery_nothing_is_told(clock, endpoint):
     tally = begun(clock)
-    tally.ran(endpoint, event(1), 1.0, done=False)
-    assert tally.turns() == []
+    tally.count_timed(endpoint, event(1), 1.0, done=False)
+    assert tally.take_turns() == []
     assert tally.oldest is None
 
 
 def test_the_database_s_time_is_read_as_python_s(clock, endpoint):
     published = time.time()
     tally = begun(clock)
-    tally.ran(endpoint, event(published - Y2000), 0.1, done=True)
-    (turn,) = tally.turns()
+    tally.count_timed(endpoint, event(published - Y2000), 0.1, done=True)
+    (turn,) = tally.take_turns()
     assert turn.oldest == turn.newest == pytest.approx(published, abs=1e-3)

@@ -18,13 +18,13 @@ moments = st.datetimes(timezones=zones)
 def test_a_time_is_the_same_as_datetime_and_as_text(when):
     assert arguments.start_position(when) == StartPosition(False, when)
     assert arguments.start_position(when.isoformat()).since == when
-    assert arguments.parsed_position(when.isoformat()) == ReplayPosition(None, when)
+    assert arguments.parse_position(when.isoformat()) == ReplayPosition(None, when)
 
 
 @given(st.integers(1, (1 << 63) - 1))
 def test_a_number_is_a_record_id(number):
     expected = ReplayPosition(number, None)
-    assert arguments.parsed_position(str(number)) == arguments.replay_position(number, None) == expected
+    assert arguments.parse_position(str(number)) == arguments.replay_position(number, None) == expected
 
 
 @given(st.text())
@@ -36,7 +36,7 @@ def test_any_other_text_is_refused_with_the_remedy(text):
         when = None
     assume(when is None or when.utcoffset() is None)
     with pytest.raises(PartboxError, match=r"ISO 8601|has no time zone: give it one"):
-        arguments.parsed_position(text)
+        arguments.parse_position(text)
 
 
 def test_words_are_places_to_start():
@@ -55,4 +55,4 @@ def test_zones_count():
 @pytest.mark.parametrize("digits", ["²", "\uff11\uff12", "9" * 20, "0"])
 def test_what_looks_like_a_number_and_is_no_record_id_is_refused(digits):
     with pytest.raises(PartboxError):
-        arguments.parsed_position(digits)
+        arguments.parse_position(digits)

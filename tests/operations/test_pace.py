@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.db.inspect.stats import Cluster, Overview, PartitionStats
-from partbox.operations.stats import Pace, delivered
+from partbox.operations.stats import RateMeter, delivered
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -75,7 +75,7 @@ def test_a_deep_backlog_is_measured_by_its_cursor_and_not_by_its_estimate():
 
 
 def test_rates_are_those_of_the_last_seconds():
-    pace = Pace()
+    pace = RateMeter()
     assert pace.rates("default") is None
     for second in range(20):
         speed = 100 if second < 10 else 300
@@ -87,7 +87,7 @@ def test_rates_are_those_of_the_last_seconds():
 
 
 def test_a_look_that_is_not_newer_changes_nothing():
-    pace = Pace()
+    pace = RateMeter()
     pace.observe(overview(0, 0, a_cluster(a_partition(0))))
     pace.observe(overview(1, 100, a_cluster(a_partition(0, 40))))
     before = pace.rates("default")
@@ -97,14 +97,14 @@ def test_a_look_that_is_not_newer_changes_nothing():
 
 
 def test_a_replay_is_no_negative_rate():
-    pace = Pace()
+    pace = RateMeter()
     pace.observe(overview(0, 100, a_cluster(a_partition(0))))
     pace.observe(overview(1, 100, a_cluster(a_partition(0, 100))))
     assert pace.rates("default").delivered == 0
 
 
 def test_subscriptions_come_and_go():
-    pace = Pace()
+    pace = RateMeter()
     first = a_cluster(a_partition(0))
     pace.observe(overview(0, 0, first))
     pace.observe(overview(1, 10, first, replace(first, subscription="new")))

@@ -7,9 +7,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.db.inspect.found import AHEAD, FoundRecord
-from partbox.operations.timeline import HAPPENED, STANDS, TimelineEntry, happening, summary, timeline
-from partbox.protocol.standing import Delivery, HistoryEntry, RecordStanding
+from partbox.db.inspect.found import MAX_AHEAD, FoundRecord
+from partbox.operations.timeline import OUTCOME_TEXTS, STATE_TEXTS, TimelineEntry, entry_text, summary, timeline
+from partbox.protocol.delivery_status import Delivery, DeliveryStatus, HistoryEntry
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 ANYTHING = "{0} {who} {} %s\n{"
@@ -19,7 +19,7 @@ def at(second: int) -> datetime:
     return EPOCH + timedelta(seconds=second)
 
 
-def record(*standings: RecordStanding, available_at: datetime | None = None) -> FoundRecord:
+def record(*standings: DeliveryStatus, available_at: datetime | None = None) -> FoundRecord:
     known = (7, UUID(int=7), "Placed", "Order", "a", None, 178, at(0), at(0), available_at, None, 2)
     return FoundRecord(*known, {}, None, None, None, standings)
 
@@ -30,9 +30,9 @@ def test_a_story_is_told_in_the_order_of_time_with_now_at_its_end():
         HistoryEntry(at(30), "dead", 2, "8 on web", 0.001, "ValueError: no"),
         HistoryEntry(at(90), "replayed", 0, who="alice"),
     )
-    default = RecordStanding("default", "ready", "8 on web", why="the subscription is paused", history=history)
+    default = DeliveryStatus("default", "ready", "8 on web", why="the subscription is paused", history=history)
     end = Delivery("delivered", at(5), at(20), "9 on web")
-    billing = RecordStanding("billing", "delivered", "9 on web", delivered=end)
+    billing = DeliveryStatus("billing", "delivered", "9 on web", delivered=end)
     assert timeline(record(default, billing, available_at=at(4))) == [
         TimelineEntry(at(0), None, "published"),
         TimelineEntry(at(4), None, "not to be delivered before now"),
@@ -51,7 +51,7 @@ def test_a_story_is_told_in_the_order_of_time_with_now_at_its_end():
 def test_a_delivery_that_has_a_row_is_told_once():
     done = HistoryEntry(at(20), "repeated", 2, "8 on web")
     end = Delivery("repeated", at(10), at(20), "8 on web")
-    told = timeline(record(RecordStanding("default", "delivered", "8 on web", delivered=end, history=(done,))))
+    told = timeline(record(DeliveryStatus("default", "delivered", "8 on web", delivered=end, history=(done,))))
     assert [each.text for each in told] == [
         "published",
         "delivered in 8 on web; a process that died may have run it, too",
@@ -59,19 +59,19 @@ def test_a_delivery_that_has_a_row_is_told_once():
 
 
 def test_a_place_in_the_queue_is_said_as_far_as_it_was_counted():
-    waits = RecordStanding("default", "waiting", "8 on web", behind=5, ahead=AHEAD + 1)
+    waits = DeliveryStatus("default", "waiting", "8 on web", behind=5, ahead=MAX_AHEAD + 1)
     assert "behind record 5 of its aggregate, over 1,000 records of its partition come before" in summary(waits)
     assert "12 records of its partition" in summary(replace(waits, ahead=12))
     assert "come before" not in summary(replace(waits, ahead=0))
 
 
-@given(st.sampled_from([*HAPPENED, "of a later version"]))
+@given(st.sampled_from([*OUTCOME_TEXTS, "of a later version"]))
 def test_whatever_somebody_has_typed_is_told_as_it_is(outcome):
-    told = happening(HistoryEntry(at(1), outcome, 1, ANYTHING, 1.0, ANYTHING, ANYTHING))
+    told = entry_text(HistoryEntry(at(1), outcome, 1, ANYTHING, 1.0, ANYTHING, ANYTHING))
     assert "{0} {who} {} %s" in told
 
 
-@given(st.sampled_from([*STANDS]))
+@given(st.sampled_from([*STATE_TEXTS]))
 def test_only_what_is_delivered_is_said_to_be(state):
-    told = summary(RecordStanding("default", state, due_at=at(1), since=at(1), error=ANYTHING, process=ANYTHING))
+    told = summary(DeliveryStatus("default", state, due_at=at(1), since=at(1), error=ANYTHING, process=ANYTHING))
     assert told.startswith("delivered") == (state == "delivered")

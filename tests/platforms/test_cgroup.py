@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox import cgroup
-from partbox.cgroup import groups, limit, quota, usable_processors
+from partbox.cgroup import find_groups, processor_quota, quota, usable_processors
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 V1 = "33 25 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct"
@@ -104,11 +104,11 @@ def test_the_default_of_processes_is_what_may_be_used(monkeypatch, tree):
 
 @given(st.text(max_size=12), st.text(max_size=12))
 def test_any_text_is_a_quota_or_none(quota, period):
-    found = limit(quota, period)
+    found = processor_quota(quota, period)
     assert found is None or found > 0
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_any_text_of_the_kernel_is_groups_or_none(memberships, mounts):
-    for group in groups(memberships, mounts):
-        assert list(group.above())[-1] in (group.mount, type(group.mount)("/"))
+    for group in find_groups(memberships, mounts):
+        assert list(group.list_ancestors())[-1] in (group.mount, type(group.mount)("/"))

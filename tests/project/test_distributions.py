@@ -31,7 +31,7 @@ EXCEPTIONS = {
     "partbox/db/delivery/proof.py": SHOWN,
     "partbox/demo/workspace.py": SHOWN,
     "partbox/doctor/checks/storage.py": SHOWN,
-    "partbox/doctor/words.py": SHOWN,
+    "partbox/doctor/phrases.py": SHOWN,
     "partbox/testing/databases.py": TESTS,
     "partbox/testing/servers.py": TESTS,
 }

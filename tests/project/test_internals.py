@@ -16,7 +16,7 @@ def changed(library: str, what: str, place: str) -> str:
 
 
 def test_multiprocess_spawns_with_data_that_can_be_given() -> None:
-    place = "partbox/supervisor/parcel.py"
+    place = "partbox/supervisor/job_pickling.py"
     used = popen_spawn_posix.Popen._launch.__code__.co_names
     assert {"spawn", "get_preparation_data"} <= set(used), changed("multiprocess", "Popen._launch", place)
     assert "sys_path" in spawn.get_preparation_data("any"), changed("multiprocess", "get_preparation_data", place)
@@ -30,16 +30,16 @@ def test_psycopg_counts_the_blocks_of_transactions(conn: psycopg.Connection[Any]
 
 
 def test_a_pool_of_asyncpg_knows_its_loop() -> None:
-    where = "partbox/worker/runners/two_loops.py"
+    where = "partbox/worker/runners/pool_guard.py"
     assert "_loop" in asyncpg.pool.Pool.__slots__, changed("asyncpg", "Pool._loop", where)
 
 
 def test_locks_and_loops_of_python_are_as_forked_processes_need_them() -> None:
-    reinit = "Lock._at_fork_reinit: see partbox/worker/engine/runs.py"
+    reinit = "Lock._at_fork_reinit: see partbox/worker/engine/scheduler.py"
     assert hasattr(threading.Lock(), "_at_fork_reinit"), reinit
     loop = asyncio.new_event_loop()
     try:
         assert hasattr(loop, "_ready"), "BaseEventLoop._ready: see partbox/worker/runners/loop_hosts.py"
     finally:
         loop.close()
-    assert hasattr(asyncio, "_get_running_loop"), "asyncio._get_running_loop: see partbox/worker/runners/two_loops.py"
+    assert hasattr(asyncio, "_get_running_loop"), "asyncio._get_running_loop: see partbox/worker/runners/pool_guard.py"

@@ -12,32 +12,32 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partbox.protocol.bell import (
-    ALERT,
-    APART,
-    FAR,
-    FLAG,
-    HEARD,
-    LAG,
+    HEARD_TIME,
+    MAX_ANSWER_LAG,
+    MAX_FLAG_AHEAD_MS,
+    MIN_FLAG_TIME,
+    MIN_ID_GAP,
     NAP,
-    QUIET,
-    SHORT,
-    STILL,
-    Act,
-    Asking,
-    Doze,
-    Seen,
-    State,
+    NO_ASK_TIME,
+    RAISED_POLL,
+    SHORT_NAP,
+    STILL_TIME,
+    BellPoll,
+    FlagChange,
+    FlagMemory,
+    SleepControl,
+    SleepState,
     channel,
-    raised_for,
-    up_for,
-    why_off,
+    flag_duration,
+    flag_seconds_left,
+    reason_off,
 )
-from partbox.protocol.intervals import LONGEST
+from partbox.protocol.intervals import LONGEST_TICK
 
 LOOK = 0.001  # seconds between the looks of a worker that is awake
 MOST = 0.0001  # more than the errors of adding up floats
 BRIEFLY = 0.2  # seconds for which the flag is up, not enough for a nap
-NAPS = st.sampled_from([NAP, LONGEST])
+NAPS = st.sampled_from([NAP, LONGEST_TICK])
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Publish:
     at: float
     ends: float
     hears: bool
-    asks: bool = False
+    should_ask: bool = False
     rang: bool = False
     found: float | None = None
 
@@ -66,7 +66,7 @@ class World:
         self.publishes = publishes
         self.nap = nap
         self.flag = 0.0
-        self.asking, self.doze = Asking(), Doze()
+        self.asking, self.doze = FlagMemory(), SleepControl()
         steps: list[tuple[float, Callable[[], object]]] = [(at, self._lowered) for at in lowered]
         steps += [(at, partial(self._raised, at)) for at in raised]
         for each in publishes:
@@ -88,21 +88,21 @@ class World:
         return self._ahead(now) > 0
 
     def _ahead(self, now: float) -> float:
-        return up_for(round((self.flag - now) * 1_000))
+        return flag_seconds_left(round((self.flag - now) * 1_000))
 
     def _lowered(self) -> None:
         self.flag = 0.0
 
     def _raised(self, at: float) -> None:
-        self.flag = at + FLAG
+        self.flag = at + MIN_FLAG_TIME
 
     def _sent(self, publish: Publish) -> None:
-        publish.asks = self.asking.asks(publish.sent)
+        publish.should_ask = self.asking.should_ask(publish.sent)
 
     def _drawn(self, publish: Publish) -> None:
-        if publish.asks:
+        if publish.should_ask:
             publish.rang = self._up(publish.at)
-            self.asking.heard(publish.sent, publish.rang)
+            self.asking.note_answer(publish.sent, publish.rang)
 
     def _committed(self, publish: Publish) -> None:
         if publish.rang and publish.hears:
@@ -114,11 +114,11 @@ class World:
                 each.found = now
         drawn = sum(each.at <= now for each in self.publishes)
         settled = all(each.ends <= now for each in self.publishes if each.at <= now)
-        act = self.doze.observe(now, Seen(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
-        if act is Act.RAISE:
+        act = self.doze.observe(now, BellPoll(drawn, settled, self._ahead(now)), listens=True, nap=self.nap)
+        if act is FlagChange.RAISE:
             self.doze.raised(now, was_up=self._up(now))
-            self.flag = now + raised_for(self.nap)
-        elif act is Act.LOWER:
+            self.flag = now + flag_duration(self.nap)
+        elif act is FlagChange.LOWER:
             self.flag = 0.0
             self.doze.lowered()
         pause = self.doze.pause(now)
@@ -174,15 +174,15 @@ def test_where_all_is_heard_nothing_waits_longer_than_a_short_nap(
     World(made, nap, raised).run()
     for each in made:
         assert each.found is not None
-        assert each.found - each.ends <= SHORT + MOST
+        assert each.found - each.ends <= SHORT_NAP + MOST
 
 
-def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float = NAP) -> float:
+def asleep(doze: SleepControl, since: float = 0.0, *, settled: bool = True, nap: float = NAP) -> float:
     """Looks until it naps; the time."""
     now = since
-    seen = Seen(7, settled, 0.0)
-    while doze.state is not State.NAPPING:
-        if doze.observe(now, seen, listens=True, nap=nap) is Act.RAISE:
+    seen = BellPoll(7, settled, 0.0)
+    while doze.state is not SleepState.NAPPING:
+        if doze.observe(now, seen, listens=True, nap=nap) is FlagChange.RAISE:
             doze.raised(now, was_up=False)
             seen = seen._replace(up=BRIEFLY)
         else:
@@ -191,167 +191,181 @@ def asleep(doze: Doze, since: float = 0.0, *, settled: bool = True, nap: float =
 
 
 def test_it_raises_the_flag_when_the_log_stood_still_and_naps_when_it_has_stayed_awake_after_that() -> None:
-    doze = Doze()
-    assert doze.observe(0.0, Seen(7, True, 0.0), listens=True) is Act.NOTHING
-    assert doze.observe(STILL - MOST, Seen(7, True, 0.0), listens=True) is Act.NOTHING
-    assert doze.pause(STILL) is None
-    assert doze.observe(STILL, Seen(7, True, 0.0), listens=True) is Act.RAISE
-    doze.raised(STILL, was_up=False)
-    assert doze.observe(STILL + ALERT, Seen(7, True, BRIEFLY), listens=True) is Act.NOTHING
-    assert doze.state is State.RAISED
-    assert doze.pause(STILL + ALERT) == pytest.approx(ALERT)
-    assert doze.pause(STILL + HEARD - ALERT / 2) == pytest.approx(ALERT / 2)
-    doze.observe(STILL + HEARD, Seen(7, True, BRIEFLY), listens=True)
-    assert doze.state is State.NAPPING
-    assert doze.pause(STILL + HEARD) == NAP
+    doze = SleepControl()
+    assert doze.observe(0.0, BellPoll(7, True, 0.0), listens=True) is FlagChange.NOTHING
+    assert doze.observe(STILL_TIME - MOST, BellPoll(7, True, 0.0), listens=True) is FlagChange.NOTHING
+    assert doze.pause(STILL_TIME) is None
+    assert doze.observe(STILL_TIME, BellPoll(7, True, 0.0), listens=True) is FlagChange.RAISE
+    doze.raised(STILL_TIME, was_up=False)
+    assert doze.observe(STILL_TIME + RAISED_POLL, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.NOTHING
+    assert doze.state is SleepState.RAISED
+    assert doze.pause(STILL_TIME + RAISED_POLL) == pytest.approx(RAISED_POLL)
+    assert doze.pause(STILL_TIME + HEARD_TIME - RAISED_POLL / 2) == pytest.approx(RAISED_POLL / 2)
+    doze.observe(STILL_TIME + HEARD_TIME, BellPoll(7, True, BRIEFLY), listens=True)
+    assert doze.state is SleepState.NAPPING
+    assert doze.pause(STILL_TIME + HEARD_TIME) == NAP
 
 
 def test_that_another_sleeps_already_does_not_shorten_the_time_awake() -> None:
     """Since when its flag is up is not known."""
-    doze = Doze()
-    doze.observe(0.0, Seen(7, True, BRIEFLY), listens=True)
-    doze.observe(STILL, Seen(7, True, BRIEFLY), listens=True)
-    doze.raised(STILL, was_up=True)
-    assert doze.state is State.RAISED
+    doze = SleepControl()
+    doze.observe(0.0, BellPoll(7, True, BRIEFLY), listens=True)
+    doze.observe(STILL_TIME, BellPoll(7, True, BRIEFLY), listens=True)
+    doze.raised(STILL_TIME, was_up=True)
+    assert doze.state is SleepState.RAISED
 
 
 def test_who_finds_it_up_for_long_enough_does_not_raise_it_again_and_stays_awake_as_if_it_had() -> None:
-    for nap in (NAP, LONGEST):
-        doze, found = Doze(), Seen(7, True, nap + LAG + MOST)
+    for nap in (NAP, LONGEST_TICK):
+        doze, found = SleepControl(), BellPoll(7, True, nap + MAX_ANSWER_LAG + MOST)
         doze.observe(1.0, found, listens=True, nap=nap)
-        since = 1.0 + STILL + MOST
-        assert doze.observe(since, found, listens=True, nap=nap) is Act.NOTHING
-        assert doze.state is State.RAISED
-        assert doze.observe(since + HEARD, found, listens=True, nap=nap) is Act.NOTHING
-        assert doze.pause(since + HEARD) == nap
-        ends_before = Seen(7, True, nap + LAG - MOST)
-        assert doze.observe(since + HEARD + nap, ends_before, listens=True, nap=nap) is Act.RAISE
+        since = 1.0 + STILL_TIME + MOST
+        assert doze.observe(since, found, listens=True, nap=nap) is FlagChange.NOTHING
+        assert doze.state is SleepState.RAISED
+        assert doze.observe(since + HEARD_TIME, found, listens=True, nap=nap) is FlagChange.NOTHING
+        assert doze.pause(since + HEARD_TIME) == nap
+        ends_before = BellPoll(7, True, nap + MAX_ANSWER_LAG - MOST)
+        assert doze.observe(since + HEARD_TIME + nap, ends_before, listens=True, nap=nap) is FlagChange.RAISE
 
 
-@given(st.floats(NAP, LONGEST))
+@given(st.floats(NAP, LONGEST_TICK))
 def test_the_flag_is_up_for_longer_than_any_nap_and_never_further_ahead_than_a_publisher_believes(nap: float) -> None:
-    assert HEARD + nap + LAG < raised_for(nap) < FAR / 1_000
-    assert [up_for(each) for each in (None, -5, 0, 1, FAR, FAR + 1)] == [0, 0, 0, 0.001, 3.0, 0]
+    assert HEARD_TIME + nap + MAX_ANSWER_LAG < flag_duration(nap) < MAX_FLAG_AHEAD_MS / 1_000
+    assert [flag_seconds_left(each) for each in (None, -5, 0, 1, MAX_FLAG_AHEAD_MS, MAX_FLAG_AHEAD_MS + 1)] == [
+        0,
+        0,
+        0,
+        0.001,
+        3.0,
+        0,
+    ]
 
 
 def test_of_many_who_sleep_for_the_longest_time_only_one_in_several_raises_the_flag() -> None:
     """They look one after the other, ten times a second all together."""
-    flag, raised, sleepers = 0.0, 0, [Doze() for _ in range(20)]
+    flag, raised, sleepers = 0.0, 0, [SleepControl() for _ in range(20)]
     for doze in sleepers:
-        asleep(doze, nap=LONGEST)
+        asleep(doze, nap=LONGEST_TICK)
     for look in range(1, 201):
         now, doze = 10.0 + look / 10, sleepers[look % 20]
         if (
-            doze.observe(now, Seen(7, True, up_for(round((flag - now) * 1_000))), listens=True, nap=LONGEST)
-            is Act.RAISE
+            doze.observe(
+                now, BellPoll(7, True, flag_seconds_left(round((flag - now) * 1_000))), listens=True, nap=LONGEST_TICK
+            )
+            is FlagChange.RAISE
         ):
-            raised, flag = raised + 1, now + raised_for(LONGEST)
+            raised, flag = raised + 1, now + flag_duration(LONGEST_TICK)
             doze.raised(now, was_up=True)
     assert raised <= 200 / 3
 
 
 def test_while_an_id_is_drawn_and_not_committed_the_nap_is_short() -> None:
-    doze = Doze()
+    doze = SleepControl()
     now = asleep(doze, settled=False)
-    assert doze.pause(now) == SHORT
-    doze.observe(now + SHORT, Seen(7, True, BRIEFLY), listens=True)
-    assert doze.pause(now + SHORT) == NAP
+    assert doze.pause(now) == SHORT_NAP
+    doze.observe(now + SHORT_NAP, BellPoll(7, True, BRIEFLY), listens=True)
+    assert doze.pause(now + SHORT_NAP) == NAP
 
 
 def test_the_flag_is_raised_again_before_it_is_down_and_the_worker_sleeps_on() -> None:
-    doze = Doze()
+    doze = SleepControl()
     now = asleep(doze)
     raised: list[float] = []
     for _ in range(8):
         now += doze.pause(now) or 0
-        if doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.RAISE:
+        if doze.observe(now, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.RAISE:
             raised.append(now)
             doze.raised(now, was_up=True)
-        assert doze.state is State.NAPPING
+        assert doze.state is SleepState.NAPPING
         assert doze.pause(now) == NAP
     assert [later - earlier for earlier, later in pairwise(raised)] == [pytest.approx(3 * NAP)]
-    assert 3 * NAP < FLAG <= 1.0
+    assert 3 * NAP < MIN_FLAG_TIME <= 1.0
 
 
 def test_while_the_flag_is_up_a_worker_that_was_woken_sleeps_on_at_once() -> None:
-    doze = Doze()
+    doze = SleepControl()
     now = asleep(doze)
     for number in range(4):
-        now += 2 * APART
-        assert doze.observe(now, Seen(8 + number, True, BRIEFLY), listens=True) is Act.NOTHING
-        assert doze.state is State.NAPPING
+        now += 2 * MIN_ID_GAP
+        assert doze.observe(now, BellPoll(8 + number, True, BRIEFLY), listens=True) is FlagChange.NOTHING
+        assert doze.state is SleepState.NAPPING
 
 
 def test_a_flag_that_was_down_in_between_is_raised_as_the_first() -> None:
-    for was_up, later in ((False, FLAG - NAP), (True, FLAG + NAP)):
-        doze = Doze()
+    for was_up, later in ((False, MIN_FLAG_TIME - NAP), (True, MIN_FLAG_TIME + NAP)):
+        doze = SleepControl()
         now = asleep(doze) + later
-        assert doze.observe(now, Seen(7, True, BRIEFLY), listens=True) is Act.RAISE
+        assert doze.observe(now, BellPoll(7, True, BRIEFLY), listens=True) is FlagChange.RAISE
         doze.raised(now, was_up=was_up)
-        assert doze.state is State.RAISED
-    doze = Doze()
+        assert doze.state is SleepState.RAISED
+    doze = SleepControl()
     now = asleep(doze)
-    assert doze.observe(now + LOOK, Seen(7, True, 0.0), listens=True) is Act.RAISE, "lowered, and the call was lost"
+    assert doze.observe(now + LOOK, BellPoll(7, True, 0.0), listens=True) is FlagChange.RAISE, (
+        "lowered, and the call was lost"
+    )
 
 
 def test_upon_the_call_of_who_lowered_it_a_sleeper_stays_awake() -> None:
-    doze = Doze()
+    doze = SleepControl()
     now = asleep(doze)
     doze.lowered()
     assert doze.pause(now) is None
-    assert doze.observe(now, Seen(7, True, 0.0), listens=True) is Act.RAISE
+    assert doze.observe(now, BellPoll(7, True, 0.0), listens=True) is FlagChange.RAISE
 
 
 def test_waking_lowers_nothing_but_a_log_that_moves_on_does() -> None:
-    doze = Doze()
+    doze = SleepControl()
     now = asleep(doze)
-    acts = [doze.observe(now + n * LOOK, Seen(7 + n, True, BRIEFLY), listens=True) for n in range(1, 8)]
-    assert acts[:4] == [Act.NOTHING] * 4
-    assert acts[-1] is Act.LOWER
+    acts = [doze.observe(now + n * LOOK, BellPoll(7 + n, True, BRIEFLY), listens=True) for n in range(1, 8)]
+    assert acts[:4] == [FlagChange.NOTHING] * 4
+    assert acts[-1] is FlagChange.LOWER
     doze.lowered()
-    assert doze.observe(now + 8 * LOOK, Seen(15, True, 0.0), listens=True) is Act.NOTHING, "it is down"
+    assert doze.observe(now + 8 * LOOK, BellPoll(15, True, 0.0), listens=True) is FlagChange.NOTHING, "it is down"
 
 
 def test_events_that_come_singly_lower_nothing() -> None:
     """It may look often in between, or only when it is rung for."""
     for looks in (1, 5):
-        doze = Doze()
+        doze = SleepControl()
         now = asleep(doze)
         for step in range(1, 20 * looks):
             assert (
-                doze.observe(now + step * APART / looks, Seen(7 + step // looks, True, BRIEFLY), listens=True)
-                is not Act.LOWER
+                doze.observe(now + step * MIN_ID_GAP / looks, BellPoll(7 + step // looks, True, BRIEFLY), listens=True)
+                is not FlagChange.LOWER
             )
 
 
 def test_who_looks_rarely_tells_single_events_from_a_log_that_moves_on() -> None:
     """Between two looks 10 ms apart: few events are rung for, many are not."""
     for ids, lowers in ((1, False), (4, False), (10, True)):
-        doze = Doze()
-        acts = {doze.observe(n * (2 * STILL + MOST), Seen(n * ids, True, BRIEFLY), listens=True) for n in range(1, 9)}
-        assert (Act.LOWER in acts) is lowers
+        doze = SleepControl()
+        acts = {
+            doze.observe(n * (2 * STILL_TIME + MOST), BellPoll(n * ids, True, BRIEFLY), listens=True)
+            for n in range(1, 9)
+        }
+        assert (FlagChange.LOWER in acts) is lowers
 
 
 def test_who_has_more_to_read_does_not_sleep_nor_who_hears_nothing() -> None:
-    doze = Doze()
+    doze = SleepControl()
     now = asleep(doze)
-    assert doze.observe(now, None, listens=True) is Act.NOTHING
+    assert doze.observe(now, None, listens=True) is FlagChange.NOTHING
     assert doze.pause(now) is None
     for later in range(20):
-        assert doze.observe(now + later * LOOK, Seen(7, True, 0.0), listens=False) is Act.NOTHING
-    acts = {doze.observe(now + 1 + n * LOOK, Seen(8 + n, True, BRIEFLY), listens=False) for n in range(9)}
-    assert Act.LOWER in acts, "for those who publish"
+        assert doze.observe(now + later * LOOK, BellPoll(7, True, 0.0), listens=False) is FlagChange.NOTHING
+    acts = {doze.observe(now + 1 + n * LOOK, BellPoll(8 + n, True, BRIEFLY), listens=False) for n in range(9)}
+    assert FlagChange.LOWER in acts, "for those who publish"
 
 
 def test_a_publisher_believes_what_it_heard_for_a_moment_from_when_it_asked() -> None:
-    asking = Asking()
-    assert asking.asks(0.0)
-    asking.heard(1.0, False)
-    assert not asking.asks(1.0 + QUIET - MOST)
-    assert asking.asks(1.0 + QUIET)
-    asking.heard(2.0, True)
-    assert asking.asks(2.0), "that it rang may be rolled back"
-    assert QUIET < HEARD
+    asking = FlagMemory()
+    assert asking.should_ask(0.0)
+    asking.note_answer(1.0, False)
+    assert not asking.should_ask(1.0 + NO_ASK_TIME - MOST)
+    assert asking.should_ask(1.0 + NO_ASK_TIME)
+    asking.note_answer(2.0, True)
+    assert asking.should_ask(2.0), "that it rang may be rolled back"
+    assert NO_ASK_TIME < HEARD_TIME
 
 
 def test_a_channel_fits_whatever_the_schema_is_called() -> None:
@@ -362,9 +376,9 @@ def test_a_channel_fits_whatever_the_schema_is_called() -> None:
 
 
 def test_it_is_off_where_a_ring_cannot_come_or_would_break_something() -> None:
-    assert why_off("auto", pooled=False) is None
-    assert why_off("on", pooled=False, prepared=5) is None
-    assert "max_prepared_transactions = 5" in (why_off("auto", pooled=False, prepared=5) or "")
-    assert "listen_dsn" in (why_off("on", pooled=True) or "")
-    assert "PostgreSQL 14" in (why_off("on", pooled=False, sequence=False) or "")
-    assert "setting" in (why_off("off", pooled=False) or "")
+    assert reason_off("auto", pooled=False) is None
+    assert reason_off("on", pooled=False, prepared=5) is None
+    assert "max_prepared_transactions = 5" in (reason_off("auto", pooled=False, prepared=5) or "")
+    assert "listen_dsn" in (reason_off("on", pooled=True) or "")
+    assert "PostgreSQL 14" in (reason_off("on", pooled=False, sequence=False) or "")
+    assert "setting" in (reason_off("off", pooled=False) or "")

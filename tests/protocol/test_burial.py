@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.lease import Burials, SeenHeartbeat, breaks, burials, sightings
+from partbox.protocol.lease import Burials, SeenHeartbeat, breaks_watch, find_burials, update_sightings
 
 LEASE = 6.0
 WHO, OTHER = UUID(int=1), UUID(int=2)
@@ -22,7 +22,7 @@ class Instance(NamedTuple):
 
 
 def judged(instance: Instance, since: float, now: float, steady_since: float | None = None) -> Burials:
-    return burials([instance], {instance.instance_id: SeenHeartbeat(THEN, since)}, now, steady_since)
+    return find_burials([instance], {instance.instance_id: SeenHeartbeat(THEN, since)}, now, steady_since)
 
 
 def test_an_instance_is_buried_when_all_three_conditions_hold():
@@ -37,28 +37,28 @@ def test_the_latest_of_the_three_conditions_says_when_to_look_again():
 
 
 def test_nothing_to_watch_has_no_next_time():
-    assert burials([], {}, 0.0) == Burials([], None)
+    assert find_burials([], {}, 0.0) == Burials([], None)
 
 
 def test_each_instance_is_judged_by_itself_and_by_its_own_lease():
     seen = {WHO: SeenHeartbeat(THEN, 0), OTHER: SeenHeartbeat(THEN, 0)}
-    assert burials([Instance(), Instance(OTHER, lease=9.0)], seen, 6) == Burials([WHO], 3.0)
+    assert find_burials([Instance(), Instance(OTHER, lease=9.0)], seen, 6) == Burials([WHO], 3.0)
 
 
 def test_a_pause_breaks_the_watch_when_it_is_longer_than_half_a_lease():
-    assert [breaks(pause, LEASE) for pause in (0, 3.0, 3.1)] == [False, False, True]
+    assert [breaks_watch(pause, LEASE) for pause in (0, 3.0, 3.1)] == [False, False, True]
 
 
 def test_a_sighting_is_kept_while_the_heartbeat_is_the_same_and_forgotten_with_its_instance():
-    first = sightings({}, [Instance(), Instance(OTHER)], 1)
+    first = update_sightings({}, [Instance(), Instance(OTHER)], 1)
     assert first == {WHO: SeenHeartbeat(THEN, 1), OTHER: SeenHeartbeat(THEN, 1)}
-    assert sightings(first, [Instance()], 3, pause=2) == {WHO: SeenHeartbeat(THEN, 1)}
+    assert update_sightings(first, [Instance()], 3, pause=2) == {WHO: SeenHeartbeat(THEN, 1)}
 
 
 def test_a_new_heartbeat_or_a_break_begins_the_sighting_anew():
     later, seen = THEN + timedelta(seconds=1), {WHO: SeenHeartbeat(THEN, 1)}
-    assert sightings(seen, [Instance(heartbeat_at=later)], 3) == {WHO: SeenHeartbeat(later, 3)}
-    assert sightings(seen, [Instance()], 5, pause=4) == {WHO: SeenHeartbeat(THEN, 5)}
+    assert update_sightings(seen, [Instance(heartbeat_at=later)], 3) == {WHO: SeenHeartbeat(later, 3)}
+    assert update_sightings(seen, [Instance()], 5, pause=4) == {WHO: SeenHeartbeat(THEN, 5)}
 
 
 MOMENTS = st.integers(-20, 20)
@@ -87,5 +87,5 @@ def test_a_sighting_is_as_old_as_the_unbroken_run_of_looks_at_its_heartbeat(look
         now += step
         began = began if number == last and step <= LEASE / 2 else now
         last = number
-        seen = sightings(seen, [Instance(heartbeat_at=THEN + timedelta(seconds=number))], now, step)
+        seen = update_sightings(seen, [Instance(heartbeat_at=THEN + timedelta(seconds=number))], now, step)
         assert seen[WHO].since == began

@@ -17,24 +17,24 @@ def opened(at: float = 0.0) -> Circuit:
 
 
 def fail_probe(circuit: Circuit, now: float) -> None:
-    assert circuit.admits(now)
+    assert circuit.try_admit(now)
     assert not circuit.failed("k", now, unavailable=False, started=now)
 
 
 def test_a_new_circuit_is_closed_and_there_is_nothing_to_ask():
     circuit = Circuit()
     assert not circuit.is_open
-    assert not circuit.troubled
-    assert circuit.admits(0.0)
-    assert circuit.admits(0.0)
+    assert not circuit.has_failures
+    assert circuit.try_admit(0.0)
+    assert circuit.try_admit(0.0)
 
 
 def test_an_unavailable_downstream_opens_at_once():
     circuit = Circuit()
     assert circuit.failed("k", 5.0, unavailable=True)
     assert circuit.is_open
-    assert circuit.troubled
-    assert not circuit.admits(5.0)
+    assert circuit.has_failures
+    assert not circuit.try_admit(5.0)
 
 
 def test_the_tenth_key_opens_and_only_the_tenth():
@@ -48,8 +48,8 @@ def test_the_tenth_key_opens_and_only_the_tenth():
 def test_fewer_keys_never_open_however_often_they_fail(keys):
     circuit = Circuit()
     assert not any(circuit.failed(key, 0.0, unavailable=False) for key in keys)
-    assert circuit.admits(0.0)
-    assert circuit.troubled == bool(keys)
+    assert circuit.try_admit(0.0)
+    assert circuit.has_failures == bool(keys)
 
 
 @given(st.integers(1, KEYS - 1), st.integers(1, KEYS - 1))
@@ -57,8 +57,8 @@ def test_a_success_between_them_forgets_the_failures_before_it(before, after):
     circuit = Circuit()
     for number in range(before):
         circuit.failed(number, 0.0, unavailable=False)
-    assert not circuit.succeeded()
-    assert not circuit.troubled
+    assert not circuit.note_success()
+    assert not circuit.has_failures
     assert not any(circuit.failed(-1 - number, 0.0, unavailable=False) for number in range(after))
 
 
@@ -72,7 +72,7 @@ def test_probes_are_admitted_after_1_2_4_up_to_30_seconds():
     circuit, now, pauses = opened(), 0.0, []
     for _ in range(8):
         pauses.append(circuit.wait(now))
-        assert not circuit.admits(now + pauses[-1] - 0.001)
+        assert not circuit.try_admit(now + pauses[-1] - 0.001)
         now += pauses[-1]
         fail_probe(circuit, now)
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
@@ -80,63 +80,63 @@ def test_probes_are_admitted_after_1_2_4_up_to_30_seconds():
 
 def test_one_probe_at_a_time():
     circuit = opened()
-    assert circuit.admits(FIRST_PROBE)
-    assert not circuit.admits(FIRST_PROBE)
-    assert not circuit.admits(FIRST_PROBE + PROBE_LOST - 0.001)
+    assert circuit.try_admit(FIRST_PROBE)
+    assert not circuit.try_admit(FIRST_PROBE)
+    assert not circuit.try_admit(FIRST_PROBE + PROBE_LOST - 0.001)
 
 
 def test_the_pause_counts_from_the_end_of_the_probe():
     circuit = opened()
-    assert circuit.admits(1.0)
+    assert circuit.try_admit(1.0)
     circuit.failed("k", 11.0, unavailable=True, started=1.0)
-    assert not circuit.admits(12.9)
-    assert circuit.admits(13.0)
+    assert not circuit.try_admit(12.9)
+    assert circuit.try_admit(13.0)
 
 
 def test_a_probe_that_never_reports_back_is_given_up():
     circuit = opened()
-    assert circuit.admits(1.0)
-    assert circuit.admits(1.0 + PROBE_LOST)
-    assert not circuit.admits(1.0 + PROBE_LOST)
+    assert circuit.try_admit(1.0)
+    assert circuit.try_admit(1.0 + PROBE_LOST)
+    assert not circuit.try_admit(1.0 + PROBE_LOST)
 
 
 def test_a_handler_with_a_timeout_of_its_own_is_waited_for_that_long():
     circuit = Circuit(probe_lost=300.0)
     circuit.failed("k", 0.0, unavailable=True)
-    assert circuit.admits(1.0)
-    assert not circuit.admits(300.9)
-    assert circuit.admits(301.0)
+    assert circuit.try_admit(1.0)
+    assert not circuit.try_admit(300.9)
+    assert circuit.try_admit(301.0)
 
 
 def test_a_probe_that_was_given_up_and_fails_late_is_not_taken_for_the_next():
     circuit = opened()
-    assert circuit.admits(1.0)
-    assert circuit.admits(40.0)
+    assert circuit.try_admit(1.0)
+    assert circuit.try_admit(40.0)
     circuit.failed("k", 41.0, unavailable=False, started=1.0)
-    assert not circuit.admits(50.0)
+    assert not circuit.try_admit(50.0)
     circuit.failed("k", 51.0, unavailable=False, started=40.0)
     assert circuit.wait(51.0) == 2.0
 
 
 def test_an_undecided_probe_makes_room_for_the_next_at_once():
     circuit = opened()
-    assert circuit.admits(5.0)
-    circuit.undecided(started=1.0)  # another's
-    assert not circuit.admits(5.0)
-    circuit.undecided(started=5.0)
-    assert circuit.admits(5.0)
+    assert circuit.try_admit(5.0)
+    circuit.note_undecided(started=1.0)  # another's
+    assert not circuit.try_admit(5.0)
+    circuit.note_undecided(started=5.0)
+    assert circuit.try_admit(5.0)
     circuit.failed("k", 6.0, unavailable=False, started=5.0)
     assert circuit.wait(6.0) == 2.0
 
 
 def test_a_probe_that_fails_otherwise_makes_room_for_the_next_at_once_and_changes_no_pause():
     circuit = opened()
-    assert circuit.admits(5.0)
-    assert not circuit.erred("a", started=1.0)  # another's
-    assert not circuit.admits(5.0)
-    assert not circuit.erred("a", started=5.0)
+    assert circuit.try_admit(5.0)
+    assert not circuit.note_other_error("a", started=1.0)  # another's
+    assert not circuit.try_admit(5.0)
+    assert not circuit.note_other_error("a", started=5.0)
     assert circuit.is_open
-    assert circuit.admits(5.0)
+    assert circuit.try_admit(5.0)
     circuit.failed("k", 6.0, unavailable=False, started=5.0)
     assert circuit.wait(6.0) == 2 * FIRST_PROBE
 
@@ -145,11 +145,11 @@ def test_probes_of_ten_keys_that_fail_otherwise_close_it():
     circuit = opened()
     ends = []
     for number in range(KEYS):
-        assert circuit.admits(5.0)
-        ends.append(circuit.erred(number, started=5.0))
+        assert circuit.try_admit(5.0)
+        ends.append(circuit.note_other_error(number, started=5.0))
     assert ends == [False] * 9 + [True]
     assert not circuit.is_open
-    assert not circuit.troubled
+    assert not circuit.has_failures
     assert circuit.wait(5.0) == SOON
 
 
@@ -157,13 +157,13 @@ def test_probes_of_ten_keys_that_fail_otherwise_close_it():
 def test_a_failure_of_the_downstream_between_them_forgets_the_other_errors(before, after):
     circuit, now = opened(), A_WHILE
     for number in range(before):
-        assert circuit.admits(now)
-        assert not circuit.erred(number, started=now)
+        assert circuit.try_admit(now)
+        assert not circuit.note_other_error(number, started=now)
     fail_probe(circuit, now)
     now += A_WHILE
     for number in range(after):
-        assert circuit.admits(now)
-        assert not circuit.erred(-1 - number, started=now)
+        assert circuit.try_admit(now)
+        assert not circuit.note_other_error(-1 - number, started=now)
     assert circuit.is_open
 
 
@@ -171,15 +171,15 @@ def test_a_failure_of_the_downstream_between_them_forgets_the_other_errors(befor
 def test_other_errors_of_a_few_keys_never_close_it_however_often_they_come(keys):
     circuit = opened()
     for key in keys:
-        assert circuit.admits(A_WHILE)
-        assert not circuit.erred(key, started=A_WHILE)
+        assert circuit.try_admit(A_WHILE)
+        assert not circuit.note_other_error(key, started=A_WHILE)
     assert circuit.is_open
 
 
 def test_while_it_is_closed_other_errors_are_nothing_to_it():
     circuit = Circuit()
-    assert not any(circuit.erred(number, started=0.0) for number in range(2 * KEYS))
-    assert not circuit.troubled
+    assert not any(circuit.note_other_error(number, started=0.0) for number in range(2 * KEYS))
+    assert not circuit.has_failures
     assert not any(circuit.failed(number, 0.0, unavailable=False) for number in range(KEYS - 1))
 
 
@@ -189,10 +189,10 @@ def test_failures_of_handlers_that_started_before_move_nothing(probing, late):
     circuit = opened(at=1.0)
     now = 1.0 + FIRST_PROBE
     if probing:
-        assert circuit.admits(now)
+        assert circuit.try_admit(now)
     for key, unavailable in late:
         assert not circuit.failed(key, now, unavailable=unavailable, started=0.5)
-    assert circuit.admits(now) is not probing
+    assert circuit.try_admit(now) is not probing
     circuit.failed("k", now, unavailable=False, started=now)
     assert circuit.wait(now) == 2 * FIRST_PROBE
 
@@ -200,7 +200,7 @@ def test_failures_of_handlers_that_started_before_move_nothing(probing, late):
 def test_without_a_start_time_one_failure_ends_the_probe_and_the_others_move_nothing():
     circuit = opened()
     assert not circuit.failed("a", 0.5, unavailable=False)
-    assert circuit.admits(1.0)
+    assert circuit.try_admit(1.0)
     for _ in range(5):
         circuit.failed("a", 1.5, unavailable=False)
     assert circuit.wait(1.5) == 2.0
@@ -213,15 +213,15 @@ def test_the_first_success_closes_and_forgets_everything(failed_probes, probing)
         now += A_WHILE
         fail_probe(circuit, now)
     if probing:
-        circuit.admits(now + A_WHILE)
-    assert circuit.succeeded()
-    assert not circuit.succeeded()
+        circuit.try_admit(now + A_WHILE)
+    assert circuit.note_success()
+    assert not circuit.note_success()
     assert not circuit.is_open
-    assert not circuit.troubled
-    assert circuit.admits(now)
+    assert not circuit.has_failures
+    assert circuit.try_admit(now)
     assert [circuit.failed(key, now, unavailable=False) for key in range(KEYS)] == [False] * 9 + [True]
     assert circuit.wait(now) == FIRST_PROBE
-    assert circuit.admits(now + FIRST_PROBE)
+    assert circuit.try_admit(now + FIRST_PROBE)
 
 
 def test_whoever_comes_during_a_probe_waits_as_long_as_the_last_pause_was_but_not_beyond_its_end():
@@ -230,7 +230,7 @@ def test_whoever_comes_during_a_probe_waits_as_long_as_the_last_pause_was_but_no
         now += A_WHILE
         fail_probe(circuit, now)
     now += A_WHILE
-    assert circuit.admits(now)
+    assert circuit.try_admit(now)
     assert circuit.wait(now) == LONGEST_PAUSE
     assert circuit.wait(now + PROBE_LOST - 0.5) == 0.5
 
@@ -264,7 +264,7 @@ class Downstream(RuleBasedStateMachine):
     @rule()
     def a_handler_wants_to_start(self):
         was_open = self.circuit.is_open
-        if self.circuit.admits(self.now):
+        if self.circuit.try_admit(self.now):
             self.running.append(self.now)
             if was_open:
                 self.admitted.append(self.now)
@@ -294,7 +294,7 @@ class Downstream(RuleBasedStateMachine):
         was_open, before = self.circuit.is_open, self.circuit.wait(self.now)
         started, is_probe = self.one_ends(data)
         self.others |= {key} if is_probe else set()
-        closes = self.circuit.erred(key, started)
+        closes = self.circuit.note_other_error(key, started)
         assert closes == (is_probe and len(self.others) >= KEYS)
         assert self.circuit.is_open == (was_open and not closes)
         if closes:
@@ -310,7 +310,7 @@ class Downstream(RuleBasedStateMachine):
     def one_succeeds(self, data):
         self.one_ends(data)
         was_open = self.circuit.is_open
-        assert self.circuit.succeeded() == was_open
+        assert self.circuit.note_success() == was_open
         self.forget()
 
     def one_ends(self, data):
@@ -335,8 +335,8 @@ class Downstream(RuleBasedStateMachine):
 
     @invariant()
     def it_is_troubled_from_the_first_failure_to_the_next_success(self):
-        assert self.circuit.troubled == bool(self.since_success)
-        assert self.circuit.troubled or not self.circuit.is_open
+        assert self.circuit.has_failures == bool(self.since_success)
+        assert self.circuit.has_failures or not self.circuit.is_open
 
     @invariant()
     def probes_that_may_still_report_are_never_two(self):
@@ -348,12 +348,12 @@ class Downstream(RuleBasedStateMachine):
         assert self.circuit.wait(self.now) > 0
         at = self.now + PROBE_LOST + LONGEST_PAUSE
         if self.circuit.is_open:
-            assert self.circuit._possible_at() <= at
+            assert self.circuit._next_probe_at() <= at
 
     @invariant()
     def its_memory_is_bounded(self):
-        assert len(self.circuit._failing) <= KEYS
-        assert len(self.circuit._others) <= KEYS
+        assert len(self.circuit._failing_keys) <= KEYS
+        assert len(self.circuit._other_error_keys) <= KEYS
 
 
 TestDownstream = Downstream.TestCase

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.protocol import cursor as rules
-from partbox.protocol.cursor import Ask, Cursor, CutPage, ReadMode
+from partbox.protocol.cursor import Cursor, CutPage, ReadMode, ReadRequest
 from partbox.protocol.horizon import Page
 
 SAVED = "5:5:"
@@ -16,7 +16,7 @@ ROOM = 3
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch):
-    monkeypatch.setattr(rules, "CAP", 2)
+    monkeypatch.setattr(rules, "MAX_LATE", 2)
     monkeypatch.setattr(rules, "STRETCH", 1_000)
 
 
@@ -24,7 +24,7 @@ def claimed(last_id: int = 50, floor: int = 10) -> Cursor:
     return Cursor(7, last_id, Page(SAVED, floor))
 
 
-def alone(cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM) -> rules.Reading:
+def alone(cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM) -> rules.PagePart:
     """A poll for itself; every transaction that its page listed has ended."""
     asked = cursor.ask(room, None)
     return cursor.take(asked, page, asked.base.floor, late, new, together=False)
@@ -32,7 +32,7 @@ def alone(cursor: Cursor, page: Page, late: list[int], new: list[int], room: int
 
 def together(
     cursor: Cursor, page: Page, late: list[int], new: list[int], room: int = ROOM, shared: Page = SHARED
-) -> rules.Reading:
+) -> rules.PagePart:
     """The poll that those in lockstep share."""
     asked = cursor.ask(room, shared)
     return cursor.take(asked, page, asked.base.floor, late, new, together=True)
@@ -49,7 +49,7 @@ def lockstep(last_id: int = 50) -> Cursor:
 def test_a_claimed_partition_asks_for_its_own_snapshot_and_floor():
     cursor = claimed()
     assert cursor.fresh
-    assert cursor.ask(ROOM, SHARED) == Ask(7, 50, ROOM, Page(SAVED, 10), None, None)
+    assert cursor.ask(ROOM, SHARED) == ReadRequest(7, 50, ROOM, Page(SAVED, 10), None, None)
 
 
 def test_it_takes_two_whole_pages_to_be_in_lockstep():
@@ -68,12 +68,12 @@ def test_room_is_never_negative():
 
 
 def test_who_is_caught_up_asks_from_the_floor_of_the_shared_page_on_and_who_is_behind_from_its_last_id():
-    page = Page("9:9:", 90, whole=True)
+    page = Page("9:9:", 90, is_complete=True)
     cursor = Cursor(7, 50, None, ReadMode.CAUGHT_UP)
     assert cursor.ask(ROOM, page).last_id == 90
     assert cursor.last_id == 50
     assert cursor.ask(ROOM, Page("9:9:", 40)).last_id == 50
-    cursor.to(ReadMode.BEHIND, None)
+    cursor.enter_mode(ReadMode.BEHIND, None)
     assert cursor.ask(ROOM, page).last_id == 50
     cursor.stay(page)
     assert cursor.ask(ROOM, None).last_id == 50
@@ -87,42 +87,42 @@ def test_the_scan_starts_at_the_lower_of_floor_and_last_id():
 def test_new_records_move_the_last_id():
     cursor = lockstep()
     reading = together(cursor, N1, [40], [60, 61, 62])
-    assert (reading.page, reading.late, reading.new, reading.raised) == (N1, [40], [60, 61, 62], 0)
+    assert (reading.page, reading.late, reading.new, reading.raised_to) == (N1, [40], [60, 61, 62], 0)
     assert cursor.last_id == 62
     assert cursor.full, "there may be more"
 
 
 def test_without_room_a_page_is_full():
     cursor = lockstep()
-    assert together(cursor, N1, [], [], room=0).raised == 0
+    assert together(cursor, N1, [], [], room=0).raised_to == 0
     assert cursor.full
 
 
 def test_a_page_with_room_to_spare_raises_the_last_id_to_its_floor():
     cursor = lockstep()
-    assert together(cursor, N1, [], [60]).raised == N1.floor
+    assert together(cursor, N1, [], [60]).raised_to == N1.floor
     assert cursor.last_id == N1.floor
     assert not cursor.full
 
 
 def test_a_floor_below_the_last_id_raises_nothing():
     cursor = lockstep(last_id=500)
-    assert together(cursor, N1, [], []).raised == 0
+    assert together(cursor, N1, [], []).raised_to == 0
     assert cursor.last_id == 500
 
 
 def test_too_many_late_records_come_in_pieces_of_the_first_page():
     cursor = lockstep()
     first = together(cursor, N1, [20, 21, 22], [60])
-    assert (first.page, first.late, first.new, first.last, first.piece) == (N1, [20, 21], [], False, True)
-    assert cursor.ask(ROOM, N1) == Ask(7, 50, 0, SHARED, N1.snapshot, 21)
+    assert (first.page, first.late, first.new, first.last, first.is_piece) == (N1, [20, 21], [], False, True)
+    assert cursor.ask(ROOM, N1) == ReadRequest(7, 50, 0, SHARED, N1.snapshot, 21)
     assert cursor.start(0) == 21
 
     second = together(cursor, N2, [22, 23, 24], [], shared=N1)
     assert (second.page, second.late, second.last) == (N1, [22, 23], False)
     last = together(cursor, N3, [24], [], shared=N2)
     assert (last.page, last.late, last.new, last.last) == (N1, [24], [], True)
-    assert cursor.ask(ROOM, N3) == Ask(7, 50, ROOM, N1, None, None)
+    assert cursor.ask(ROOM, N3) == ReadRequest(7, 50, ROOM, N1, None, None)
     assert cursor.full
     assert cursor.last_id == 50
 
@@ -135,13 +135,13 @@ def test_a_long_range_comes_in_pieces_that_end_after_a_stretch():
         assert (reading.new, reading.last) == ([], False)
         ends.append(cursor.cut.read_to)
     assert ends == [1_100, 2_100]
-    assert alone(cursor, N2, [2_200], []) == rules.Reading(N1, [2_200], [], 0, True, True)
+    assert alone(cursor, N2, [2_200], []) == rules.PagePart(N1, [2_200], [], 0, True, True)
     assert cursor.fresh, "it was not read whole, so it is not to be read with the others yet"
 
 
 @given(st.sets(st.integers(1, 50), max_size=30), st.integers(1, 5), st.integers(1, 60))
 def test_pieces_bring_every_late_record_once_and_in_order(late, cap, stretch):
-    rules.CAP, rules.STRETCH = cap, stretch  # put back by the fixture
+    rules.MAX_LATE, rules.STRETCH = cap, stretch  # put back by the fixture
     cursor, seen, last = claimed(last_id=50, floor=0), [], False
     for _ in range(200):
         start = cursor.cut.read_to if cursor.cut else 0
@@ -165,7 +165,7 @@ def test_after_the_pieces_only_transactions_that_have_ended_count():
     assert asked.base == first
     assert asked.until is None
     reading = cursor.take(asked, Page("8:30:8", 2_600, ((8, 100),)), 2_490, [], [2_600], together=False)
-    assert (reading.new, reading.piece) == ([2_600], False)
+    assert (reading.new, reading.is_piece) == ([2_600], False)
 
 
 NEXT = {
@@ -194,11 +194,11 @@ def base_and_cut(mode: ReadMode) -> tuple[Page | None, CutPage | None]:
 def test_a_mode_follows_another_as_drawn_and_not_otherwise(before, after):
     cursor, (base, cut) = entered(before), base_and_cut(after)
     if after is before or after.name in NEXT[before.name]:
-        cursor.to(after, base, cut)
+        cursor.enter_mode(after, base, cut)
         assert (cursor.mode, cursor.base, cursor.cut) == (after, base, cut)
     else:
         with pytest.raises(AssertionError):
-            cursor.to(after, base, cut)
+            cursor.enter_mode(after, base, cut)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_mode_follows_another_as_drawn_and_not_otherwise(before, after):
 )
 def test_no_mode_is_entered_with_what_belongs_to_another(mode, base, cut):
     with pytest.raises(AssertionError):
-        entered(ReadMode.BACKLOG).to(mode, base, cut)
+        entered(ReadMode.BACKLOG).enter_mode(mode, base, cut)
 
 
 def test_only_who_is_caught_up_follows_a_quick_poll_and_only_others_stay_behind():

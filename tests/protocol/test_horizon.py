@@ -20,7 +20,7 @@ def snapshot(xmax: int, *xip: int) -> Snapshot:
 def horizon(*fences: tuple[int, int], floor: int = 0) -> Horizon:
     made = Horizon()
     for xid, drawn in fences:
-        made.learn(Fence(xid, drawn))
+        made.add_fence(Fence(xid, drawn))
     made.claim(floor)
     return made
 
@@ -40,34 +40,36 @@ def test_a_fence_widens_the_32_bits_of_the_next_xid(xmax, running, drawn):
 
 def test_the_bound_of_a_transaction_is_the_newest_fence_before_it():
     made = horizon((10, 100), (20, 200), (30, 300))
-    assert made.page_of(snapshot(40, 20)).floor == 100, "a fence with U = x says nothing about x"
-    assert made.page_of(snapshot(40, 21)).floor == 200
-    assert made.page_of(snapshot(31)).floor == 300
+    assert made.build_page(snapshot(40, 20)).floor == 100, "a fence with U = x says nothing about x"
+    assert made.build_page(snapshot(40, 21)).floor == 200
+    assert made.build_page(snapshot(31)).floor == 300
 
 
 def test_a_running_transaction_at_xmax_or_above_is_bounded_though_it_is_not_listed():
     """xmax is one past the highest completed xid: 25 may be running, with ids above 100 only."""
     made = horizon((10, 100), (30, 300))
-    assert made.page_of(snapshot(25)).floor == 100
+    assert made.build_page(snapshot(25)).floor == 100
 
 
 def test_a_bound_stays_as_it_was_when_the_transaction_was_first_seen():
     made = horizon((10, 100))
-    assert made.page_of(snapshot(20, 15)).floor == 100
+    assert made.build_page(snapshot(20, 15)).floor == 100
     made.claim(500)
-    assert made.page_of(snapshot(40, 15)).floor == 100
-    assert made.page_of(snapshot(40, 16)).floor == 500, "16 is seen after the claim, so the claimed floor holds for it"
+    assert made.build_page(snapshot(40, 15)).floor == 100
+    assert made.build_page(snapshot(40, 16)).floor == 500, (
+        "16 is seen after the claim, so the claimed floor holds for it"
+    )
 
 
 def test_a_fence_that_knows_no_more_ids_is_dropped_and_the_older_kept():
     made = horizon((10, 100), (20, 100))
-    assert made.page_of(snapshot(15)).floor == 100
+    assert made.build_page(snapshot(15)).floor == 100
 
 
 def test_the_newest_fence_below_xmax_is_kept_with_all_newer_ones():
     made = horizon((10, 100), (20, 200), (30, 300), (40, 400))
     page = snapshot(25)
-    made.advance(page, made.page_of(page))
+    made.share_page(page, made.build_page(page))
     assert made.fences == [Fence(20, 200), Fence(30, 300), Fence(40, 400)]
     assert made.shared is not None
     assert made.shared.settled == 200
@@ -76,16 +78,16 @@ def test_the_newest_fence_below_xmax_is_kept_with_all_newer_ones():
 def test_bounds_of_transactions_that_are_over_are_forgotten():
     made = horizon((10, 100))
     first = snapshot(20, 12, 15)
-    made.advance(first, made.page_of(first))
+    made.share_page(first, made.build_page(first))
     assert made.listed() == [12, 15]
     second = snapshot(30, 15)
-    made.advance(second, made.page_of(second))
+    made.share_page(second, made.build_page(second))
     assert made.listed() == [15]
 
 
 def test_nothing_is_listed_before_the_first_page():
     assert Horizon().listed() == []
-    assert not Horizon().still(0, False)
+    assert not Horizon().is_idle(0, False)
 
 
 @pytest.mark.parametrize(("fences", "floor", "last_id", "highest"), [
@@ -97,31 +99,31 @@ def test_the_ceiling_is_above_everything_remembered(fences, floor, last_id, high
 
 def settled_at(page: Snapshot, *fences: tuple[int, int], floor: int = 0) -> Horizon:
     made = horizon(*fences, floor=floor)
-    made.advance(page, made.page_of(page))
+    made.share_page(page, made.build_page(page))
     return made
 
 
 def test_nothing_is_unread_while_no_id_is_drawn_and_no_listed_transaction_ends():
     made = settled_at(snapshot(30, 25), (10, 100), (20, 200))
-    assert made.still(200, ended=False)
-    assert not made.still(201, ended=False)
-    assert not made.still(200, ended=True)
+    assert made.is_idle(200, ended=False)
+    assert not made.is_idle(201, ended=False)
+    assert not made.is_idle(200, ended=True)
 
 
 def test_a_fence_at_or_above_xmax_does_not_make_it_quiet():
     """A transaction with xid 30 may run: not listed, with an id up to 200."""
-    assert not settled_at(snapshot(30), (10, 100), (30, 200)).still(200, ended=False)
+    assert not settled_at(snapshot(30), (10, 100), (30, 200)).is_idle(200, ended=False)
 
 
 def test_what_was_drawn_between_the_fence_and_the_page_is_unread():
     """The page looked up to its ceiling only; a later fence with the same ids says nothing about it."""
     made = settled_at(snapshot(30), (10, 100))
-    made.learn(Fence(29, 101))
-    assert not made.still(101, ended=False)
+    made.add_fence(Fence(29, 101))
+    assert not made.is_idle(101, ended=False)
 
 
 def test_a_claimed_floor_settles_as_a_fence_does():
-    assert settled_at(snapshot(30), floor=50).still(50, ended=False)
+    assert settled_at(snapshot(30), floor=50).is_idle(50, ended=False)
 
 
 @given(
@@ -132,10 +134,10 @@ def test_floors_never_fall_in_a_life(steps, floor, first):
     xid, drawn, floors = first.xmax - 1, floor, []
     page = first
     for xids, ids in steps:
-        made.learn(Fence(xid, drawn))
-        read = made.page_of(page)
+        made.add_fence(Fence(xid, drawn))
+        read = made.build_page(page)
         floors.append(read.floor)
-        made.advance(page, read)
+        made.share_page(page, read)
         xid, drawn = xid + xids, drawn + ids
         page = snapshot(xid + 1, *page.xip[1:], *([xid] if ids % 2 and xid > page.xmax else []))
     assert floors == sorted(floors)

@@ -2,31 +2,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.intervals import AT_ONCE, BEATING, SLOWEST, between_beats, share
+from partbox.protocol.intervals import FULL_BEAT_NODES, FULL_SHARE_NODES, MAX_BEAT_OF_LEASE, beat_interval, share
 
 
-@given(st.integers(0, AT_ONCE))
+@given(st.integers(0, FULL_SHARE_NODES))
 def test_each_of_a_few_nodes_takes_every_turn(nodes: int) -> None:
     assert share(nodes) == 1.0
 
 
-@given(st.integers(AT_ONCE, 10_000))
+@given(st.integers(FULL_SHARE_NODES, 10_000))
 def test_many_nodes_take_as_many_turns_together_as_a_few(nodes: int) -> None:
-    assert nodes * share(nodes) == pytest.approx(AT_ONCE)
+    assert nodes * share(nodes) == pytest.approx(FULL_SHARE_NODES)
 
 
-@given(st.integers(0, BEATING), st.floats(0.01, 10), st.floats(0.1, 60))
+@given(st.integers(0, FULL_BEAT_NODES), st.floats(0.01, 10), st.floats(0.1, 60))
 def test_up_to_a_hundred_nodes_beat_as_often_as_they_are_told_to(nodes: int, heartbeat: float, lease: float) -> None:
-    assert between_beats(nodes, heartbeat, lease) == heartbeat
+    assert beat_interval(nodes, heartbeat, lease) == heartbeat
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 10), st.floats(0.1, 60))
 def test_more_of_them_beat_less_often_and_still_four_times_a_lease(nodes: int, heartbeat: float, lease: float) -> None:
-    pause = between_beats(nodes, heartbeat, lease)
-    assert heartbeat <= pause <= max(heartbeat, SLOWEST * lease)
-    assert pause <= between_beats(nodes + 1, heartbeat, lease)
+    pause = beat_interval(nodes, heartbeat, lease)
+    assert heartbeat <= pause <= max(heartbeat, MAX_BEAT_OF_LEASE * lease)
+    assert pause <= beat_interval(nodes + 1, heartbeat, lease)
 
 
 def test_two_hundred_nodes_beat_as_often_together_as_four_times_a_lease_takes() -> None:
-    assert between_beats(200, 1.0, 20.0) == 2.0
-    assert between_beats(200, 1.0, 6.0) == pytest.approx(1.32)
+    assert beat_interval(200, 1.0, 20.0) == 2.0
+    assert beat_interval(200, 1.0, 6.0) == pytest.approx(1.32)

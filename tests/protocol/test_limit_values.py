@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.limit_values import LONGEST, UnfitValueError, limit_value
+from partbox.protocol.limit_values import LONGEST, UnfitValueError, to_limit_value
 
 
 def refuse(self, *_):
@@ -46,7 +46,7 @@ def depth(value):
 
 @given(PLAIN.filter(lambda value: depth(value) <= 4))
 def test_a_plain_value_stays_as_it_is(value):
-    assert limit_value(value) == value
+    assert to_limit_value(value) == value
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_plain_value_stays_as_it_is(value):
     ids=["str", "int", "UUID", "tuple", "Enum", "StrEnum", "IntEnum"],
 )
 def test_of_a_subclass_whose_every_answer_is_an_exit_the_plain_value_is_taken(odd, plain):
-    found = limit_value(odd)
+    found = to_limit_value(odd)
     assert found == plain
     assert type(found) is type(plain)
 
@@ -75,11 +75,11 @@ def everything_in(value):
 @given(st.text(min_size=1), st.integers(0, 10**6), st.integers(1_000, 100_000))
 def test_a_long_text_and_a_large_number_become_short_and_stay_distinct(text, number, times):
     long, wide = text * max(times, LONGEST), 10**5_000 + number
-    found = [limit_value(each) for each in (long, long + "x", wide, wide + 1)]
+    found = [to_limit_value(each) for each in (long, long + "x", wide, wide + 1)]
     assert len(set(found)) == 4
     assert all(len(str(each)) <= 2 * LONGEST for each in found)
-    assert limit_value(long) == found[0]
-    assert limit_value("\ud800" * 1_000) != limit_value("\ud801" * 1_000)
+    assert to_limit_value(long) == found[0]
+    assert to_limit_value("\ud800" * 1_000) != to_limit_value("\ud801" * 1_000)
 
 
 class Unknown:  # hashable, and comparing two has no truth value, as in pandas
@@ -102,4 +102,4 @@ for _ in range(sys.getrecursionlimit() * 2):
 )
 def test_any_other_value_is_unfit(value):
     with pytest.raises(UnfitValueError):
-        limit_value(value)
+        to_limit_value(value)

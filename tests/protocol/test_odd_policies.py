@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from partbox import Dead, RetryAfter, RetryAfterError
 from partbox.protocol.retry import Jittered, delay_of
-from partbox.protocol.verdict import LAST_RESORT, LONGEST, Verdict, judge
+from partbox.protocol.verdict import FALLBACK_DELAY, MAX_DELAY, Verdict, judge
 
 LIMIT = 4_000
 
@@ -61,7 +61,7 @@ class Handler:
 WRONG = [None, "soon", "5", b"5", True, False, -1, -0.5, float("nan"), Decimal("nan"), 1j, [], Hostile(), Worse(1),
          timedelta(seconds=-1), object, Exception("x"), -(10**400)]  # fmt: skip
 RIGHT = [(timedelta(minutes=2), 120.0), (0, 0.0), (2, 2.0), (2.5, 2.5), (Decimal("1.5"), 1.5), (Fraction(1, 2), 0.5),
-         (float("inf"), LONGEST), (10**400, LONGEST), (timedelta.max, LONGEST), (timedelta(0), 0.0)]  # fmt: skip
+         (float("inf"), MAX_DELAY), (10**400, MAX_DELAY), (timedelta.max, MAX_DELAY), (timedelta(0), 0.0)]  # fmt: skip
 
 
 def told(found: Verdict | None) -> tuple[Any, ...]:
@@ -75,15 +75,15 @@ def test_a_delay_is_a_number_of_seconds_or_a_timedelta(delay, seconds):
         found = judge(Handler(policy), 0, ValueError("x"), LIMIT)
         assert told(found) == ("retrying", 1, seconds)
         assert type(found.delay) is float
-        assert found.fault is None
+        assert found.policy_error is None
 
 
 @pytest.mark.parametrize("delay", WRONG, ids=[f"{type(each).__name__}-{at}" for at, each in enumerate(WRONG)])
 def test_anything_else_is_the_policy_s_own_error_and_the_last_resort_decides(delay):
     for policy in (Policy(True, delay), Jittered(Policy(True, delay)), Jittered(Policy(True, delay), add=1.0)):
         found = judge(Handler(policy), 0, ValueError("x"), LIMIT)
-        assert told(found) == ("retrying", 1, LAST_RESORT)
-        assert found.fault is not None
+        assert told(found) == ("retrying", 1, FALLBACK_DELAY)
+        assert found.policy_error is not None
         assert "and its retry policy" in found.error
         assert judge(Handler(policy, max_attempts=1), 0, ValueError("x"), LIMIT).state == "dead"
 
@@ -93,8 +93,8 @@ def test_what_cannot_be_told_true_or_false_is_its_error_too():
         found = judge(
             Handler(Policy(lambda each=retry: each() if isinstance(each, type) else each, 1)), 0, OSError(), LIMIT
         )
-        assert told(found) == ("retrying", 1, LAST_RESORT)
-        assert isinstance(found.fault, SystemExit)
+        assert told(found) == ("retrying", 1, FALLBACK_DELAY)
+        assert isinstance(found.policy_error, SystemExit)
 
 
 def test_a_policy_that_wants_no_other_attempt_is_not_asked_for_a_delay():
@@ -143,7 +143,7 @@ anything = (
 def test_every_verdict_can_be_stored(retry, delay, attempts):
     found = judge(Handler(Policy(retry, delay)), attempts, ValueError("x"), LIMIT)
     assert found.state in ("retrying", "dead")
-    assert found.delay is None or (type(found.delay) is float and 0 <= found.delay <= LONGEST)
+    assert found.delay is None or (type(found.delay) is float and 0 <= found.delay <= MAX_DELAY)
     assert len(found.error) <= LIMIT
 
 

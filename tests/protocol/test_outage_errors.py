@@ -14,9 +14,9 @@ import redis
 
 from partbox.errors import DownstreamUnavailable, RecoverableError
 from partbox.protocol import outage
-from partbox.protocol.outage import DEPTH, USUAL, ErrorNames, says_away
+from partbox.protocol.outage import DEFAULT_ERRORS, DEPTH, ErrorNames, is_outage
 
-OURS = USUAL.found()
+OURS = DEFAULT_ERRORS.found()
 
 
 class GatewayDown(OSError):
@@ -111,12 +111,12 @@ def shown(error: BaseException) -> str:
 
 @pytest.mark.parametrize("error", AWAY, ids=shown)
 def test_a_connection_or_a_timeout_says_that_the_downstream_is_away_wrapped_or_not(error):
-    assert says_away(error, OURS)
+    assert is_outage(error, OURS)
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=shown)
 def test_any_other_error_says_nothing_of_the_downstream(error):
-    assert not says_away(error, OURS)
+    assert not is_outage(error, OURS)
 
 
 @pytest.mark.parametrize(
@@ -125,33 +125,35 @@ def test_any_other_error_says_nothing_of_the_downstream(error):
 def test_what_is_named_counts_too_its_subclasses_and_what_is_raised_from_it(more):
     class CardRefused(OrderFailed): ...
 
-    errors = ErrorNames((*USUAL, *outage.named(more))).found()
+    errors = ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(more))).found()
     for error in (OrderFailed(), CardRefused(), from_(KeyError(), OrderFailed()), REFUSED):
-        assert says_away(error, errors)
-    assert not says_away(KeyError(), errors)
-    assert not says_away(FileNotFoundError(), errors)
+        assert is_outage(error, errors)
+    assert not is_outage(KeyError(), errors)
+    assert not is_outage(FileNotFoundError(), errors)
 
 
 def test_what_is_excluded_of_the_usual_errors_counts_where_it_is_named():
-    assert says_away(FileNotFoundError(), ErrorNames((*USUAL, *outage.named(FileNotFoundError))).found())
+    assert is_outage(
+        FileNotFoundError(), ErrorNames((*DEFAULT_ERRORS, *outage.parse_error_names(FileNotFoundError))).found()
+    )
 
 
 def test_named_alone_the_usual_errors_do_not_count():
-    errors = outage.named("KeyError, httpx.ConnectError").found()
-    assert says_away(KeyError(), errors)
-    assert says_away(httpx.ConnectError(""), errors)
-    assert not says_away(ConnectionError(), errors)
+    errors = outage.parse_error_names("KeyError, httpx.ConnectError").found()
+    assert is_outage(KeyError(), errors)
+    assert is_outage(httpx.ConnectError(""), errors)
+    assert not is_outage(ConnectionError(), errors)
 
 
 def test_a_circle_or_a_long_chain_of_causes_ends():
     one, other = OrderFailed(), OrderFailed()
     one.__cause__, other.__cause__ = other, one
-    assert not says_away(one, OURS)
+    assert not is_outage(one, OURS)
     chain: BaseException = REFUSED
     for _ in range(DEPTH):
         chain = from_(OrderFailed(), chain)
-    assert not says_away(chain, OURS)
-    assert says_away(chain.__cause__, OURS)  # type: ignore[arg-type]
+    assert not is_outage(chain, OURS)
+    assert is_outage(chain.__cause__, OURS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("off", ["off", " OFF", "none", False, None])
@@ -161,7 +163,7 @@ def test_a_circuit_can_be_off(off):
 
 @pytest.mark.parametrize("on", ["on", True])
 def test_a_circuit_that_is_on_takes_the_usual_errors(on):
-    assert outage.circuit(on) == USUAL
+    assert outage.circuit(on) == DEFAULT_ERRORS
 
 
 @pytest.mark.parametrize("wrong", ["", "a b", "http-x.Error", 5, int, (), [5], object()])
@@ -173,4 +175,4 @@ def test_what_names_no_error_is_refused(wrong):
 @pytest.mark.parametrize("name", ["Nothing", "httpx.Nothing", "nothing.Error", "len", "json.dumps"])
 def test_a_name_that_is_no_exception_is_refused_when_it_is_needed(name):
     with pytest.raises(ValueError, match=f"'{name}' "):
-        outage.named(name).found()
+        outage.parse_error_names(name).found()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from partbox import Dead, Done, Ignore, RetryAfter, RetryAfterError, UnrecoverableError
 from partbox.errors import DownstreamUnavailable, PayloadError, RecoverableError, UnroutableError
-from partbox.protocol.parking import CHAIN, OPEN, Chain, ParkedRow, RowStage, RowState
+from partbox.protocol.parking import MAX_CHAIN_RUN, OPEN_STATES, Chain, ParkedRow, RowStage, RowState
 from partbox.protocol.retry import Exponential, Fixed, RetryPolicy
 from partbox.protocol.verdict import Deferral, Verdict, describe, judge
 
@@ -171,7 +171,7 @@ def test_without_advice_the_policy_decides(handler, attempts, error):
 
 
 def test_scheduled_and_dead_rows_do_not_count_against_the_brake():
-    assert set(OPEN) == set(RowState) - {"scheduled", "dead"}
+    assert set(OPEN_STATES) == set(RowState) - {"scheduled", "dead"}
 
 
 # What is kept of an error.
@@ -248,7 +248,7 @@ def parked_rows(draw: st.DrawFn, **fixed: object) -> list[ParkedRow]:
     ids = draw(st.lists(st.integers(1, 10**6), unique=True, max_size=30))
     one = st.fixed_dictionaries(
         {
-            "state": st.sampled_from([*OPEN, RowState.DEAD]),
+            "state": st.sampled_from([*OPEN_STATES, RowState.DEAD]),
             "attempts": st.integers(0, 9),
             "due": st.none() | st.floats(0, 2 * NOW),
             "stage": st.sampled_from(RowStage),
@@ -279,7 +279,7 @@ def test_a_chain_is_in_id_order_however_its_rows_came(rows):
 @given(parked_rows())
 def test_what_runs_is_the_head_and_what_follows_it_without_a_gap(rows):
     chain = chained(rows)
-    run = chain.runnable(NOW)
+    run = chain.list_runnable(NOW)
     whole = list(chain)
     assert run == whole[: len(run)]
     assert all(free_to_run(row) for row in run)
@@ -290,17 +290,17 @@ def test_what_runs_is_the_head_and_what_follows_it_without_a_gap(rows):
 def test_behind_a_dead_uncommitted_or_waiting_row_nothing_runs(rows):
     chain = chained(rows)
     stop = min((row.id for row in rows if not free_to_run(row)), default=10**9)
-    assert all(row.id < stop for row in chain.runnable(NOW))
+    assert all(row.id < stop for row in chain.list_runnable(NOW))
 
 
 @given(parked_rows())
 def test_a_chain_wakes_exactly_when_its_head_may_run(rows):
     chain = chained(rows)
     at = chain.wakes_at()
-    assert (at is not None and at <= NOW) == bool(chain.runnable(NOW))
+    assert (at is not None and at <= NOW) == bool(chain.list_runnable(NOW))
     if at is not None:
-        assert chain.runnable(at)
-        assert at == 0 or not chain.runnable(at - 1e-6)
+        assert chain.list_runnable(at)
+        assert at == 0 or not chain.list_runnable(at - 1e-6)
 
 
 @given(parked_rows(stage=RowStage.WAITING, state=RowState.HELD), st.data())
@@ -309,7 +309,7 @@ def test_a_row_added_below_the_head_becomes_the_head(rows, data):
     late = ParkedRow(0, RowState.HELD, 0, True, stage=data.draw(st.sampled_from([RowStage.UNSAVED, RowStage.WAITING])))
     chain.insert(late)
     assert next(iter(chain)) is late
-    assert chain.runnable(NOW)[:1] == ([late] if late.stage is RowStage.WAITING else [])
+    assert chain.list_runnable(NOW)[:1] == ([late] if late.stage is RowStage.WAITING else [])
 
 
 @given(parked_rows(), st.data())
@@ -322,20 +322,20 @@ def test_a_removed_row_leaves_the_others_as_they_were(rows, data):
 
 
 def test_a_chain_runs_in_pieces():
-    chain = chained([ParkedRow(id, RowState.HELD, 0, True) for id in range(2 * CHAIN + 1)])
-    assert [row.id for row in chain.runnable(NOW)] == list(range(CHAIN))
+    chain = chained([ParkedRow(id, RowState.HELD, 0, True) for id in range(2 * MAX_CHAIN_RUN + 1)])
+    assert [row.id for row in chain.list_runnable(NOW)] == list(range(MAX_CHAIN_RUN))
 
 
 def test_an_empty_chain_runs_nothing_and_never_wakes():
-    assert Chain().runnable(NOW) == []
+    assert Chain().list_runnable(NOW) == []
     assert Chain().wakes_at() is None
 
 
 @given(parked_rows(), st.booleans())
-def test_new_records_follow_in_memory_only_when_every_row_is_there_and_none_is_stuck(rows, stuck):
+def test_new_records_follow_in_memory_only_when_every_row_is_there_and_none_is_stuck(rows, blocked_by_slow):
     chain = chained(rows)
-    chain.stuck = stuck
-    assert chain.caught_up() == (not stuck and all(row.loaded for row in rows))
+    chain.blocked_by_slow = blocked_by_slow
+    assert chain.caught_up() == (not blocked_by_slow and all(row.loaded for row in rows))
 
 
 @given(st.integers(1, 12), st.randoms(use_true_random=False), st.integers(1, 4))
@@ -345,7 +345,7 @@ def test_a_key_s_rows_end_in_id_order_whatever_fails_on_the_way(count, random, m
     rows = [ParkedRow(id, RowState.HELD, 0, True) for id in range(count)]
     chain, now, ended = chained(random.sample(rows, count)), 0.0, []
     while list(chain):
-        run = chain.runnable(now)
+        run = chain.list_runnable(now)
         if not run:
             now = chain.wakes_at()
             continue

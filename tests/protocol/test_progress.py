@@ -98,7 +98,7 @@ def test_a_piece_without_records_holds_the_page_as_well():
 
 def test_a_raised_last_id_is_saved_when_everything_below_it_is_finished():
     made = progress()
-    made.take_page(P1, [], [1, 2], raised=9)
+    made.take_page(P1, [], [1, 2], raised_to=9)
     done(made, 2)
     assert target(made) == (P1, 0)
     assert made.unfinished() == [1]
@@ -108,7 +108,7 @@ def test_a_raised_last_id_is_saved_when_everything_below_it_is_finished():
 
 
 def test_more_than_enough_late_pages_are_merged_and_lose_nothing(monkeypatch):
-    monkeypatch.setattr(rules, "MOST_LATE_PAGES", 2)
+    monkeypatch.setattr(rules, "MAX_LATE_PAGES", 2)
     made = progress(10)
     pages = [Page(f"{n}:{n}:", n) for n in range(1, 6)]
     for id, page in enumerate(pages, start=1):
@@ -175,8 +175,8 @@ def test_a_release_passes_everything_up_to_the_highest_finished_id():
     made.take_page(P1, [], [1, 2, 3, 4])
     made.take_page(P2, [], [5])
     done(made, 3)
-    released = made.released()
-    assert (released.page, released.last_id) == (P2, 3)
+    release_target = made.release_target()
+    assert (release_target.page, release_target.last_id) == (P2, 3)
     assert made.unfinished() == [1, 2, 4, 5]
 
 
@@ -184,7 +184,7 @@ def test_a_release_never_falls_behind_what_was_saved():
     made = progress(40)
     made.take_page(P1, [5], [])
     done(made, 5)
-    assert made.released().last_id == 40
+    assert made.release_target().last_id == 40
 
 
 pages = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), min_size=1, max_size=8)
@@ -200,9 +200,9 @@ def test_a_target_covers_what_is_finished_only_and_the_rest_is_remembered(shape,
         new_ids = [last + 2 * n for n in range(1, new + 1)]
         gaps += [id - 1 for id in new_ids]
         last = new_ids[-1] if new_ids else last
-        raised = last + 2 if raise_ else 0
-        last = raised or last
-        made.take_page(Page(str(number), number), late_ids, new_ids, raised)
+        raised_to = last + 2 if raise_ else 0
+        last = raised_to or last
+        made.take_page(Page(str(number), number), late_ids, new_ids, raised_to)
         seen |= dict.fromkeys((*late_ids, *new_ids), number)
     finished: set[int] = set()
     saved: set[int] = set()
@@ -227,7 +227,7 @@ def test_the_highest_finished_id_does_not_depend_on_the_order(ids):
     made.take_page(P1, [], [1, 3])
     for id in ids:
         done(made, id)
-    assert made.released().last_id == 3
+    assert made.release_target().last_id == 3
 
 
 # Every poll that moves the horizon raises the last id: behind an unfinished record that is one entry, not one a poll.
@@ -235,7 +235,7 @@ def test_the_horizon_that_moves_on_costs_no_memory():
     progress = Progress(Page("1:1:", 0), 0)
     progress.take_page(Page("2:2:", 1), [], [1])
     for floor in range(2, 1_000):
-        progress.take_page(Page(f"{floor}:{floor}:", floor), [], [], raised=floor)
+        progress.take_page(Page(f"{floor}:{floor}:", floor), [], [], raised_to=floor)
     assert len(progress._unread) < 10
     progress.finish([1], [b"1"])
     assert progress.target().last_id == 999
@@ -247,11 +247,11 @@ def test_what_is_finished_in_turn_and_what_is_not_are_both_known_until_they_are_
     done(made, 1, 2)
     done(made, 4)
     assert [made.has_finished(id) for id in (1, 2, 3, 4)] == [True, True, False, True]
-    assert (made.count_finished(), made.finished_ever(), made.in_flight()) == (3, 3, 1)
+    assert (made.count_finished(), made.count_finished_ever(), made.count_in_flight()) == (3, 3, 1)
     assert made.done() == [(1, b"1"), (2, b"2"), (4, b"4")]
     made.saved(made.target())
     assert [made.has_finished(id) for id in (1, 2, 3, 4)] == [False, False, False, True]
-    assert (made.count_finished(), made.finished_ever()) == (1, 3)
+    assert (made.count_finished(), made.count_finished_ever()) == (1, 3)
 
 
 def test_what_a_transaction_finished_is_not_finished_when_it_is_rolled_back():
@@ -286,8 +286,8 @@ def test_the_order_in_which_records_are_finished_does_not_matter(turns, data):
         finished |= set(new)
         prefix = next(id for id in range(1, 32) if id not in finished) - 1
         assert target(made) == (P1, prefix)
-        assert made.in_flight() == 30 - len(finished)
-        assert made.finished_ever() == len(finished)
+        assert made.count_in_flight() == 30 - len(finished)
+        assert made.count_finished_ever() == len(finished)
         if data.draw(st.booleans()):
             made.saved(made.target())
             assert sorted(id for id, _ in made.done()) == sorted(id for id in finished if id > prefix)

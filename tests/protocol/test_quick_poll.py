@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partbox.protocol import quick_poll as quick
-from partbox.protocol.cursor import CAP, STRETCH
+from partbox.protocol.cursor import MAX_LATE, STRETCH
 from partbox.protocol.horizon import Page
 
 Ids = st.integers(0, 1 << 62)
@@ -20,7 +20,7 @@ def test_every_id_that_a_page_which_counts_may_search_lies_in_the_range_it_is_pl
     page = Page("1:1:", settled, ((1, lowest),))
     floor = lowest + int((settled - lowest) * place)  # of those listed, some have ended
     drawn = floor + searched
-    assert quick.counts(CAP, floor, drawn)
+    assert quick.has_found_all(MAX_LATE, floor, drawn)
     above, end = quick.ids(page)
     assert above <= page.floor <= floor
     assert drawn < end

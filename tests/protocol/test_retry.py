@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from partbox.duration import seconds, written
+from partbox.duration import format_duration, seconds
 from partbox.protocol.retry import Exponential, Fixed, Jittered, RetryPolicy, policy_of
 
 attempts = st.integers(1, 10**6) | st.integers(1, 10**400)
@@ -146,7 +146,7 @@ def test_any_object_with_the_two_methods_is_a_policy():
 
 @given(st.floats(0, 10**9))
 def test_a_written_duration_reads_back(length):
-    assert seconds(written(length)) == pytest.approx(length, abs=1e-9)
+    assert seconds(format_duration(length)) == pytest.approx(length, abs=1e-9)
 
 
 @pytest.mark.parametrize(

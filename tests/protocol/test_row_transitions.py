@@ -18,7 +18,7 @@ def row_at(stage: RowStage, state: RowState = RowState.READY, suspicion: Suspici
     [
         ("load", {"WAITING": "LOADED"}),
         ("change", {"WAITING": "UNSAVED"}),
-        ("keep", {"UNSAVED": "RUNS_ON", "WAITING": "LOADED"}),
+        ("keep_running", {"UNSAVED": "RUNS_ON", "WAITING": "LOADED"}),
         ("put_back", {"LOADED": "WAITING", "RUNS_ON": "UNSAVED"}),
         ("saved", {"UNSAVED": "WAITING", "RUNS_ON": "LOADED", "WAITING": "WAITING", "LOADED": "LOADED"}),
     ],
@@ -51,16 +51,16 @@ def test_an_event_is_parked_anew_only_from_memory_never_as_scheduled_and_a_dead_
 def test_a_turn_is_charged_once_and_ends_in_the_suspicion_that_it_began_with():
     for before in (Suspicion.SUSPECT, Suspicion.ACCUSED):
         row = row_at(RowStage.WAITING, suspicion=before)
-        row.give_turn()
+        row.start_trial()
         assert row.charged
         assert row.accused == (before is Suspicion.ACCUSED)
-        for verb in (row.give_turn, row.suspect_it):
+        for verb in (row.start_trial, row.mark_suspect):
             with pytest.raises(AssertionError):
                 verb()
-        row.end_turn()
+        row.end_trial()
         assert row.suspicion is before
     with pytest.raises(AssertionError):
-        row_at(RowStage.WAITING).give_turn()
+        row_at(RowStage.WAITING).start_trial()
 
 
 def test_a_state_is_the_string_that_it_was_wherever_it_is_shown():

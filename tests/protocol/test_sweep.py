@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.cursor import Ask
+from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page
-from partbox.protocol.sweep import LEAST, STRETCH, Sweep, brief, sweep
+from partbox.protocol.sweep import MIN_PARTITIONS, STRETCH, Sweep, brief_sweep, sweep
 
 PAGE = Page("1:1:", 0)
 HI = 10_000_000
@@ -13,9 +13,9 @@ HI = 10_000_000
 Asked = st.lists(st.tuples(st.integers(0, 200_000), st.integers(0, 160)), max_size=256)
 
 
-def asks(places: list[tuple[int, int]]) -> list[Ask]:
+def asks(places: list[tuple[int, int]]) -> list[ReadRequest]:
     """For partitions from 0 on, with these last ids and rooms."""
-    return [Ask(number, last_id, room, PAGE, None, None) for number, (last_id, room) in enumerate(places)]
+    return [ReadRequest(number, last_id, room, PAGE, None, None) for number, (last_id, room) in enumerate(places)]
 
 
 def test_partitions_that_lie_close_together_are_swept_from_the_last_of_them_on():
@@ -37,12 +37,12 @@ def test_who_is_far_behind_or_far_ahead_does_not_take_part():
 
 
 def test_it_begins_with_the_oldest_place_where_enough_are_close_together():
-    swept = sweep(asks([(1_000, 40)] * LEAST + [(5_000_000, 40)] * 192), HI)
+    swept = sweep(asks([(1_000, 40)] * MIN_PARTITIONS + [(5_000_000, 40)] * 192), HI)
     assert swept is not None
-    assert swept.last_ids.keys() == set(range(LEAST))
-    swept = sweep(asks([(1_000, 40)] * (LEAST - 1) + [(5_000_000, 40)] * 193), HI)
+    assert swept.last_ids.keys() == set(range(MIN_PARTITIONS))
+    swept = sweep(asks([(1_000, 40)] * (MIN_PARTITIONS - 1) + [(5_000_000, 40)] * 193), HI)
     assert swept is not None
-    assert swept.last_ids.keys() == set(range(LEAST - 1, 256))
+    assert swept.last_ids.keys() == set(range(MIN_PARTITIONS - 1, 256))
 
 
 def test_who_is_a_little_ahead_waits_until_the_others_are_there():
@@ -66,7 +66,7 @@ def test_who_is_behind_gets_more_than_those_who_are_swept_so_it_catches_up():
 
 
 def test_for_fewer_than_a_quarter_of_all_partitions_it_is_not_worth_it():
-    places = [(7, 40)] * LEAST
+    places = [(7, 40)] * MIN_PARTITIONS
     assert sweep(asks(places), HI) is not None
     assert sweep(asks(places[1:]), HI) is None
     assert sweep(asks([*places[1:], (7, 0)]), HI) is None  # one without room reads nothing
@@ -75,7 +75,7 @@ def test_for_fewer_than_a_quarter_of_all_partitions_it_is_not_worth_it():
 
 def test_who_takes_part_gets_nothing_new_beside_it():
     swept = Sweep(0, 10, 5, {1: 0, 2: 0})
-    assert swept.beside(asks([(0, 3)] * 4)) == [3, 0, 0, 3]
+    assert swept.rooms_beside(asks([(0, 3)] * 4)) == [3, 0, 0, 3]
 
 
 def test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
@@ -87,22 +87,22 @@ def test_it_is_cut_by_its_number_of_records_or_by_a_last_id_below_the_ceiling():
 
 def test_where_no_more_ids_are_new_than_there_are_partitions_one_brief_sweep_finds_all_of_them():
     places = [(1_000 + number, 300) for number in range(256)]
-    swept = brief(asks([(1_000, 0), *places[1:]]), 1_256)
+    swept = brief_sweep(asks([(1_000, 0), *places[1:]]), 1_256)
     assert swept is not None
     assert (swept.start, swept.end) == (1_001, 1_256)
     assert swept.last_ids == {number: 1_000 + number for number in range(1, 256)}
     assert not swept.is_cut(255, 1_256)
     assert not swept.waiting
-    assert brief(asks([(1_000, 0), *places[1:]]), 1_257) is None
+    assert brief_sweep(asks([(1_000, 0), *places[1:]]), 1_257) is None
 
 
 def test_nobody_gets_more_by_a_brief_sweep_than_there_is_room_for():
-    assert brief(asks([(1_000, 3)] * 10), 1_003) is not None
-    assert brief(asks([(1_000, 2), *[(1_000, 3)] * 9]), 1_003) is None
+    assert brief_sweep(asks([(1_000, 3)] * 10), 1_003) is not None
+    assert brief_sweep(asks([(1_000, 2), *[(1_000, 3)] * 9]), 1_003) is None
 
 
 def test_a_poll_without_room_for_anything_new_looks_for_nothing_new():
-    swept = brief(asks([(1_000, 0)] * 3), 1_003)
+    swept = brief_sweep(asks([(1_000, 0)] * 3), 1_003)
     assert swept is not None
     assert (swept.start, swept.last_ids) == (swept.end, {})
 
@@ -114,12 +114,12 @@ def test_it_asks_for_what_there_is_room_for_above_the_last_id_of_each(places, hi
     if swept is None:
         return
     rooms = {ask.partition: ask.room for ask in given}
-    assert len(swept.last_ids) >= LEAST
+    assert len(swept.last_ids) >= MIN_PARTITIONS
     assert 0 < swept.most <= sum(rooms.values())
     assert all(rooms[number] > 0 for number in swept.last_ids)
     assert all(swept.start <= last_id for last_id in swept.last_ids.values())
     assert swept.end <= hi
-    beside = swept.beside([ask._replace(room=swept.room(ask, 1_000_000)) for ask in given])
-    assert swept.most + sum(beside) <= sum(rooms.values())  # nobody's bytes are exceeded
-    assert all(room == 0 for room, ask in zip(beside, given, strict=True) if ask.partition in swept.waiting)
+    rooms_beside = swept.rooms_beside([ask._replace(room=swept.room(ask, 1_000_000)) for ask in given])
+    assert swept.most + sum(rooms_beside) <= sum(rooms.values())  # nobody's bytes are exceeded
+    assert all(room == 0 for room, ask in zip(rooms_beside, given, strict=True) if ask.partition in swept.waiting)
     assert not swept.waiting & swept.last_ids.keys()

@@ -3,7 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.protocol.intervals import AWAITING, FEW, LONGEST, PATIENT, SOON, TICK, longest_tick, until_next_tick
+from partbox.protocol.intervals import (
+    AWAIT_DIVISOR,
+    AWAIT_TICK,
+    FEW_PARTITIONS,
+    LONGEST_TICK,
+    SHORTEST_TICK,
+    TICK,
+    longest_tick,
+    next_tick_delay,
+)
 
 LEASE = 6.0
 SECONDS = st.floats(min_value=0, max_value=1e6)
@@ -12,27 +21,27 @@ DUE = st.none() | SECONDS
 
 @given(DUE, st.none() | SECONDS)
 def test_a_tick_comes_four_times_a_second_at_least_and_never_at_once(soonest, awaited):
-    assert AWAITING <= until_next_tick(soonest, awaited) <= TICK
+    assert AWAIT_TICK <= next_tick_delay(soonest, awaited) <= TICK
 
 
 @given(SECONDS)
 def test_what_is_due_soon_is_looked_for_soon(soonest):
-    assert until_next_tick(soonest, None) == min(TICK, max(SOON, soonest))
+    assert next_tick_delay(soonest, None) == min(TICK, max(SHORTEST_TICK, soonest))
 
 
 @given(DUE, SECONDS)
 def test_who_awaits_a_partition_looks_often_at_first_and_then_as_often_as_anybody(soonest, awaited):
-    assert until_next_tick(soonest, awaited) <= max(AWAITING, awaited / PATIENT)
-    assert until_next_tick(soonest, PATIENT * TICK) == until_next_tick(soonest, None)
+    assert next_tick_delay(soonest, awaited) <= max(AWAIT_TICK, awaited / AWAIT_DIVISOR)
+    assert next_tick_delay(soonest, AWAIT_DIVISOR * TICK) == next_tick_delay(soonest, None)
 
 
 def test_who_owns_few_partitions_ticks_more_rarely_and_who_owns_none_yet_does_not():
     assert longest_tick(0, LEASE, calm=True) == TICK
-    assert {longest_tick(owned, LEASE, calm=True) for owned in range(FEW, 257)} == {TICK}
-    assert longest_tick(FEW // 2, LEASE, calm=True) == 2 * TICK
-    assert longest_tick(1, LEASE, calm=True) == LONGEST
-    assert until_next_tick(None, None, LONGEST) == LONGEST
-    assert until_next_tick(LONGEST + 1, None, LONGEST) == LONGEST
+    assert {longest_tick(owned, LEASE, calm=True) for owned in range(FEW_PARTITIONS, 257)} == {TICK}
+    assert longest_tick(FEW_PARTITIONS // 2, LEASE, calm=True) == 2 * TICK
+    assert longest_tick(1, LEASE, calm=True) == LONGEST_TICK
+    assert next_tick_delay(None, None, LONGEST_TICK) == LONGEST_TICK
+    assert next_tick_delay(LONGEST_TICK + 1, None, LONGEST_TICK) == LONGEST_TICK
 
 
 def test_who_would_not_hear_of_a_plan_or_runs_a_handler_looks_as_often_as_anybody():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.protocol.limits import Limit, Rate
-from partbox.protocol.turns import Turns
+from partbox.protocol.turns import PermitQueues
 
 A, B = ("charge", "a"), ("charge", "b")
 
@@ -18,7 +18,7 @@ pauses = st.sampled_from([0.0, 1e-4, 0.003, 0.05, 0.4, 1.0, 3.0, 500.0])
 
 
 def turns_of(limit, share=1.0, handler="charge"):
-    turns = Turns(share)
+    turns = PermitQueues(share)
     turns.limit({handler: limit}, 0.0)
     return turns
 
@@ -26,9 +26,9 @@ def turns_of(limit, share=1.0, handler="charge"):
 def start_all(turns, now):
     """Start what may start; the places, in order."""
     started = []
-    while (place := turns.next(now)) is not None:
-        turns.start(place, now)
-        started.append(place)
+    while (limit_key := turns.next(now)) is not None:
+        turns.start(limit_key, now)
+        started.append(limit_key)
     return started
 
 
@@ -46,9 +46,9 @@ def test_in_any_window_no_more_starts_than_the_rate_and_once_what_a_second_bring
         now += pause
         for _ in range(more * 20):
             turns.add(("charge", value), None, now)
-        for place in start_all(turns, now):
-            starts[place[1]].append(now)
-            turns.end(place, now)
+        for limit_key in start_all(turns, now):
+            starts[limit_key[1]].append(now)
+            turns.end(limit_key, now)
     for each in starts.values():
         assert_within(each, max(1.0, rate * share), rate * share)
 
@@ -64,9 +64,9 @@ def test_however_partitions_move_all_processes_together_start_no_more(rate, step
         for turns in processes:
             for _ in range(10):
                 turns.add(A, None, now)
-            for place in start_all(turns, now):
+            for limit_key in start_all(turns, now):
                 starts.append(now)
-                turns.end(place, now)
+                turns.end(limit_key, now)
     assert_within(starts, rate, rate)
 
 
@@ -100,9 +100,9 @@ def test_whoever_waits_has_a_turn_before_another_has_two(values):
     for value in values:
         turns.add(("charge", value), None, 0.0)
     since = Counter()
-    while (place := turns.next(0.0)) is not None:
-        turns.start(place, 0.0)
-        value = place[1]
+    while (limit_key := turns.next(0.0)) is not None:
+        turns.start(limit_key, 0.0)
+        value = limit_key[1]
         waiting[value] -= 1
         since[value] = 0
         for other, left in waiting.items():
@@ -118,8 +118,8 @@ def test_what_waits_at_one_place_goes_in_the_order_in_which_it_came():
         turns.add(A, item, 0.0)
     found = []
     for now in (0.1, 0.2):
-        while (place := turns.next(now)) is not None:
-            found.append(turns.start(place, now))
+        while (limit_key := turns.next(now)) is not None:
+            found.append(turns.start(limit_key, now))
     assert found == [0, 1, 2, 3, 4]
 
 
@@ -165,25 +165,25 @@ def test_values_that_come_once_are_forgotten(rate, values):
     for value in values:
         now += 2.5
         turns.add(("charge", f"{value}-{next(ticket)}"), None, now)
-        for place in start_all(turns, now):
-            turns.end(place, now)
-    assert len(turns._limited["charge"].places) <= 3
+        for limit_key in start_all(turns, now):
+            turns.end(limit_key, now)
+    assert len(turns._handlers["charge"].buckets) <= 3
 
 
 def test_a_value_that_comes_anew_has_what_one_that_was_never_used_has():
     turns = turns_of(Limit(Rate(10.0), by="x"))
-    for now, place, items in ((0.2001, A, 20), (5.0, B, 20)):
+    for now, limit_key, items in ((0.2001, A, 20), (5.0, B, 20)):
         for _ in range(items):
-            turns.add(place, None, now)
-        assert Counter(start_all(turns, now))[place] == (2 if place == A else 10)
+            turns.add(limit_key, None, now)
+        assert Counter(start_all(turns, now))[limit_key] == (2 if limit_key == A else 10)
 
 
 def test_a_value_is_not_forgotten_while_it_has_less_than_one_that_was_never_used():
     turns = turns_of(Limit(Rate(10.0), by="x"))
     for _ in range(15):
         turns.add(A, None, 5.0)
-        for place in start_all(turns, 5.0):
-            turns.end(place, 5.0)
+        for limit_key in start_all(turns, 5.0):
+            turns.end(limit_key, 5.0)
     assert [len(bucket.waiting) for _, bucket in turns.waiting()] == [5]
 
 
@@ -218,7 +218,7 @@ def test_what_goes_leaves_its_place_and_others_move_up():
 
 
 def test_what_waits_for_a_handler_without_a_limit_goes_out_and_others_keep_theirs():
-    turns = Turns(1.0)
+    turns = PermitQueues(1.0)
     turns.limit({"charge": Limit(Rate(1.0)), "mail": Limit(at_once=1)}, 0.0)
     turns.add(A, 1, 0.0)
     turns.add(("mail", None), 2, 0.0)

@@ -10,7 +10,7 @@ from psycopg.rows import tuple_row
 
 from partbox import Outbox
 from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 
 _RAW = ("uuid", "json", "timestamptz")
 
@@ -34,7 +34,7 @@ def delivered(conn: psycopg.Connection[Any], codecs: Codecs | None = None) -> li
         for name in _RAW:
             cursor.adapters.register_loader(name, _Bytes)
         rows = cursor.execute(_LOG, binary=True).fetchall()
-    return [DeliveredEvent(row, Claim(1, "default", codecs or Codecs())) for row in rows]
+    return [DeliveredEvent(row, ClaimContext(1, "default", codecs or Codecs())) for row in rows]
 
 
 def count(conn: psycopg.Connection[Any]) -> int:

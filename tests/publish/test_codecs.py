@@ -20,7 +20,7 @@ from run_size import examples
 from partbox import Event, Outbox
 from partbox.codecs import Codecs
 from partbox.errors import PayloadError, PublishError
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 INT64 = st.integers(-(2**63), 2**64 - 1)
@@ -154,9 +154,9 @@ STRICT = Strict(
 def test_a_strict_model_comes_back_also_from_an_own_codec() -> None:
     assert _delivered(STRICT).payload_as(Strict) == STRICT
     reversed_ = Codecs({"text/reversed": Reversed()})
-    event = DeliveredEvent(_row(None, b"cba", "text/reversed"), Claim(1, "default", reversed_))
+    event = DeliveredEvent(_row(None, b"cba", "text/reversed"), ClaimContext(1, "default", reversed_))
     assert event.payload_as(str) == "abc"
-    own = DeliveredEvent(_row(b'{"big": 1}'), Claim(1, "default", Codecs({"application/json": Doubled()})))
+    own = DeliveredEvent(_row(b'{"big": 1}'), ClaimContext(1, "default", Codecs({"application/json": Doubled()})))
     assert own.payload_as(dict[str, int]) == {"big": 2}
 
 
@@ -172,7 +172,7 @@ class Doubled:
 
 def test_a_payload_deeper_than_pydantic_reads_json_still_fits_a_model() -> None:
     deep = b"[" * 300 + b"]" * 300
-    assert DeliveredEvent(_row(deep), Claim(1, "default", Codecs())).payload_as(list[Any]) == json.loads(deep)
+    assert DeliveredEvent(_row(deep), ClaimContext(1, "default", Codecs())).payload_as(list[Any]) == json.loads(deep)
 
 
 @given(st.binary())
@@ -293,7 +293,7 @@ def test_a_wrong_content_type_is_refused(publish: Callable[[Codecs], Any], reaso
 def test_a_damaged_payload_is_a_payload_error_that_quotes_nothing() -> None:
     row = _row(payload=b'{"secret":')
     with pytest.raises(PayloadError, match="cannot be decoded as application/json") as caught:
-        _ = DeliveredEvent(row, Claim(1, "default", Codecs())).payload
+        _ = DeliveredEvent(row, ClaimContext(1, "default", Codecs())).payload
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
 
@@ -317,7 +317,7 @@ def test_refused_payloads_leave_nothing_in_the_log(dsn: str, conn: Connection[An
 
 def test_a_delivered_event_decodes_its_columns() -> None:
     row = _row(payload=b"[1]", headers=b'{"a":"b","partbox-idempotency-key":"k"}')
-    event = DeliveredEvent(row, Claim(9, "sub", Codecs()), 2)
+    event = DeliveredEvent(row, ClaimContext(9, "sub", Codecs()), 2)
     assert (event.partition, event.id, event.event_id, event.event_type) == (7, 11, UUID(int=5), "T")
     assert (event.aggregate_type, event.aggregate_id, event.tenant_id) == ("A", "a-1", "t")
     assert (event.headers, event.idempotency_key, event.payload) == ({"a": "b"}, "k", [1])
@@ -329,14 +329,14 @@ def test_a_delivered_event_decodes_its_columns() -> None:
 
 
 def test_a_delivered_event_says_until_when_it_had_to_wait() -> None:
-    event = DeliveredEvent(_row(available=2_000_000), Claim(1, "default", Codecs()))
+    event = DeliveredEvent(_row(available=2_000_000), ClaimContext(1, "default", Codecs()))
     assert (event.is_delayed, event.available_at) == (True, datetime(2000, 1, 1, 0, 0, 2, tzinfo=UTC))
-    event = DeliveredEvent(_row(), Claim(1, "default", Codecs()))
+    event = DeliveredEvent(_row(), ClaimContext(1, "default", Codecs()))
     assert (event.is_delayed, event.available_at) == (False, None)
 
 
 def test_times_beyond_the_calendar_of_python_become_its_ends() -> None:
-    event = DeliveredEvent(_row(occurred=2**63 - 1, created=-(2**63)), Claim(1, "default", Codecs()))
+    event = DeliveredEvent(_row(occurred=2**63 - 1, created=-(2**63)), ClaimContext(1, "default", Codecs()))
     assert event.occurred_at - datetime.max.replace(tzinfo=UTC) == timedelta(0)
     assert event.created_at - datetime.min.replace(tzinfo=UTC) == timedelta(0)
 
@@ -345,7 +345,7 @@ def _delivered(payload: Any, content_type: str | None = None) -> DeliveredEvent:
     text, data, content_type, raw = Codecs().encode(payload, content_type)
     headers = b'{"partbox-raw":"1"}' if raw else None
     row = _row(None if text is None else text.encode(), data, content_type, headers)
-    return DeliveredEvent(row, Claim(1, "default", Codecs()))
+    return DeliveredEvent(row, ClaimContext(1, "default", Codecs()))
 
 
 def _row(

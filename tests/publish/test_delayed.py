@@ -13,7 +13,7 @@ from waiting import eventually
 
 from partbox import Event, Outbox
 from partbox.events import DeliveredEvent
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 BY_A_TICK = timedelta(seconds=10)
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ def clerk(dsn: str) -> Iterator[Clerk]:
     clerk.close()
 
 
-@pytest.mark.parametrize("size", [5, COPY_FROM], ids=["inserted", "copied"])
+@pytest.mark.parametrize("size", [5, COPY_FROM_EVENTS], ids=["inserted", "copied"])
 def test_delayed_events_come_not_before_their_time_and_soon_after_it(dsn: str, size: int) -> None:
     """By itself: not at the next tick, when what is due is looked for anyway."""
     tick = BY_A_TICK.total_seconds()

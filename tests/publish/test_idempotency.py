@@ -13,10 +13,10 @@ from reading import count, delivered
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.events.checks import IDEMPOTENCY_KEY
-from partbox.publish.writing import COPY_FROM
+from partbox.events.checks import IDEMPOTENCY_HEADER
+from partbox.publish.writing import COPY_FROM_EVENTS
 
-SIZES = [2, COPY_FROM, 2 * COPY_FROM]
+SIZES = [2, COPY_FROM_EVENTS, 2 * COPY_FROM_EVENTS]
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_the_header_is_reserved_and_not_counted_among_the_publishers(
 ) -> None:
     with conn.transaction():
         outbox.publish(conn, keyed("k" * 255, headers={"h": "x" * 65_535}))
-    (row,) = conn.execute("select headers ->> %s from partbox.record", [IDEMPOTENCY_KEY]).fetchall()
+    (row,) = conn.execute("select headers ->> %s from partbox.record", [IDEMPOTENCY_HEADER]).fetchall()
     assert row == ("k" * 255,)
 
 

@@ -10,9 +10,9 @@ from reading import count, delivered
 
 from partbox import Event, Outbox
 from partbox.errors import PublishError
-from partbox.publish.writing import COPY_FROM, LARGE
+from partbox.publish.writing import COPY_FROM_BYTES, COPY_FROM_EVENTS
 
-SIZES = [1, COPY_FROM - 1, COPY_FROM, 1_000]
+SIZES = [1, COPY_FROM_EVENTS - 1, COPY_FROM_EVENTS, 1_000]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_an_empty_list_publishes_nothing(outbox: Outbox, conn: psycopg.Connectio
 
 
 @pytest.mark.parametrize("bad", [Event("T", float("nan")), Event("T", "x" * 200), "no event"])
-@pytest.mark.parametrize("size", [3, COPY_FROM])
+@pytest.mark.parametrize("size", [3, COPY_FROM_EVENTS])
 def test_one_invalid_event_fails_the_call_before_anything_is_written(
     dsn: str, conn: psycopg.Connection[Any], bad: Any, size: int
 ) -> None:
@@ -64,7 +64,7 @@ def test_delays_count_from_the_database_clock(outbox: Outbox, conn: psycopg.Conn
         assert before <= occurred_at <= after
 
 
-@pytest.mark.parametrize("size", [1, 3, COPY_FROM])
+@pytest.mark.parametrize("size", [1, 3, COPY_FROM_EVENTS])
 def test_each_event_keeps_its_own_times(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
     odd = timezone(-timedelta(hours=7, minutes=52, seconds=58))  # as zones had before 1900
     then = datetime(2020, 2, 29, 12, 30, 15, 123456, tzinfo=odd)
@@ -78,7 +78,7 @@ def test_each_event_keeps_its_own_times(outbox: Outbox, conn: psycopg.Connection
     assert datetime.now(UTC) - untimed[0] < timedelta(minutes=5)
 
 
-@pytest.mark.parametrize("size", [1, 3, COPY_FROM])
+@pytest.mark.parametrize("size", [1, 3, COPY_FROM_EVENTS])
 def test_every_field_travels_either_way(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
     odd = "tab\t newline\n return\r backslash\\ \\N quote' ünï 🎈 {brace} %s"
     event = Event(
@@ -124,7 +124,7 @@ VERBATIM = [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 3, COPY_FROM])
+@pytest.mark.parametrize("size", [1, 3, COPY_FROM_EVENTS])
 def test_json_stays_as_it_is_written(outbox: Outbox, conn: psycopg.Connection[Any], size: int) -> None:
     ready = [Event("T", text, content_type="application/json") for text in VERBATIM]
     with conn.transaction():
@@ -139,7 +139,16 @@ def test_large_events_go_in_pieces_and_stay_in_order(
     outbox: Outbox, conn: psycopg.Connection[Any], pipelined: bool
 ) -> None:
     """Each is larger than a piece, or two of them are, or there are more than fit into one by their number."""
-    sizes = [LARGE + 1, 10, LARGE - 20, 10, 10, LARGE // 2, *[1] * (2 * COPY_FROM), 3 * LARGE]
+    sizes = [
+        COPY_FROM_BYTES + 1,
+        10,
+        COPY_FROM_BYTES - 20,
+        10,
+        10,
+        COPY_FROM_BYTES // 2,
+        *[1] * (2 * COPY_FROM_EVENTS),
+        3 * COPY_FROM_BYTES,
+    ]
     events = [Event("T", [n, "x" * size]) for n, size in enumerate(sizes)]
     with conn.pipeline() if pipelined else nullcontext(), conn.transaction():
         ids = outbox.publish_many(conn, events)

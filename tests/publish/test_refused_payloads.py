@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from partbox import Event
 from partbox.codecs import Codecs
 from partbox.errors import PublishError
-from partbox.events.copying import culprit
-from partbox.publish.fields import all_fields, fields_of
+from partbox.events.copying import find_failing_part
+from partbox.publish.fields import encode_event, encode_events
 
 
 @dataclass
@@ -45,12 +45,12 @@ class Basket(BaseModel):
 )
 def test_a_payload_that_has_no_form_names_the_event_and_the_place(payload: Any, said: str) -> None:
     with pytest.raises(PublishError, match=said):
-        fields_of(Event("OrderPlaced", payload), Codecs(), 1_000)
+        encode_event(Event("OrderPlaced", payload), Codecs(), 1_000)
     with pytest.raises(PublishError, match=said.replace("^", "^event 1 of the list: ", 1)):
-        all_fields([Event("Other", 1), Event("OrderPlaced", payload)], Codecs(), 1_000)
+        encode_events([Event("Other", 1), Event("OrderPlaced", payload)], Codecs(), 1_000)
 
 
 def test_the_place_within_a_payload_that_holds_itself_is_bounded() -> None:
     payload: dict[str, Any] = {}
     payload["again"] = payload
-    assert culprit(payload, json.dumps) == "payload" + ".again" * 50
+    assert find_failing_part(payload, json.dumps) == "payload" + ".again" * 50

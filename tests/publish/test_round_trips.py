@@ -16,12 +16,12 @@ from reading import count
 
 from partbox import Event, Outbox
 from partbox.publish.transaction import AnyConnection
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 EVENT = Event("OrderPlaced", {"id": 42}, aggregate_id="42", headers={"a": "b"})
 FEW = [Event("T", n) for n in range(3)]
-MANY = [Event("T", n) for n in range(COPY_FROM)]
-LATER = [Event("T", n, deliver_after=timedelta(hours=1)) for n in range(COPY_FROM)]
+MANY = [Event("T", n) for n in range(COPY_FROM_EVENTS)]
+LATER = [Event("T", n, deliver_after=timedelta(hours=1)) for n in range(COPY_FROM_EVENTS)]
 KEYED = [Event("T", n, idempotency_key=str(n)) for n in range(3)]
 PREPARED = 2  # statements that psycopg prepares by the way, each at a round trip: with and without asking
 
@@ -73,7 +73,7 @@ def silent(dsn: str) -> Outbox:
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is forgotten at once: every publish asks."""
-    monkeypatch.setattr("partbox.protocol.bell.QUIET", 0.0)
+    monkeypatch.setattr("partbox.protocol.bell.NO_ASK_TIME", 0.0)
 
 
 @pytest.mark.usefixtures("deaf")
@@ -161,7 +161,7 @@ def test_in_a_pipeline_nothing_is_waited_for(
             assert trips() == 0
         assert trips() >= 1
         app.commit()
-    assert count(conn) == 13 + COPY_FROM
+    assert count(conn) == 13 + COPY_FROM_EVENTS
 
 
 @pytest.mark.usefixtures("deaf")
@@ -174,7 +174,7 @@ async def test_in_an_asynchronous_pipeline_neither(outbox: Outbox, dsn: str, con
                     await outbox.publish_async(app, EVENT)
                 await outbox.publish_many_async(app, MANY)
                 assert trips() == 0
-    assert count(conn) == 10 + COPY_FROM
+    assert count(conn) == 10 + COPY_FROM_EVENTS
 
 
 def test_a_pipeline_whose_transaction_is_begun_by_hand_is_waited_for(

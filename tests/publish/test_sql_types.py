@@ -15,7 +15,7 @@ from reading import delivered
 from roles import cast_of
 
 from partbox.db.schema.migrate import migrations
-from partbox.db.sql import composed
+from partbox.db.sql import compose_text
 
 DOCUMENT = """'{"n": "a"}'"""
 CASTS = ("", "::json", "::jsonb", "::text", "::varchar(20)", "::doc")
@@ -131,7 +131,7 @@ def test_a_migration_takes_away_the_functions_that_took_headers_of_one_type(
             " idempotency_key text default null) returns uuid language sql as 'select null::uuid'".encode()
         )
     (migration,) = (each for each in migrations() if each.name == "0018_headers_of_any_type")
-    conn.execute(composed(migration.text, "partbox"))
+    conn.execute(compose_text(migration.text, "partbox"))
     for payload in VALUES[:4]:
         conn.execute(f"select partbox.publish('T', {payload})".encode())
     assert len(delivered(conn)) == 4

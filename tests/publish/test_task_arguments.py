@@ -20,7 +20,7 @@ from partbox import Outbox
 from partbox.errors import PayloadError, PublishError
 from partbox.events import DeliveredEvent
 from partbox.events.checks import TASK
-from partbox.tasks.arguments import Arguments
+from partbox.tasks.arguments import TaskArguments
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 
@@ -233,7 +233,7 @@ def both(a: Decimal, b: list[datetime], c: dict[str, float], d: int | str | None
     d=st.none() | st.text() | st.integers(-(2**63), 2**63 - 1),
 )
 def test_arguments_survive_the_way_through_json(a: Decimal, b: list[datetime], c: dict[str, float], d: Any) -> None:
-    arguments = Arguments(both, "both")
+    arguments = TaskArguments(both, "both")
     payload = arguments.payload({"a": a, "b": b, "c": c, "d": d})
 
     class Stub:

@@ -17,7 +17,7 @@ from partbox.errors import PublishError, RegistrationError
 from partbox.events import DeliveredEvent
 from partbox.events.checks import TASK
 from partbox.tasks import Task
-from partbox.tasks.task import name_of
+from partbox.tasks.task import task_name_of
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_the_default_name_is_module_and_function(outbox: Outbox) -> None:
     def send() -> None: ...
 
     assert send.name == "test_tasks.test_the_default_name_is_module_and_function.send"
-    assert name_of(deliver) == "reading.deliver"
+    assert task_name_of(deliver) == "reading.deliver"
 
 
 def test_a_renamed_function_with_its_name_takes_what_was_published_before(

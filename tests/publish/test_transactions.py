@@ -11,10 +11,10 @@ from reading import count, delivered
 from partbox import Event, Outbox
 from partbox.db.schema.migrate import migrate
 from partbox.errors import PublishError, SchemaError
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 EVENT = Event("OrderPlaced", {"id": 42}, aggregate_type="Order", aggregate_id="42")
-MANY = [Event("T", n) for n in range(COPY_FROM)]
+MANY = [Event("T", n) for n in range(COPY_FROM_EVENTS)]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_rolled_back_transaction_leaves_no_event(outbox: Outbox, conn: psycopg
     with conn.transaction(force_rollback=True):
         outbox.publish(conn, EVENT)
         outbox.publish_many(conn, MANY)
-        assert count(conn) == 1 + COPY_FROM
+        assert count(conn) == 1 + COPY_FROM_EVENTS
     assert count(conn) == 0
 
 
@@ -149,8 +149,8 @@ def test_any_setting_of_the_connection_works_and_stays(outbox: Outbox, dsn: str,
             with app.transaction():
                 for _ in range(7):
                     outbox.publish(app, Event("T", 1, deliver_after=60))
-                outbox.publish_many(app, [Event("T", n, deliver_after=60) for n in range(COPY_FROM)])
-            assert count(app) == (7 + COPY_FROM) * done, settings
+                outbox.publish_many(app, [Event("T", n, deliver_after=60) for n in range(COPY_FROM_EVENTS)])
+            assert count(app) == (7 + COPY_FROM_EVENTS) * done, settings
             assert {name: getattr(app, name) for name in settings} == settings
             assert app.autocommit
             assert app.info.transaction_status == psycopg.pq.TransactionStatus.IDLE, settings
@@ -167,7 +167,7 @@ def test_pipeline_mode_works(outbox: Outbox, dsn: str, conn: psycopg.Connection[
             assert app.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
         app.commit() if not autocommit else None
     assert [event.event_id for event in delivered(conn)][:-1] == [EVENT.event_id, *ids]
-    assert count(conn) == 2 + COPY_FROM
+    assert count(conn) == 2 + COPY_FROM_EVENTS
 
 
 def test_a_pipeline_without_a_transaction_is_refused(outbox: Outbox, conn: psycopg.Connection[Any]) -> None:
@@ -222,8 +222,8 @@ def test_a_schema_with_a_hostile_name_takes_events(dsn: str, conn: psycopg.Conne
     outbox = Outbox(dsn, schema=name)
     with conn.transaction():
         outbox.publish(conn, EVENT)
-        outbox.publish_many(conn, [Event("T", n, deliver_after=1) for n in range(COPY_FROM)])
+        outbox.publish_many(conn, [Event("T", n, deliver_after=1) for n in range(COPY_FROM_EVENTS)])
     statement = psycopg.sql.SQL("select id from {} order by id").format(psycopg.sql.Identifier(name, "record"))
     found = conn.execute(statement)
-    assert found.fetchall() == [(n,) for n in range(1, 2 + COPY_FROM)]
+    assert found.fetchall() == [(n,) for n in range(1, 2 + COPY_FROM_EVENTS)]
     assert count(conn) == 0

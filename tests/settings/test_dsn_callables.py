@@ -12,7 +12,7 @@ import pytest
 from waiting import eventually
 
 from partbox import Outbox
-from partbox.cli.shell.output import in_one_line
+from partbox.cli.shell.output import error_line
 from partbox.db.connect import resolve
 from partbox.errors import SettingsError
 
@@ -73,7 +73,7 @@ def test_whatever_it_does_there_is_no_connection_and_one_clear_line_without_secr
     for use in (lambda: resolve(vault), lambda: outbox.dsn, outbox.drain, outbox.dead.count, outbox.purge):
         with pytest.raises(psycopg.OperationalError, match=r"the DSN callable .*Vault") as failed:
             use()
-        line = in_one_line(failed.value)
+        line = error_line(failed.value)
         assert line.startswith("cannot use the database: the DSN callable ")
         assert "\n" not in line
         assert SECRET not in line

@@ -14,7 +14,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.cli import main
-from partbox.cli.shell.arguments import blotted
+from partbox.cli.shell.arguments import hide_secret
 from partbox.db import connect
 from partbox.errors import PartboxError, SettingsError
 from partbox.text import dsn as rules
@@ -57,8 +57,8 @@ BROKEN = [
 def said_about(dsn: str) -> str:
     """All that anybody hears of a DSN: when it is resolved, connected to, shown and named."""
     heard = [rules.shown(dsn), *database_names([dsn, dsn])]
-    heard += [blotted(dsn.encode(), b"--dsn").decode(errors="replace")]
-    heard += [blotted(b"--dsn=" + dsn.encode()).decode(errors="replace")]
+    heard += [hide_secret(dsn.encode(), b"--dsn").decode(errors="replace")]
+    heard += [hide_secret(b"--dsn=" + dsn.encode()).decode(errors="replace")]
     for source in (dsn, lambda: dsn):
         try:
             found = connect.resolve(source)

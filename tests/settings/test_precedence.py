@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox.settings.precedence import MOST, complaint, sorted_out
+from partbox.settings.precedence import MOST, sort_variables, strays_text
 
 KNOWN = ("lease", "schema", "http", "http_token", "dsn")
 KUBERNETES = [
@@ -36,17 +36,17 @@ def test_settings_are_told_from_strays_and_empty_ones_count_as_not_set():
         "PARTBOX_PYTHON": "python3",
         "PARTBOX_TEST_ANYTHING": "1",
     }
-    found = sorted_out(variables, KNOWN)
+    found = sort_variables(variables, KNOWN)
     assert found.settings == {"lease": ("9s", "PARTBOX_LEASE"), "schema": ("orders", "PARTBOX_schema")}
     assert found.strays == ["PARTBOX_LEESE"]
 
 
 def test_no_stray_no_complaint():
-    assert complaint([], KNOWN) is None
+    assert strays_text([], KNOWN) is None
 
 
 def test_a_mistyped_one_comes_with_the_setting_that_was_meant():
-    said = complaint(["PARTBOX_HTPP_TOKEN", "PARTBOX_LEESE", "PARTBOX_ZZZ"], KNOWN)
+    said = strays_text(["PARTBOX_HTPP_TOKEN", "PARTBOX_LEESE", "PARTBOX_ZZZ"], KNOWN)
     assert said == (
         "ignored, for no setting has such a name: PARTBOX_HTPP_TOKEN (did you mean PARTBOX_HTTP_TOKEN?), "
         "PARTBOX_LEESE (did you mean PARTBOX_LEASE?), PARTBOX_ZZZ; `partbox config` lists all settings"
@@ -55,24 +55,24 @@ def test_a_mistyped_one_comes_with_the_setting_that_was_meant():
 
 @pytest.mark.parametrize("variable", KUBERNETES)
 def test_what_kubernetes_adds_for_a_service_needs_no_suggestion_but_its_switch(variable):
-    said = complaint([variable], KNOWN)
+    said = strays_text([variable], KNOWN)
     assert variable in said
     assert "did you mean" not in said
     assert "enableServiceLinks: false" in said
 
 
 def test_of_many_some_are_named_and_the_others_counted():
-    said = complaint([f"PARTBOX_ZZ{number:03}" for number in range(100)], KNOWN)
+    said = strays_text([f"PARTBOX_ZZ{number:03}" for number in range(100)], KNOWN)
     assert "PARTBOX_ZZ007 and 92 more;" in said
     assert MOST == 8
 
 
 @given(st.dictionaries(NAMES, st.text(max_size=3)))
 def test_every_variable_is_a_setting_or_a_stray_or_neither_and_the_line_is_short(variables):
-    found = sorted_out(variables, KNOWN)
+    found = sort_variables(variables, KNOWN)
     assert {variable for _, variable in found.settings.values()}.isdisjoint(found.strays)
     assert found.strays == sorted(found.strays)
     assert set(found.settings) <= set(KNOWN)
-    said = complaint(found.strays, KNOWN)
+    said = strays_text(found.strays, KNOWN)
     assert (said is None) == (not found.strays)
     assert said is None or (said.isprintable() and len(said) < 1_000)

@@ -1,7 +1,7 @@
 """Events as a handler gets them, without a database."""
 
 from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 
 
 def delivered(
@@ -9,4 +9,4 @@ def delivered(
 ) -> DeliveredEvent:
     event_id, unknown = id.to_bytes(16), None
     row = (5, id, event_id, "Placed", aggregate_type, key, tenant, payload, *(unknown,) * 4, bytes(8), bytes(8))
-    return DeliveredEvent(row, Claim(1, "default", Codecs()))
+    return DeliveredEvent(row, ClaimContext(1, "default", Codecs()))

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from partbox.embedded.processes import locked
+from partbox.embedded.processes import lock_file
 
 POM = Path(__file__).with_name("kafka-pom.xml")
 CACHE = Path(__file__).resolve().parents[2] / ".partbox" / "kafka"
@@ -36,7 +36,7 @@ def _fetched() -> Path | str:
     if _java() < OLDEST_JAVA:
         return f"it needs Java {OLDEST_JAVA} or newer"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with locked(CACHE / "lock"):
+    with lock_file(CACHE / "lock"):
         return folder if folder.is_dir() else _fetch(folder)
 
 

@@ -167,7 +167,7 @@ def test_the_time_of_a_whole_answer_is_bounded_however_its_bytes_trickle(slow):
 def test_a_dead_event_that_gets_a_slow_head_is_not_delivered_and_holds_up_nothing(monkeypatch):
     monkeypatch.setattr(dead, "TIMEOUT", SHORT)
     with receiving(SLOW["head"]) as receiver, pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
-        dead.letterbox_of(receiver.url)(delivered(1), "no use")
+        dead.build_dead_sender(receiver.url)(delivered(1), "no use")
 
 
 def test_a_slow_handshake_of_tls_is_cut_as_well():
@@ -194,13 +194,13 @@ def test_a_slow_handshake_of_tls_is_cut_as_well():
 @pytest.mark.parametrize("answer", [bomb, endless])
 def test_the_body_of_an_answer_to_a_dead_event_is_not_read(answer):
     with receiving(answer("200 OK")) as receiver:
-        dead.letterbox_of(receiver.url)(delivered(1), "no use")
+        dead.build_dead_sender(receiver.url)(delivered(1), "no use")
     with receiving(answer("503 Away")) as receiver, pytest.raises(ConnectionError, match=r"^HTTP 503 Away$"):
-        dead.letterbox_of(receiver.url)(delivered(1), "no use")
+        dead.build_dead_sender(receiver.url)(delivered(1), "no use")
 
 
 def test_a_redirection_is_no_delivery_of_a_dead_event():
     with receiving(plain("200 OK", b"a page")) as page, receiving(moved_to(page.url)) as receiver:
         with pytest.raises(ConnectionError, match=r"^HTTP 302 Found$"):
-            dead.letterbox_of(receiver.url)(delivered(1), "no use")
+            dead.build_dead_sender(receiver.url)(delivered(1), "no use")
         assert page.requests == []

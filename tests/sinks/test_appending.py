@@ -92,10 +92,10 @@ def test_nothing_stays_of_printed_lines_that_did_not_fit(tmp_path, monkeypatch, 
     with printing_to(monkeypatch, handle):
         sys.stdout.write("before\n")
         with limited(150):
-            appending.to_stdout(LINE)
+            appending.append_to_stdout(LINE)
             with pytest.raises(OSError, match="File too large"):
-                appending.to_stdout(LINE)
-        appending.to_stdout(LINE)
+                appending.append_to_stdout(LINE)
+        appending.append_to_stdout(LINE)
         sys.stdout.write("after\n")
     assert path.read_bytes() == b"before\n" + 2 * LINE + b"after\n"
 
@@ -103,7 +103,7 @@ def test_nothing_stays_of_printed_lines_that_did_not_fit(tmp_path, monkeypatch, 
 def print_some(handle: int, letter: bytes) -> None:
     sys.stdout = os.fdopen(handle, "w")
     for _ in range(20):
-        appending.to_stdout(letter * 99_999 + b"\n")
+        appending.append_to_stdout(letter * 99_999 + b"\n")
 
 
 def test_long_lines_of_several_processes_do_not_mix_in_a_pipe():

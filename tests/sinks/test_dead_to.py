@@ -12,7 +12,7 @@ from waiting import eventually
 
 from partbox import Dead, Outbox
 from partbox.errors import SettingsError
-from partbox.sinks.dead import letterbox_of
+from partbox.sinks.dead import build_dead_sender
 
 TOO_MUCH = ("file:dead.jsonl?x=1", "file:x#y", "stdout:?x=1", "stdout:x", "https://h/x#y")
 
@@ -22,7 +22,7 @@ TOO_MUCH = ("file:dead.jsonl?x=1", "file:x#y", "stdout:?x=1", "stdout:x", "https
 )
 def test_a_url_that_is_no_place_is_refused_in_one_line_without_its_secrets(url):
     with pytest.raises(SettingsError, match=r"is not a target for dead events: use file:PATH") as refused:
-        letterbox_of(url)
+        build_dead_sender(url)
     assert "\n" not in str(refused.value)
     assert "secret" not in str(refused.value)
 

@@ -79,8 +79,8 @@ def test_a_topic_that_differs_from_event_to_event_is_not_looked_for(nowhere):
 
 
 def test_a_broker_that_cannot_be_reached_is_waited_for(broker, missing, monkeypatch):
-    monkeypatch.setattr(sink, "PATIENCE", 0.5)
-    monkeypatch.setattr("partbox.sinks.kafka.PATIENCE", 0.5)
+    monkeypatch.setattr(sink, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr("partbox.sinks.kafka.ANSWER_TIMEOUT", 0.5)
     nobody = f"{HOST}:{free_port()}"
     sink_of(re.sub(rf"{HOST}:\d+", nobody, broker.url), missing).check()
 

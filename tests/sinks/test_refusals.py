@@ -15,7 +15,7 @@ from partbox import DownstreamUnavailable, UnrecoverableError
 from partbox.sinks import Sink
 from partbox.sinks.kafka import KafkaSink, result
 from partbox.sinks.nats import NatsSink
-from partbox.sinks.redis import SMALL, RedisSink
+from partbox.sinks.redis import SAFE_SIZE, RedisSink
 
 TOO_LARGE, TOO_FEW = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.NOT_ENOUGH_REPLICAS
 TOO_FEW_AFTERWARDS = KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -183,8 +183,8 @@ def test_behind_what_redis_refuses_nothing_of_its_aggregate_is_added_in_the_same
 
 def test_a_redis_that_may_not_be_asked_for_its_limit_gets_large_values(redis):
     client = redis.client()
-    client.config_set("proto-max-bulk-len", 4 * SMALL)
+    client.config_set("proto-max-bulk-len", 4 * SAFE_SIZE)
     client.acl_setuser("relay", enabled=True, passwords=["+word"], commands=["+xadd", "+multi", "+exec", "+hello"],
                        keys=["*"])  # fmt: skip
     sink = RedisSink(f"redis://relay:word@{HOST}:{redis.port}/0", "here")
-    assert sent(sink, numbered(1, size=2 * SMALL)) == [[None]]
+    assert sent(sink, numbered(1, size=2 * SAFE_SIZE)) == [[None]]

@@ -16,7 +16,7 @@ from partbox import DownstreamUnavailable, Outbox, RetryAfter, RetryAfterError, 
 from partbox.events import DeliveredEvent
 from partbox.sinks import Message, Sink, sink_of
 from partbox.sinks.message import Topic, ascii_headers
-from partbox.sinks.sink import NOT_YET
+from partbox.sinks.sink import RETRY_LATER
 
 
 class Told(Sink):
@@ -174,14 +174,14 @@ def test_nothing_is_sent_before_what_is_ahead_of_it_in_its_aggregate_is_there(fo
         assert all(what.get(id) is None for id in ids[:-1])
     sent = {id for wave in sink.sent for id in wave}
     for id, outcome in outcomes.items():
-        assert outcome is (what.get(id) if id in sent else NOT_YET)
+        assert outcome is (what.get(id) if id in sent else RETRY_LATER)
     assert {id for id, key in enumerate(found, start=1) if key is None} <= sent
 
 
 def test_when_the_broker_is_gone_nothing_more_is_tried():
     gone = DownstreamUnavailable("it is down")
     sink = Told({1: gone})
-    assert handled(sink, event(1, "a"), event(2, "b"), event(3, "b")) == [gone, None, NOT_YET]
+    assert handled(sink, event(1, "a"), event(2, "b"), event(3, "b")) == [gone, None, RETRY_LATER]
     assert sink.sent == [[1, 2]]
 
 
@@ -226,7 +226,13 @@ AWAY = [DownstreamUnavailable("a replica"), RetryAfterError(1, "503"), Connectio
 
 @pytest.mark.parametrize(
     ("result", "closings"),
-    [*((error, 1) for error in AWAY), (None, 0), (ValueError("no"), 0), (UnrecoverableError("no"), 0), (NOT_YET, 0)],
+    [
+        *((error, 1) for error in AWAY),
+        (None, 0),
+        (ValueError("no"), 0),
+        (UnrecoverableError("no"), 0),
+        (RETRY_LATER, 0),
+    ],
 )
 def test_whatever_says_that_the_broker_is_away_makes_it_connect_anew(result, closings):
     sink = Closed({1: result})
@@ -253,7 +259,7 @@ def test_lists_that_were_under_way_together_close_what_they_shared_once():
 
 
 def test_not_yet_charges_nothing():
-    assert RetryAfter(0) == NOT_YET
+    assert RetryAfter(0) == RETRY_LATER
 
 
 def test_a_sink_is_registered_as_any_handler_and_gets_lists(dsn, conn):

@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry
 from waiting import eventually
 
 from partbox import Outbox, UnrecoverableError
-from partbox.dashboard.frame import own, subscription
+from partbox.dashboard.frame import own_labels, subscription
 from partbox.dashboard.history import ChartPoint
-from partbox.db.delivery.traffic import Traffic, together
+from partbox.db.delivery.traffic import SinkTraffic, merge
 from partbox.db.inspect import stats
 from partbox.doctor.doctor import examine
-from partbox.doctor.limits import TRANSACTION, limits_of
+from partbox.doctor.limits import LONG_TRANSACTION, limits_of
 from partbox.observe.observer import Answer
 from partbox.sinks import Sink
 from partbox.worker.reports import process_notes
@@ -48,7 +48,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def outbox(dsn, broker, registry, monkeypatch) -> Outbox:
-    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
+    monkeypatch.setattr(process_notes, "TRAFFIC_INTERVAL", 0.0)
     outbox = Outbox(dsn, retry="fixed:0.05", registry=registry)
     outbox.register(broker, "*", max_attempts=None, name="bus")
     return outbox
@@ -63,13 +63,13 @@ def sample(registry: CollectorRegistry, name: str) -> float | None:
     return registry.get_sample_value(f"partbox_sink_{name}", {"subscription": "default", "handler": "bus"})
 
 
-def seen(dsn: str) -> list[Traffic]:
+def seen(dsn: str) -> list[SinkTraffic]:
     with psycopg.connect(dsn) as conn:
         return stats.cluster(conn, "partbox", "default").sinks
 
 
 def findings(outbox: Outbox) -> list[tuple[str, str]]:
-    report = examine(lambda: outbox.dsn, outbox.settings, limits_of(outbox.settings, TRANSACTION))
+    report = examine(lambda: outbox.dsn, outbox.settings, limits_of(outbox.settings, LONG_TRANSACTION))
     return [
         (each.severity, " ".join([each.summary, *each.evidence])) for each in report.findings if each.cause == "sink"
     ]
@@ -93,7 +93,7 @@ def test_what_a_broker_takes_refuses_and_fails_is_counted_and_shown(outbox, conn
 
 
 def test_a_process_without_sinks_writes_nothing_of_them(dsn, conn, monkeypatch):
-    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
+    monkeypatch.setattr(process_notes, "TRAFFIC_INTERVAL", 0.0)
     outbox = Outbox(dsn)
     outbox.register(lambda event: None, "*", name="plain")
     publish(conn, 1)
@@ -106,13 +106,13 @@ def test_the_trouble_of_a_sink_lasts_until_something_is_acknowledged():
     now = [100.0]
     observer = TrafficObserver(lambda: now[0])
 
-    def send(acknowledged: int, retried: int, error: BaseException | None = None) -> Traffic:
+    def send(acknowledged: int, retried: int, error: BaseException | None = None) -> SinkTraffic:
         observer.sending("bus", acknowledged + retried)
         observer.answered("bus", Answer(acknowledged + retried, acknowledged, 0, retried, 0.5, error))
-        (traffic,) = observer.totals()
+        (traffic,) = observer.list_totals()
         return traffic
 
-    assert send(4, 0) == Traffic("bus", 4, 0, 0, 2.0)
+    assert send(4, 0) == SinkTraffic("bus", 4, 0, 0, 2.0)
     assert send(0, 2, OSError("amqp://ada:secret@there is gone")).failing == 0.0
     now[0] += 7
     failing = send(0, 2, OSError("amqp://ada:secret@there is gone"))
@@ -123,9 +123,12 @@ def test_the_trouble_of_a_sink_lasts_until_something_is_acknowledged():
 
 
 def test_processes_are_summed_by_sink_and_the_longest_trouble_stays_in_front():
-    one = Traffic("bus", 1, 2, 3, 0.5, "gone", 9.0)
-    two = Traffic("bus", 10, 20, 30, 5.0, "slow", 2.0)
-    assert together([one, Traffic("aux"), two]) == [Traffic("bus", 11, 22, 33, 5.5, "gone", 9.0), Traffic("aux")]
+    one = SinkTraffic("bus", 1, 2, 3, 0.5, "gone", 9.0)
+    two = SinkTraffic("bus", 10, 20, 30, 5.0, "slow", 2.0)
+    assert merge([one, SinkTraffic("aux"), two]) == [
+        SinkTraffic("bus", 11, 22, 33, 5.5, "gone", 9.0),
+        SinkTraffic("aux"),
+    ]
 
 
 def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):
@@ -135,6 +138,6 @@ def test_the_page_gets_the_numbers_of_each_sink(outbox, conn, broker):
         assert worker.wait_until_empty(120)
         eventually(lambda: [each.sent for each in seen(outbox.dsn)] == [2])
         cluster = stats.cluster(conn, "partbox", "default")
-        (sent,) = subscription(cluster, own()(cluster.instances), ChartPoint(0, 0, 0, 0), [])["sinks"]
+        (sent,) = subscription(cluster, own_labels()(cluster.instances), ChartPoint(0, 0, 0, 0), [])["sinks"]
     assert (sent["name"], sent["sent"], sent["in_flight"], sent["error"]) == ("bus", 2, 0, None)
     json.dumps(sent)

@@ -35,67 +35,67 @@ def entering(*answers: Exception | None) -> DatabaseRetry:
 
 def test_alone_it_raises_what_stands_in_the_way():
     with pytest.raises(psycopg.OperationalError):
-        entering(AWAY).join()
+        entering(AWAY).join_or_raise()
 
 
 def test_it_says_what_stands_in_the_way_when_that_changes_and_when_it_is_over(caplog, clock):
     caplog.set_level("INFO")
     each = entering(AWAY, AWAY, AWAY, BARE, BARE, AWAY, None)
     for _ in range(7):
-        each.attempt()
+        each.try_join()
         clock[0] += 1
     events = [record.event for record in caplog.records]
     assert events == [f"partbox.database_{name}" for name in ("away", "unfit", "away", "joined")]
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "WARNING", "INFO"]
     assert caplog.records[-1].seconds == 6
-    assert (each.joined, each.hindrance(), each.never) == (True, None, False)
+    assert (each.is_joined, each.blocker(), each.has_never_joined) == (True, None, False)
 
 
 def test_it_is_tried_again_ever_more_rarely_up_to_ten_seconds(clock):
     each, pauses = entering(*[AWAY] * 20), []
     for _ in range(20):
-        each.attempt()
-        pauses.append(each.next_at - clock[0])
+        each.try_join()
+        pauses.append(each.next_try_at - clock[0])
     assert 0.05 <= pauses[0] <= 0.1
     assert all(5 <= pause <= 10 for pause in pauses[7:])
 
 
 def test_what_everybody_may_read_holds_no_text_of_a_driver(clock):
     each = entering(AWAY, BARE)
-    assert each.hindrance() is None, "it was not tried yet"
-    each.attempt()
+    assert each.blocker() is None, "it was not tried yet"
+    each.try_join()
     clock[0] += 12
-    assert each.hindrance() == "cannot connect to the database, tried again for 12 s by now: OperationalError"
-    each.attempt()
-    assert each.hindrance() == f"cannot work for the database, tried again for 12 s by now: {BARE}"
-    assert each.never
+    assert each.blocker() == "cannot connect to the database, tried again for 12 s by now: OperationalError"
+    each.try_join()
+    assert each.blocker() == f"cannot work for the database, tried again for 12 s by now: {BARE}"
+    assert each.has_never_joined
 
 
 def test_one_that_joins_for_moments_only_is_tried_ever_more_rarely_as_well(clock):
     each, pauses = entering(*[None] * 30), []
     for _ in range(10):
-        each.attempt()
+        each.try_join()
         clock[0] += 1
-        each.leave()
-        each.leave()  # each of its processes says so
-        pauses.append(each.next_at - clock[0])
+        each.mark_lost()
+        each.mark_lost()  # each of its processes says so
+        pauses.append(each.next_try_at - clock[0])
     assert pauses[-1] >= 5
-    each.attempt()
+    each.try_join()
     clock[0] += 60
-    each.leave()
-    assert each.next_at - clock[0] <= 0.1
-    assert (each.joined, each.never) == (False, False)
+    each.mark_lost()
+    assert each.next_try_at - clock[0] <= 0.1
+    assert (each.is_joined, each.has_never_joined) == (False, False)
 
 
 def test_a_fault_of_ours_ends_it_loudly():
     with pytest.raises(ZeroDivisionError):
-        DatabaseRetry(lambda: 1 / 0, "default").attempt()
+        DatabaseRetry(lambda: 1 / 0, "default").try_join()
 
 
 def test_a_node_of_one_of_several_that_was_told_to_stop_does_not_wait_for_its_database(monkeypatch):
     node = Outbox("postgresql://nowhere")._nodes(processes=1).supervisor(name="shop")
     monkeypatch.setattr(type(node), "running", True)
-    node._database.trying = True
-    assert not node.gone
+    node._database.is_trying = True
+    assert not node.is_gone
     node.stop()
-    assert node.gone
+    assert node.is_gone

@@ -2,11 +2,11 @@
 
 import pytest
 
-from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT, Exit, judge
+from partbox.supervisor.exit_codes import FATAL, OVERDUE, UNFIT, Exit, judge_exit
 
 
 def verdict(code: int, **facts: bool) -> Exit:
-    return judge(code, **{"drained": False, "stopping": False, "killed": False, "several": False, **facts})
+    return judge_exit(code, **{"drained": False, "stopping": False, "killed": False, "several": False, **facts})
 
 
 def test_only_a_process_that_was_told_to_end_may_end_well():

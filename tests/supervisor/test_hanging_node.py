@@ -67,12 +67,12 @@ def child(**ticks: float) -> WorkerHandle:
     fields = {"poll": POLL_TICK, "save": SAVE_TICK, "read": READ_AT, "saved": SAVED_AT, "running": RUNNING_SINCE}
     for name, ago in ticks.items():
         slot[fields[name]] = boottime() - ago
-    made._remember(slot, 1)
+    made._reset_signs(slot, 1)
     return made
 
 
 @pytest.mark.parametrize(
-    ("ticks", "silent", "half"),
+    ("ticks", "silent", "half_silent"),
     [
         ({"poll": 0, "save": 0}, 0, 0),
         ({"poll": 50, "save": 0}, 0, 50),
@@ -80,10 +80,10 @@ def child(**ticks: float) -> WorkerHandle:
         ({"poll": 50, "save": 40}, 40, 50),
     ],
 )
-def test_poller_and_saver_are_each_judged_by_their_own_tick(ticks, silent, half):
+def test_poller_and_saver_are_each_judged_by_their_own_tick(ticks, silent, half_silent):
     signs = child(**ticks).signs()
     assert signs.silent == pytest.approx(silent, abs=5)
-    assert signs.half == pytest.approx(half, abs=5)
+    assert signs.half_silent == pytest.approx(half_silent, abs=5)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.errors import PartboxError
-from partbox.observe.health.health import deadly
-from partbox.protocol.lease import Signs, Steadiness
+from partbox.observe.health.health import list_fatal
+from partbox.protocol.lease import ChildSigns, HeartbeatStreak
 from partbox.supervisor import loop, worker_pool
 from partbox.supervisor.foreground import run
 from partbox.supervisor.membership import RegisteredProcess
@@ -24,7 +24,7 @@ class Process:
     def __init__(self, index: int = 0) -> None:
         self.index = index
         self.meter = self.instance = self.exit_code = None
-        self.killed = self.ready = self.unborn = False
+        self.killed = self.ready = self.is_unborn = False
         self.pid, self.started_at, self.handler_timeout = 4711, time.monotonic(), 1.0
         self.sentinel, self._other_end = socketpair()
         self.registered = RegisteredProcess(Slot.local(), self.pid)
@@ -35,8 +35,8 @@ class Process:
     def drain(self) -> None:
         self.registered.draining = True
 
-    def signs(self) -> Signs:
-        return Signs(0.0, None, False)
+    def signs(self) -> ChildSigns:
+        return ChildSigns(0.0, None, False)
 
     def close(self) -> None:
         self.sentinel.close()
@@ -46,7 +46,7 @@ class Process:
 class Frozen:
     """A membership whose database is there and says nothing, until the gate opens."""
 
-    beaten_at, steadiness = None, Steadiness(15.0)
+    last_heartbeat_at, heartbeat_streak = None, HeartbeatStreak(15.0)
 
     def __init__(self) -> None:
         self.asked, self.gate = threading.Event(), threading.Event()
@@ -56,12 +56,12 @@ class Frozen:
 
     close = open
 
-    def beat(self, *_) -> float:
+    def try_tick(self, *_) -> float:
         self.asked.set()
         self.gate.wait(120)
         return 1.0
 
-    bury = beat
+    bury = try_tick
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def asking(node: Supervisor, frozen: Frozen, *what) -> threading.Thread:
     thread = threading.Thread(target=what[0], args=what[1:])
     thread.start()
     assert frozen.asked.wait(120)
-    node._loop.pulse.turned_at = time.monotonic() - 1_000
+    node._loop.heartbeat.stepped_at = time.monotonic() - 1_000
     return thread
 
 
 def of_loop(node: Supervisor) -> list[str]:
-    return [said for said in deadly(node.vitals()) if "loop" in said]
+    return [said for said in list_fatal(node.vitals()) if "loop" in said]
 
 
 def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypatch):
@@ -100,7 +100,7 @@ def test_a_loop_that_waits_for_the_database_is_not_stuck(node, frozen, monkeypat
     frozen.gate.set()
     thread.join(120)
     assert of_loop(node) == [], "it has just turned"
-    node._loop.pulse.turned_at -= 1_000
+    node._loop.heartbeat.stepped_at -= 1_000
     assert of_loop(node) != []
 
 
@@ -117,7 +117,7 @@ def test_a_loop_that_waits_while_it_buries_is_not_stuck_either(node, frozen, mon
 
 
 def test_a_node_that_is_killed_does_not_wait_for_the_database(node, frozen, monkeypatch):
-    monkeypatch.setattr(loop, "ENDING", 0.05)
+    monkeypatch.setattr(loop, "KILL_GRACE", 0.05)
     monkeypatch.setattr(worker_pool, "WorkerHandle", lambda *_: Process(_[-1]))
     ended = []
     running = threading.Thread(target=lambda: ended.append(run([node])))
@@ -149,14 +149,14 @@ def test_processes_that_the_machine_does_not_give_are_tried_again_and_the_others
     monkeypatch.setattr(worker_pool, "WorkerHandle", child)
     now = 100.0
     for living in (1, 1, 3):
-        node._workers.adjust(now)
+        node._workers.adjust_count(now)
         assert len(node.children) == living
-        node._workers.adjust(now)  # no sooner than that
+        node._workers.adjust_count(now)  # no sooner than that
         assert len(node.children) == living
         now = node._workers._spawn_at
     assert [record.event for record in caplog.records] == ["partbox.not_spawned"] * 2
     assert "Too many open files" in caplog.text
-    assert not node._workers.backoff.lately(now)
+    assert not node._workers.backoff.count_recent(now)
     for process in node.children:
         process.close()
 
@@ -173,14 +173,14 @@ def test_the_end_of_a_node_is_the_end_of_its_own_meters():
     ended = []
     node = Outbox("postgresql://nowhere").supervisor(processes=1, metrics=True)
     node.meters.ended = lambda: ended.append(1)
-    node._end()
+    node._close()
     assert ended == [1]
 
 
 def test_waiting_ends_eventually(node, frozen):
     """The flag of the loop is taken back, whatever the database says."""
-    frozen.beat = lambda _: 1 / 0
+    frozen.try_tick = lambda _: 1 / 0
     with pytest.raises(ZeroDivisionError):
         node._loop._tick(0.0)
-    assert not node._loop.pulse.asking
-    eventually(lambda: node.gone)
+    assert not node._loop.heartbeat.is_waiting
+    eventually(lambda: node.is_gone)

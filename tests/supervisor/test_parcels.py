@@ -8,8 +8,8 @@ import multiprocess
 import pytest
 from multiprocess import popen_spawn_posix, spawn
 
-from partbox.supervisor import parcel
-from partbox.supervisor.parcel import PATH, Packing, Spawned
+from partbox.supervisor import job_pickling
+from partbox.supervisor.job_pickling import PATH, PicklableJob, SpawnedWorker
 
 
 def write_path(place: str) -> None:
@@ -20,8 +20,8 @@ def test_a_process_begins_with_the_path_of_partbox_whatever_the_application_has_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "path", ["/of/the/application", str(Path(__file__).parent)])
-    monkeypatch.setattr(parcel, "PATH", (*PATH, str(Path(__file__).parent)))
-    process = Spawned(target=write_path, args=(str(tmp_path / "path"),))
+    monkeypatch.setattr(job_pickling, "PATH", (*PATH, str(Path(__file__).parent)))
+    process = SpawnedWorker(target=write_path, args=(str(tmp_path / "path"),))
     process.start()
     process.join()
     assert (tmp_path / "path").read_text().split("\n") == [*PATH, str(Path(__file__).parent)]
@@ -45,7 +45,7 @@ def test_nothing_that_other_threads_see_changes_while_a_process_is_spawned(
     begun.wait()
     try:
         for number in range(2):
-            process = Spawned(target=write_path, args=(str(tmp_path / str(number)),))
+            process = SpawnedWorker(target=write_path, args=(str(tmp_path / str(number)),))
             process.start()
             process.join()
     finally:
@@ -57,7 +57,7 @@ def test_nothing_that_other_threads_see_changes_while_a_process_is_spawned(
 
 def test_a_job_travels_with_the_path_of_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["/of/the/application", *PATH])
-    _, (_, path) = Packing(None).__reduce__()
+    _, (_, path) = PicklableJob(None).__reduce__()
     assert path == ["/of/the/application", *dict.fromkeys(PATH)]
 
 

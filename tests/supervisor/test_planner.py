@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from partbox.db.delivery.instances import Watch
+from partbox.db.delivery.instances import MembershipView
 from partbox.observe import Observers
-from partbox.protocol.intervals import AT_ONCE
+from partbox.protocol.intervals import FULL_SHARE_NODES
 from partbox.supervisor import planner
-from partbox.supervisor.planner import LASTS, Planner
+from partbox.supervisor.planner import RECHECK_SECONDS, Planner
 
 
 @pytest.fixture
@@ -27,24 +27,26 @@ def plans(monkeypatch, now):
     return made
 
 
-def calm(nodes, shape=1):
-    return Watch(datetime.now(UTC), (shape, nodes), nodes, unassigned=False, orphaned=False, late=[])
+def calm(nodes, membership_version=1):
+    return MembershipView(
+        datetime.now(UTC), (membership_version, nodes), nodes, unassigned=False, orphaned=False, late=[]
+    )
 
 
-@pytest.mark.parametrize("nodes", [1, AT_ONCE, 3 * AT_ONCE])
+@pytest.mark.parametrize("nodes", [1, FULL_SHARE_NODES, 3 * FULL_SHARE_NODES])
 def test_what_needs_no_plan_is_read_again_as_often_by_many_nodes_together_as_by_a_few(now, plans, nodes):
     planner = Planner("partbox", "default", Observers())
-    lasts = LASTS * max(1, nodes / AT_ONCE)
+    lasts = RECHECK_SECONDS * max(1, nodes / FULL_SHARE_NODES)
     for later, read in ((0, 1), (lasts - 1, 1), (lasts + 1, 2)):
         now[0] = 1000.0 + later
-        planner.attend(None, calm(nodes))
+        planner.plan_if_changed(None, calm(nodes))
         assert len(plans) == read
 
 
 def test_it_is_read_at_once_when_somebody_joins_or_a_partition_has_no_assignee(now, plans):
     planner = Planner("partbox", "default", Observers())
-    planner.attend(None, calm(200))
-    planner.attend(None, calm(201, shape=2))
+    planner.plan_if_changed(None, calm(200))
+    planner.plan_if_changed(None, calm(201, membership_version=2))
     assert len(plans) == 2
-    planner.attend(None, calm(201, shape=2)._replace(unassigned=True))
+    planner.plan_if_changed(None, calm(201, membership_version=2)._replace(unassigned=True))
     assert len(plans) == 3

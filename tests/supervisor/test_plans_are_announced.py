@@ -7,7 +7,7 @@ import pytest
 
 from partbox.settings import load
 from partbox.supervisor.membership import Membership, RegisteredProcess
-from partbox.worker.slot import PLANS, Slot
+from partbox.worker.slot import PLAN_COUNT, Slot
 
 
 @pytest.fixture
@@ -21,16 +21,16 @@ def membership(dsn) -> Iterator[Membership]:
 def test_the_processes_of_a_node_hear_of_each_plan_and_of_nothing_else(membership):
     first, second = (RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(2))
     membership.tick([first])
-    assert first.slot[PLANS] == 1
+    assert first.slot[PLAN_COUNT] == 1
     membership.tick([first])
-    assert first.slot[PLANS] == 1
+    assert first.slot[PLAN_COUNT] == 1
     membership.tick([first, second])
-    assert (first.slot[PLANS], second.slot[PLANS]) == (2, 2)
+    assert (first.slot[PLAN_COUNT], second.slot[PLAN_COUNT]) == (2, 2)
 
 
 def test_those_that_stay_hear_of_the_plan_that_follows_a_death(membership):
     first, second = (RegisteredProcess(Slot.local(), os.getpid() + number) for number in range(2))
     membership.tick([first, second])
-    before = first.slot[PLANS]
+    before = first.slot[PLAN_COUNT]
     membership.bury([second], [first])
-    assert first.slot[PLANS] == before + 1
+    assert first.slot[PLAN_COUNT] == before + 1

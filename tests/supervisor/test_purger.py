@@ -10,7 +10,7 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.errors import PartboxError
 from partbox.observe.logs.log_event import FULL_DISK
-from partbox.segments import Tended
+from partbox.segments import SegmentReport
 from partbox.settings import Settings
 from partbox.supervisor import purging
 
@@ -192,9 +192,11 @@ def test_one_of_many_nodes_looks_at_the_segments_when_it_is_its_turn(dsn, conn, 
         drawn.append(next(draws, 0.9))
         return drawn[-1]
 
-    monkeypatch.setattr(purging, "LOOK", 0.01)
+    monkeypatch.setattr(purging, "SEGMENT_INTERVAL", 0.01)
     monkeypatch.setattr(purging, "random", draw)
-    monkeypatch.setattr(purging, "tend", lambda *_: looked.set() or drawn.append("looks") or Tended())
+    monkeypatch.setattr(
+        purging, "maintain_segments", lambda *_: looked.set() or drawn.append("looks") or SegmentReport()
+    )
     purger = purging.Purging(Settings(), lambda: dsn, nodes=lambda: 20)
     with purger:
         assert looked.wait(120)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from partbox.supervisor import loop
-from partbox.supervisor.loop import GRACE, Shutdown, WakePipe
+from partbox.supervisor.loop import DRAIN_GRACE, Shutdown, WakePipe
 
 
 @pytest.fixture
@@ -20,35 +20,35 @@ def clock(monkeypatch):
 
 def test_processes_are_killed_after_the_drain_timeout_and_a_little_more(clock):
     end = Shutdown()
-    assert not end.asked
-    assert not end.kills(1e9)
-    end.ask(15.0)
-    assert end.asked
-    assert [end.kills(100.0 + 15.0 + GRACE + late) for late in (-0.1, 0.0, 1.0)] == [False, True, True]
+    assert not end.is_asked
+    assert not end.is_kill_due(1e9)
+    end.ask_to_drain(15.0)
+    assert end.is_asked
+    assert [end.is_kill_due(100.0 + 15.0 + DRAIN_GRACE + late) for late in (-0.1, 0.0, 1.0)] == [False, True, True]
 
 
 def test_asking_again_gives_no_more_time_and_at_once_leaves_none(clock):
     end = Shutdown()
-    end.ask(1.0)
+    end.ask_to_drain(1.0)
     clock.now = 102.0
-    end.ask(60.0)
-    assert end.kills(103.0)
+    end.ask_to_drain(60.0)
+    assert end.is_kill_due(103.0)
     end = Shutdown()
-    end.ask(60.0)
-    end.ask_at_once()
-    assert end.kills(102.0)
+    end.ask_to_drain(60.0)
+    end.ask_to_kill()
+    assert end.is_kill_due(102.0)
 
 
 def test_it_is_overdue_only_when_all_was_killed_and_the_loop_runs_on(clock):
     end = Shutdown()
-    end.ask_at_once()
-    assert not end.overdue
+    end.ask_to_kill()
+    assert not end.is_overdue
     end.note_killed()
-    clock.now += loop.ENDING
+    clock.now += loop.KILL_GRACE
     end.note_killed()
-    assert not end.overdue
+    assert not end.is_overdue
     clock.now += 0.1
-    assert end.overdue, "a second kill begins no new wait"
+    assert end.is_overdue, "a second kill begins no new wait"
 
 
 def test_a_wait_ends_when_it_is_woken_and_a_closed_pipe_wakes_nobody():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from partbox.supervisor.membership import of_burial
-from partbox.supervisor.planner import of_plan
-from partbox.text.wording import counted, ending
+from partbox.supervisor.membership import burial_text
+from partbox.supervisor.planner import plan_text
+from partbox.text.wording import counted, describe_exit
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from partbox.text.wording import counted, ending
     ],
 )
 def test_a_plan_says_what_moves_and_why(moved, members, said):
-    assert of_plan(moved, members) == said
+    assert plan_text(moved, members) == said
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_plan_says_what_moves_and_why(moved, members, said):
     ],
 )
 def test_a_burial_says_what_is_left(buried, freed, said):
-    assert of_burial(buried, freed) == said
+    assert burial_text(buried, freed) == said
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_burial_says_what_is_left(buried, freed, said):
     ],
 )
 def test_an_exit_code_is_said_in_words(code, said):
-    assert ending(code) == said
+    assert describe_exit(code) == said
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ import pytest
 from waiting import eventually
 
 from partbox.supervisor.foreground import run
-from partbox.supervisor.systemd import NotifySocket, Service, lives, service, states, status, taken
+from partbox.supervisor.systemd import (
+    NotifySocket,
+    SystemdService,
+    is_alive,
+    reached_states,
+    run_as_service,
+    status_line,
+    take_socket,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "observe"))
 
@@ -26,14 +34,14 @@ class Told:
         self.said: list[dict[str, str]] = []
         self.full = False
 
-    def post(self, **said: str) -> bool:
+    def send(self, **said: str) -> bool:
         self.said += [] if self.full else [said]
         return not self.full
 
 
-def looked(told: Told, *nodes) -> Service:
+def looked(told: Told, *nodes) -> SystemdService:
     """A service that has looked at them once."""
-    made = Service(
+    made = SystemdService(
         [SimpleNamespace(database=f"db{n}", vitals=lambda its=its: its) for n, its in enumerate(nodes)], told
     )
     made.notify()
@@ -64,37 +72,39 @@ def looked(told: Told, *nodes) -> Service:
     ],
 )
 def test_it_is_ready_when_all_work_that_can(nodes, said):
-    assert [*states(nodes)] == said
+    assert [*reached_states(nodes)] == said
 
 
 @pytest.mark.parametrize(
     ("its", "alive"),
     [
         (vitals(), True),
-        (vitals(stepped=6.0), False),
-        (vitals(started=False, stepped=1_000.0), True),
-        (vitals(running=False, stepped=1_000.0, stopping=True), True),
+        (vitals(loop_age=6.0), False),
+        (vitals(started=False, loop_age=1_000.0), True),
+        (vitals(running=False, loop_age=1_000.0, stopping=True), True),
         (vitals(running=False), False),
         (vitals(process(silent=25.0, vouched=False)), False),
-        (vitals(beaten=1_000.0), True),
+        (vitals(heartbeat_age=1_000.0), True),
         (vitals(hindrance="cannot connect to the database"), True),
     ],
     ids=["works", "loop hangs", "starts", "has stopped", "has died", "all silent", "database away", "another is away"],
 )
 def test_it_lives_unless_a_restart_would_help(its, alive):
-    assert lives(its, within=5.0) is alive
+    assert is_alive(its, within=5.0) is alive
 
 
 def test_one_loop_that_hangs_keeps_the_sign_of_life_back():
     looked(told := Told(), vitals(), vitals())
     assert told.said[0]["WATCHDOG"] == "1"
-    looked(told := Told(), vitals(), vitals(stepped=6.0))
+    looked(told := Told(), vitals(), vitals(loop_age=6.0))
     assert "WATCHDOG" not in told.said[0]
 
 
 def test_a_status_names_what_each_database_has_and_what_hinders_it():
-    assert status([("", vitals(process(partitions=100), process(partitions=28)))]) == "128 partitions in 2 processes"
-    said = status([("a", vitals(process(partitions=256))), ("b", vitals(hindrance="cannot connect"))])
+    assert (
+        status_line([("", vitals(process(partitions=100), process(partitions=28)))]) == "128 partitions in 2 processes"
+    )
+    said = status_line([("a", vitals(process(partitions=256))), ("b", vitals(hindrance="cannot connect"))])
     assert said == "a: 256 partitions in 1 process; b: 0 partitions in 1 process, cannot connect"
 
 
@@ -116,7 +126,7 @@ def test_the_socket_of_a_service_is_taken_from_its_surroundings(tmp_path):
         "WATCHDOG_PID": str(os.getpid()),
         "HOME": "/",
     }
-    found = taken(surroundings)
+    found = take_socket(surroundings)
     assert (found.watchdog, surroundings) == (30.0, {"HOME": "/"})
     found.close()
 
@@ -132,14 +142,14 @@ def test_the_socket_of_a_service_is_taken_from_its_surroundings(tmp_path):
     ],
 )
 def test_the_watchdog_of_another_process_is_not_ours(surroundings, watchdog):
-    found = taken({"NOTIFY_SOCKET": "/run/notify", **surroundings})
+    found = take_socket({"NOTIFY_SOCKET": "/run/notify", **surroundings})
     assert found.watchdog == watchdog
     found.close()
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:1234", "relative"])
 def test_an_address_that_is_no_socket_here_is_none(address):
-    assert taken({"NOTIFY_SOCKET": address}) is None
+    assert take_socket({"NOTIFY_SOCKET": address}) is None
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
@@ -148,16 +158,16 @@ def test_a_message_is_one_datagram_of_a_line_a_value(tmp_path, kind):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reader:
         reader.bind(f"\0{address[1:]}" if kind == "abstract" else address)
         ours = NotifySocket(address)
-        assert ours.post(READY="1", STATUS="two\nlines\x00 \udc80")
+        assert ours.send(READY="1", STATUS="two\nlines\x00 \udc80")
         assert reader.recv(1_000) == b"READY=1\nSTATUS=two lines\x00 ?"
-        while ours.post(WATCHDOG="1"):  # until it is full, without waiting
+        while ours.send(WATCHDOG="1"):  # until it is full, without waiting
             pass
         ours.close()
 
 
 def test_a_reader_that_is_away_is_no_error(tmp_path):
     ours = NotifySocket(str(tmp_path / "nobody"))
-    assert not ours.post(READY="1")
+    assert not ours.send(READY="1")
     ours.close()
 
 
@@ -168,7 +178,7 @@ def test_an_application_that_runs_nodes_in_a_thread_of_its_own_speaks_for_itself
     seen = []
 
     def look() -> None:
-        with service([]) as made:
+        with run_as_service([]) as made:
             seen.append(made._socket)
 
     thread = threading.Thread(target=look)

@@ -11,7 +11,7 @@ from partbox import DownstreamUnavailable, Event, Outbox, PartboxError
 from partbox.events import DeliveredEvent
 from partbox.sinks import Sink
 from partbox.testing import Kit, RecordingSink, delivered
-from partbox.testing.statements import psycopg_of
+from partbox.testing.statements import find_psycopg
 
 
 class Kind(Enum):
@@ -173,7 +173,7 @@ def test_the_outbox_is_given_back_as_it_was(shop, dsn):
         assert [each.payload for each in shop.seen.pop()] == [1]
     assert vars(shop.outbox) == before
     assert [row.event_type for row in shop.outbox.handlers.table()].count("OfThisTest") == 0
-    assert (shop.outbox.handlers.interceptors, shop.outbox.handlers.dead_letter) == ((), None)
+    assert (shop.outbox.handlers.interceptors, shop.outbox.handlers.dead_letter_hook) == ((), None)
     with Kit(shop.outbox, dsn) as kit:
         kit.publish("Noted", 2)
     assert shop.seen == []
@@ -251,11 +251,11 @@ def test_the_psycopg_connection_is_found_under_others(conn):
             vars(self).update(inner)
 
     sqlalchemy = Wrapper(connection=lambda: Wrapper(connection=Wrapper(driver_connection=conn)))
-    assert psycopg_of(sqlalchemy) is conn
+    assert find_psycopg(sqlalchemy) is conn
     django = Wrapper(connection=conn, ensure_connection=lambda: None)
-    assert psycopg_of(django) is conn
+    assert find_psycopg(django) is conn
     with pytest.raises(PartboxError, match=r"there is no psycopg connection in this .*Wrapper: pass one"):
-        psycopg_of(Wrapper())
+        find_psycopg(Wrapper())
 
 
 def test_an_async_handler_may_be_handed_an_event_where_no_loop_runs(kit, shop):

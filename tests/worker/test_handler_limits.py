@@ -8,7 +8,7 @@ from partbox.protocol.limits import Limit, Rate
 from partbox.settings import Settings
 from partbox.worker.engine.engine import Engine
 from partbox.worker.handler_limits import HandlerLimits
-from partbox.worker.runners.endpoint import Endpoint, Kind
+from partbox.worker.runners.endpoint import Endpoint, RunKind
 
 
 @pytest.fixture
@@ -22,15 +22,15 @@ def routes():
 
 
 def kinds(routes):
-    return {each.handler.name: each.walked_as for each in routes.registered()}
+    return {each.handler.name: each.run_kind for each in routes.registered()}
 
 
 def test_what_is_given_while_it_runs_stands_for_what_is_declared_until_it_is_given_no_more(routes):
     limits = HandlerLimits(routes, Engine().limits)
-    limits.give({})
+    limits.override({})
     declared = {"charge": Limit(Rate(5), 2, "tenant_id"), "mail": Limit(at_once=1)}
     assert limits.in_force == declared
-    limits.give(
+    limits.override(
         {
             "charge": Limit(Rate(7)),
             "ship": Limit(at_once=3),
@@ -40,9 +40,9 @@ def test_what_is_given_while_it_runs_stands_for_what_is_declared_until_it_is_giv
         }
     )
     assert limits.in_force == {"charge": Limit(Rate(7), None, "tenant_id"), "ship": Limit(at_once=3)}
-    limited = {name for name, kind in kinds(routes).items() if kind is Kind.LIMITED}
+    limited = {name for name, kind in kinds(routes).items() if kind is RunKind.LIMITED}
     assert limited == {"charge", "ship"}
-    assert kinds(routes)["book"] is Kind.TRANSACTIONAL
-    limits.give({})
+    assert kinds(routes)["book"] is RunKind.TRANSACTIONAL
+    limits.override({})
     assert limits.in_force == declared
-    assert kinds(routes)["ship"] is Kind.SYNC
+    assert kinds(routes)["ship"] is RunKind.SYNC

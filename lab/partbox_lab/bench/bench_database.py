@@ -13,13 +13,13 @@ from partbox.outbox import Outbox
 from partbox.terminal.interrupts import Interrupts
 from partbox_lab.bench import statements
 from partbox_lab.bench.sizes import Sizes
-from partbox_lab.bench.statements import LogPosition
+from partbox_lab.bench.statements import ReadPosition
 from partbox_lab.workspace import Workspace
 
 PATIENCE = 600.0
 CHUNK = 100_000
 LOOK = 0.05
-BEGINNING = LogPosition("1:1:", 0)
+BEGINNING = ReadPosition("1:1:", 0)
 
 
 class BenchDatabase:
@@ -106,6 +106,6 @@ class BenchDatabase:
         self._loaded = 0
         statements.clear(self.conn, self.schema)
 
-    def rewind(self, position: LogPosition = BEGINNING) -> None:
+    def rewind(self, position: ReadPosition = BEGINNING) -> None:
         """Set every cursor to a position; nobody may own a partition."""
         statements.rewind(self.conn, self.schema, position)

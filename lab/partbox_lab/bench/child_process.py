@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from multiprocess import get_context
 
-from partbox.supervisor.signals import uninterrupted
+from partbox.supervisor.signals import hold_signals
 
 TO_END: Final = 30.0
 
@@ -31,7 +31,7 @@ class ChildProcess:
         self._process = context.Process(target=program, args=(*task, self._theirs), name=name)
 
     def __enter__(self) -> "ChildProcess":
-        with uninterrupted():
+        with hold_signals():
             self._process.start()
         self._theirs.close()
         return self

@@ -7,11 +7,11 @@ import psutil
 
 from partbox.errors import PartboxError
 from partbox.outbox import Outbox
-from partbox.supervisor.signals import uninterrupted
+from partbox.supervisor.signals import hold_signals
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BEGINNING, BenchDatabase
 from partbox_lab.bench.cpu import total
-from partbox_lab.bench.statements import LogPosition
+from partbox_lab.bench.statements import ReadPosition
 
 ALL = 256
 TO_START = 120.0
@@ -68,7 +68,7 @@ class BenchNode:
     def __enter__(self) -> "BenchNode":
         if self._paused:
             self._outbox.subscriptions.pause(self._subscription)
-        with uninterrupted():
+        with hold_signals():
             self._supervisor.start()
         try:
             self.gather()
@@ -102,7 +102,7 @@ class BenchNode:
         """Have this number of processes, and wait until they own equal shares."""
         if processes != self._processes:
             self._processes = processes
-            with uninterrupted():
+            with hold_signals():
                 self._supervisor.scale(processes)
         self.gather()
 
@@ -126,7 +126,7 @@ class BenchNode:
         return work is not None and work.is_done
 
     def drain(
-        self, position: LogPosition = BEGINNING, processes: int | None = None, *, count_dead: bool = False
+        self, position: ReadPosition = BEGINNING, processes: int | None = None, *, count_dead: bool = False
     ) -> BacklogDrain:
         """Drain what the log holds after a position, by so many processes; they own nothing before and after."""
         database, subscriptions = self._database, self._outbox.subscriptions

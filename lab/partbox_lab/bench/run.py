@@ -9,7 +9,7 @@ from typing import TextIO
 import psycopg
 
 from partbox.errors import PartboxError
-from partbox.terminal.interrupts import Interrupts, stderr_to
+from partbox.terminal.interrupts import Interrupts, redirect_stderr
 from partbox.text.wording import in_short
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import LineResult, Measured, Unmeasured, judged
@@ -50,7 +50,7 @@ def perform(plan: BenchPlan, out: TextIO) -> BenchReport:
         progress.say("setting up the database ...")
         with bench_workspace(plan.dsn, plan.lines.connections) as place:
             log = place.folder / "log"
-            with stderr_to(log):
+            with redirect_stderr(log):
                 database = BenchDatabase(place, plan.sizes, interrupts, lambda: _last_words(log), progress.say)
                 with database.conn:
                     return _Measurement(plan, database, progress).report()

@@ -9,7 +9,7 @@ from partbox_lab.bench.bench_database import BEGINNING, BenchDatabase
 from partbox_lab.bench.budget import Budget
 from partbox_lab.bench.node import BenchNode
 from partbox_lab.bench.rounds import in_turn
-from partbox_lab.bench.statements import LogPosition
+from partbox_lab.bench.statements import ReadPosition
 
 
 class HandlerShape(NamedTuple):
@@ -63,13 +63,13 @@ class ShapeNodes:
             BenchNode(self._database, outbox, 1, paused=True, subscription=subscription, concurrency=shape.concurrency)
         )
 
-    def _last(self, events: int | None) -> tuple[LogPosition, int]:
+    def _last(self, events: int | None) -> tuple[ReadPosition, int]:
         """The position before the last so many events of the backlog, and their number."""
         loaded = self._database.sizes.events
         if events is None or events >= loaded:
             return BEGINNING, loaded
         end = statements.position(self._database.conn, self._database.schema)
-        return LogPosition(end.snapshot, end.last_id - events), events
+        return ReadPosition(end.snapshot, end.last_id - events), events
 
 
 def drains_in_turn(database: BenchDatabase, *sides: Callable[[], ShapeDrain]) -> tuple[list[ShapeDrain], ...]:

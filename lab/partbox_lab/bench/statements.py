@@ -7,7 +7,7 @@ from uuid import UUID
 from psycopg import AsyncConnection, Connection, Cursor, ServerCursor
 
 from partbox.db import statements
-from partbox.db.blocking import lean
+from partbox.db.blocking import use_raw_loaders
 from partbox_lab.sql import query
 
 Conn = Connection[Any]
@@ -17,14 +17,14 @@ FLUSHES = 150_000  # the first version where a session can be told to show its s
 ITERSIZE = 10_000
 
 
-class LogPosition(NamedTuple):
+class ReadPosition(NamedTuple):
     """A place in the log: what is visible in the snapshot, up to the id, is consumed."""
 
     snapshot: str
     last_id: int
 
 
-class OwnedPartition(NamedTuple):
+class BenchPartition(NamedTuple):
     """A partition that is owned."""
 
     partition: int
@@ -64,17 +64,17 @@ def clear(conn: Conn, schema: str) -> None:
     conn.execute(query("bench_clear", schema), {})
 
 
-def rewind(conn: Conn, schema: str, position: LogPosition) -> None:
+def rewind(conn: Conn, schema: str, position: ReadPosition) -> None:
     """Set every cursor to a position, without an owner and with nothing parked."""
     with conn.transaction():
         conn.execute(query("bench_rewind", schema), position._asdict())
         conn.execute(query("bench_unpark", schema), {})
 
 
-def position(conn: Conn, schema: str) -> LogPosition:
+def position(conn: Conn, schema: str) -> ReadPosition:
     """The end of the log."""
     ((snapshot, last_id),) = conn.execute(query("bench_position", schema), {}).fetchall()
-    return LogPosition(snapshot, last_id)
+    return ReadPosition(snapshot, last_id)
 
 
 def drained(conn: Conn, schema: str) -> float:
@@ -82,9 +82,9 @@ def drained(conn: Conn, schema: str) -> float:
     return _number(conn, "bench_drained", schema)
 
 
-def owners(conn: Conn, schema: str) -> list[OwnedPartition]:
+def owners(conn: Conn, schema: str) -> list[BenchPartition]:
     """The partitions that are owned."""
-    return [OwnedPartition(*row) for row in conn.execute(query("bench_owners", schema), {})]
+    return [BenchPartition(*row) for row in conn.execute(query("bench_owners", schema), {})]
 
 
 def owned(conn: Conn, schema: str) -> int:
@@ -197,7 +197,7 @@ async def change_account(conn: AsyncConnection[Any], schema: str, account: int) 
 
 def decode_little(conn: Conn) -> None:
     """Have the connection decode what it reads as little as a worker's does."""
-    lean(conn)
+    use_raw_loaders(conn)
 
 
 def fill_textbook(conn: Conn, schema: str, events: int) -> None:

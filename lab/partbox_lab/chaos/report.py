@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from partbox.terminal.cluster_view import figures
+from partbox.terminal.cluster_view import summary_table
 from partbox_lab.chaos.explained_duplicates import Judgement
 from partbox_lab.chaos.journal import HandlerCall
 from partbox_lab.chaos.oracle import LoggedEvent
@@ -77,7 +77,7 @@ class ChaosReport:  # all that the JSON of a run says
 
     def table(self) -> Table:
         """The report as a table."""
-        return figures(self._rows())
+        return summary_table(self._rows())
 
     def verdict(self) -> Text:
         """One line: every promise was kept, or those that were broken."""

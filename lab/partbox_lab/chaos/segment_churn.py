@@ -16,8 +16,8 @@ from partbox import settings
 from partbox.db.operator import segments as steps
 from partbox.operations.purge import purge
 from partbox.protocol import segments as rules
-from partbox.protocol.segments import Range, Segment
-from partbox.segments.patience import tried
+from partbox.protocol.segments import IdRange, Segment
+from partbox.segments.attempts import try_step
 from partbox_lab.chaos import statements
 from partbox_lab.workspace import Workspace
 
@@ -44,7 +44,7 @@ class Leftover:
     what: str
 
 
-def following(segments: Sequence[Segment], drawn: int) -> Iterator[Range]:
+def following(segments: Sequence[Segment], drawn: int) -> Iterator[IdRange]:
     """The small segments to make: each above the one before, where none is yet."""
     there = sorted((each.lower, each.upper) for each in segments if each.lower is not None and each.upper is not None)
     small = [upper for lower, upper in there if lower > drawn and upper - lower == SIZE]
@@ -53,7 +53,7 @@ def following(segments: Sequence[Segment], drawn: int) -> Iterator[Range]:
         for lower, upper in there:
             if lower < start + SIZE and upper > start:
                 start = upper
-        yield Range(start, start + SIZE)
+        yield IdRange(start, start + SIZE)
         start += SIZE
 
 
@@ -116,9 +116,9 @@ class SegmentChurn(threading.Thread):
         found, drawn = steps.segments(conn, self._schema), steps.drawn(conn, self._schema)
         for ids in following(found, drawn):
             self._take(conn, "kill-attach", partial(steps.add, conn, self._schema, ids))
-        for each, _ in rules.expired(found, drawn, RETAIN, None):
+        for each, _ in rules.list_expired(found, drawn, RETAIN, None):
             self._take(conn, "kill-truncate", partial(self._empty, conn, each.lower))
-        for each in rules.shells(found, drawn):
+        for each in rules.empty_segments(found, drawn):
             self._take(conn, "kill-drop", partial(self._drop, conn, each.lower))
 
     def _empty(self, conn: Connection[Any], lower: int | None) -> str | None:
@@ -133,7 +133,7 @@ class SegmentChurn(threading.Thread):
     def _take(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
         if fault in self._asked:
             self._die(conn, fault, step)
-        elif tried(step) is None:
+        elif try_step(step) is None:
             self.done[KILLS[fault]] += 1
 
     def _die(self, conn: Connection[Any], fault: str, step: Callable[[], str | None]) -> None:
@@ -143,7 +143,7 @@ class SegmentChurn(threading.Thread):
         killer.start()
         try:
             with conn.transaction(force_rollback=True):
-                if tried(step) is None:
+                if try_step(step) is None:
                     statements.wait(conn, self._schema, PATIENCE)
         finally:
             over.set()

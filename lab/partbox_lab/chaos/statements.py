@@ -10,7 +10,7 @@ from psycopg import Connection
 from partbox.db.delivery import bell
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import migrate
-from partbox.protocol.bell import ALL
+from partbox.protocol.bell import RING_ALL
 from partbox_lab.sql import query
 
 Row = tuple[Any, ...]
@@ -133,7 +133,7 @@ def set_flag(conn: Conn, schema: str, ahead: int | None) -> None:
 
 def ring(conn: Conn, schema: str) -> None:
     """Ring for all workers."""
-    bell.say(conn, schema, ALL)
+    bell.notify(conn, schema, RING_ALL)
 
 
 def lower_flag(conn: Conn, schema: str) -> None:

@@ -21,8 +21,8 @@ from uuid import UUID
 import psycopg
 
 from partbox.codecs import JSON, Codecs
-from partbox.db.blocking import lean
-from partbox.events import Claim, DeliveredEvent
+from partbox.db.blocking import use_raw_loaders
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.sinks.message import SOURCE, Message, Topic
 from partbox.sinks.sqs import _entry
 from partbox_lab.bench.workspace import SCHEMA
@@ -71,9 +71,9 @@ def seconds(kind: str, url: str, template: str, dsn: str, warm: int) -> tuple[fl
 
 def events(dsn: str, template: str) -> list[DirectEvent]:
     """Read the events of the log, in order."""
-    claim, topic = Claim(1, "relay", Codecs()), Topic(template)
+    claim, topic = ClaimContext(1, "relay", Codecs()), Topic(template)
     with psycopg.connect(dsn) as conn:
-        lean(conn)
+        use_raw_loaders(conn)
         rows = conn.cursor(binary=True).execute(query("ratios_log", SCHEMA)).fetchall()
     return [_event(DeliveredEvent(row, claim), topic) for row in rows]
 

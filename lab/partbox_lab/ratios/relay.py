@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 
 from partbox import Outbox
-from partbox.cli.commands.relay import relaying
+from partbox.cli.commands.relay import build_relay
 from partbox.db.schema.migrate import migrate
 from partbox.demo.workspace import drop
 from partbox.settings.relay_target import RelayTarget
@@ -139,7 +139,7 @@ def _relayed(dsn: str, kind: str, url: str, template: str, events: int, given: a
         migrate(dsn, SCHEMA)
         target = RelayTarget(to=url, topic=template)
         outbox = Outbox(dsn, schema=SCHEMA)
-        outbox.handlers, _ = relaying([target], "relay")
+        outbox.handlers, _ = build_relay([target], "relay")
         outbox.subscriptions.create("relay", "beginning")
         _publish(conn, WARM, given.aggregates)
         with running(outbox.supervisor(processes=given.processes, subscription="relay")) as node:

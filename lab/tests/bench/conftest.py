@@ -12,7 +12,7 @@ __all__ = ["forks"]
 
 
 @pytest.fixture
-def open_folder(folder):
+def make_open_folder(folder):
     """A folder that root's server can pass through; everything a run makes goes there."""
     folder.mkdir()
     folder.chmod(0o755)
@@ -20,14 +20,14 @@ def open_folder(folder):
 
 
 @pytest.fixture
-def started(open_folder, forks) -> Iterator[Callable[..., Command]]:
+def started(make_open_folder, forks) -> Iterator[Callable[..., Command]]:
     """Starts a command, without settings of the machine's; afterwards no file of it may be left."""
     commands = []
 
     def start(*command: str, **environment: str) -> Command:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
-        variables = kept | {"TMPDIR": str(open_folder)} | environment
-        commands.append(forks.start(*command, env=variables, cwd=open_folder))
+        variables = kept | {"TMPDIR": str(make_open_folder)} | environment
+        commands.append(forks.start(*command, env=variables, cwd=make_open_folder))
         return commands[-1]
 
     yield start
@@ -36,7 +36,7 @@ def started(open_folder, forks) -> Iterator[Callable[..., Command]]:
             command.send_signal(signal.SIGTERM)
             command.send_signal(signal.SIGINT)
         command.communicate()
-    assert list(open_folder.iterdir()) == []
+    assert list(make_open_folder.iterdir()) == []
 
 
 @pytest.fixture

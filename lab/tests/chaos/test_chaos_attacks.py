@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from forked_commands import forks
 from psycopg.conninfo import make_conninfo
-from test_chaos_command import chaos, ended, open_folder
+from test_chaos_command import chaos, ended, make_open_folder
 from waiting import eventually
 
 from partbox.outbox import Outbox
@@ -23,7 +23,7 @@ from partbox_lab.chaos.network import HOST
 from partbox_lab.chaos.publishers import HUGE, LARGE, LEAP, Large, Leaping, publishers
 from partbox_lab.chaos.schedule import ScheduledFault, schedule
 
-__all__ = ["chaos", "forks", "open_folder"]
+__all__ = ["chaos", "forks", "make_open_folder"]
 
 BELLS = ("bell-deaf", "bell-storm", "bell-stuck")
 ATTACKS = ("conn-hang", "backend-stop", "large-payloads", "id-leap")

@@ -27,7 +27,7 @@ TAME = [name for name, fault in FAULTS.items() if fault.needs is None]
 
 
 @pytest.fixture
-def open_folder(folder):
+def make_open_folder(folder):
     """A folder that root's server can pass through; everything a run makes goes there."""
     folder.mkdir()
     folder.chmod(0o755)
@@ -35,14 +35,14 @@ def open_folder(folder):
 
 
 @pytest.fixture
-def chaos(open_folder, forks):
+def chaos(make_open_folder, forks):
     """Starts a run, of the installed command if asked to; afterwards none of its processes may be left, nor a file."""
     started = []
 
     def start(*arguments: str, installed: bool = False, **environment: str) -> subprocess.Popen | Command:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARTBOX_")}
         if not installed:
-            variables = kept | {"TMPDIR": str(open_folder)} | environment
+            variables = kept | {"TMPDIR": str(make_open_folder)} | environment
             started.append(forks.start("partbox", "chaos", *arguments, env=variables))
             return started[-1]
         started.append(
@@ -52,7 +52,7 @@ def chaos(open_folder, forks):
                 stderr=subprocess.PIPE,
                 text=True,
                 start_new_session=True,
-                env=kept | {"TMPDIR": str(open_folder)} | environment,
+                env=kept | {"TMPDIR": str(make_open_folder)} | environment,
             )
         )
         return started[-1]
@@ -63,8 +63,8 @@ def chaos(open_folder, forks):
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGINT)
         process.communicate()
-    eventually(lambda: not left(open_folder))
-    assert list(open_folder.iterdir()) == []
+    eventually(lambda: not left(make_open_folder))
+    assert list(make_open_folder.iterdir()) == []
 
 
 def left(folder: Path) -> list[psutil.Process]:
@@ -142,10 +142,10 @@ def test_a_cluster_on_a_users_database_keeps_every_promise(chaos, empty_dsn):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("seconds", "processes"), [(4, 1), pytest.param(12, 2, marks=pytest.mark.soak)])
-def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, open_folder, seconds, processes):
-    if lacking := clock.lacking(open_folder):
+def test_a_calendar_that_jumps_moves_nothing_but_the_calendar(chaos, make_open_folder, seconds, processes):
+    if lacking := clock.lacking(make_open_folder):
         pytest.skip(lacking)
-    for left_over in list(open_folder.iterdir()):  # the probe's
+    for left_over in list(make_open_folder.iterdir()):  # the probe's
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
     size = ("--seconds", str(seconds), "--seed", "3", "--nodes", "1", "--processes", str(processes))
     report = ended(chaos("--embedded", *size, "--faults", "clock", "--keep", "--json"))

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from forked_commands import forks
 from small_disk import small_disk
-from test_chaos_command import chaos, ended, open_folder
+from test_chaos_command import chaos, ended, make_open_folder
 
 from partbox.errors import PartboxError
 from partbox_lab.chaos.disk import mounted
 from partbox_lab.chaos.full_disk import NOT_OURS, OwnDisk
 
-__all__ = ["chaos", "forks", "open_folder"]
+__all__ = ["chaos", "forks", "make_open_folder"]
 
 FAULTS = ("disk-full", "wal-full")
 

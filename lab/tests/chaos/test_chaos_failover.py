@@ -5,22 +5,22 @@ from contextlib import nullcontext
 import psycopg
 import pytest
 from forked_commands import forks
-from test_chaos_command import chaos, ended, open_folder
+from test_chaos_command import chaos, ended, make_open_folder
 
 from partbox_lab.chaos.failover import Failover
 from partbox_lab.chaos.workspace import OPTIONS
 from partbox_lab.workspace import workspace
 
-__all__ = ["chaos", "forks", "open_folder"]
+__all__ = ["chaos", "forks", "make_open_folder"]
 
 
 @pytest.fixture
-def place(open_folder, monkeypatch):
+def place(make_open_folder, monkeypatch):
     """With a server of its own, as a run has it; nothing of it is left."""
-    monkeypatch.setattr("tempfile.tempdir", str(open_folder))
+    monkeypatch.setattr("tempfile.tempdir", str(make_open_folder))
     with workspace(None, "partbox", program="chaos", options=OPTIONS) as made:
         yield made
-    assert list(open_folder.iterdir()) == []
+    assert list(make_open_folder.iterdir()) == []
 
 
 def test_a_standby_is_promoted_at_the_same_address_before_its_first_restartpoint(place):

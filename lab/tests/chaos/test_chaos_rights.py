@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from forked_commands import forks
 from psycopg.conninfo import make_conninfo
-from test_chaos_command import chaos, ended, open_folder
+from test_chaos_command import chaos, ended, make_open_folder
 
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.capabilities import Capabilities
@@ -14,7 +14,7 @@ from partbox_lab.chaos.deferred_undo import DeferredUndo
 from partbox_lab.chaos.rights import FAULTS, PRIVILEGES, TABLES, Rights
 from partbox_lab.chaos.schedule import ScheduledFault
 
-__all__ = ["chaos", "forks", "open_folder"]
+__all__ = ["chaos", "forks", "make_open_folder"]
 
 
 @pytest.fixture

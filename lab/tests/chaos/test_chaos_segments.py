@@ -6,15 +6,15 @@ import psycopg
 import pytest
 from forked_commands import forks
 from psycopg.conninfo import make_conninfo
-from test_chaos_command import chaos, ended, open_folder
+from test_chaos_command import chaos, ended, make_open_folder
 from waiting import eventually
 
 from partbox.db.operator import segments as steps
-from partbox.protocol.segments import Range, Segment
+from partbox.protocol.segments import IdRange, Segment
 from partbox_lab.chaos import statements
 from partbox_lab.chaos.segment_churn import AHEAD, KILLS, ROLE, SIZE, SegmentChurn, following
 
-__all__ = ["chaos", "forks", "open_folder"]
+__all__ = ["chaos", "forks", "make_open_folder"]
 
 
 def segment(lower: int | None, upper: int | None) -> Segment:
@@ -25,7 +25,7 @@ def test_small_segments_follow_each_other_at_a_distance_from_the_ids():
     net = segment(None, None)
     made = list(following([segment(0, 10_000), net], 9_000))
     start = 9_000 + AHEAD * SIZE
-    assert made == [Range(start + number * SIZE, start + (number + 1) * SIZE) for number in range(AHEAD)]
+    assert made == [IdRange(start + number * SIZE, start + (number + 1) * SIZE) for number in range(AHEAD)]
     there = [segment(*each) for each in made]
     assert list(following([*there, net], 9_000)) == []
     (more,) = following([*there, net], made[0].lower)
@@ -111,7 +111,7 @@ def test_a_strike_that_falls_into_the_end_of_a_step_is_outlived(place, conn):
 
 def test_what_no_purge_takes_away_is_told(conn):
     conn.execute("create table partbox.record_7 (id bigint)")
-    assert steps.exclude(conn, "partbox", Range(5_000_000, 6_000_000)) is None
+    assert steps.exclude(conn, "partbox", IdRange(5_000_000, 6_000_000)) is None
     conn.execute(
         "insert into partbox.record (id, partition, event_id, event_type) values (30000000, 0, gen_random_uuid(), 'T')"
     )

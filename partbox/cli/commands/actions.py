@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from partbox.cli.shell.options import OutboxOptions, Since, Until, bundled, option
+from partbox.cli.shell.options import OutboxOptions, Since, Until, option, with_option_groups
 from partbox.cli.shell.output import ListColumn, moment, print_list
 from partbox.db.operator.actions import OperatorAction
 from partbox.operations.actions import Actions
@@ -13,7 +13,7 @@ Act = Annotated[str | None, option("WORDS", 'Only this one, such as "dead replay
 Within = Annotated[str | None, option("NAME", "Only in this subscription; it may be gone by now.", "--subscription")]
 
 
-@bundled
+@with_option_groups
 def actions(
     *,
     since: Since = None,
@@ -36,7 +36,7 @@ def actions(
     found = outbox.verbs(Actions).list(limit, **asked)
     said = " and ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     more = f"the {limit:,} newest: --limit shows more" if len(found) == limit else ""
-    print_list(found, LISTED, outbox.json, nothing=f"no action{said and f' with {said}'}", more=more)
+    print_list(found, LIST_COLUMNS, outbox.json, nothing=f"no action{said and f' with {said}'}", more=more)
 
 
 def _target(each: OperatorAction) -> str:
@@ -48,7 +48,7 @@ def _target(each: OperatorAction) -> str:
     return ", ".join(said)
 
 
-LISTED = (
+LIST_COLUMNS = (
     ListColumn("at", lambda each: moment(each.at), "whole"),
     ListColumn("who", lambda each: each.who),
     ListColumn("action", lambda each: each.action, "whole"),

@@ -5,7 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
-from partbox.cli.shell.options import Group, OutboxOptions, Since, Subscription, Until, argument, bundled, option
+from partbox.cli.shell.options import (
+    Group,
+    OutboxOptions,
+    Since,
+    Subscription,
+    Until,
+    argument,
+    option,
+    with_option_groups,
+)
 from partbox.cli.shell.output import ListColumn, error_of, in_short, moment, print_answer, print_list, printable
 from partbox.db.operator.blocked import BlockedGroup, BlockedKey
 from partbox.operations.blocked import BlockedKeys
@@ -28,7 +37,7 @@ class AggregateArguments:
 
 
 @app.command("list")
-@bundled
+@with_option_groups
 def list_(
     *,
     since: Since = None,
@@ -52,11 +61,11 @@ def list_(
     nothing = f"no blocked aggregate{between} in subscription {subscription!r}"
     is_cut = len(found) == limit and not group
     more = f"the {limit:,} that are blocked the longest: --limit shows more" if is_cut else ""
-    print_list(found, GROUPED if group else LISTED, outbox.json, nothing=nothing, more=more)
+    print_list(found, GROUP_COLUMNS if group else LIST_COLUMNS, outbox.json, nothing=nothing, more=more)
 
 
 @app.command()
-@bundled
+@with_option_groups
 def retry(*, key: AggregateArguments, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
     """Let the record that an aggregate waits for run now, instead of when it is due; a dead one is replayed.
 
@@ -73,7 +82,7 @@ def retry(*, key: AggregateArguments, subscription: Subscription = "default", ou
 
 
 @app.command()
-@bundled
+@with_option_groups
 def skip(
     *, key: AggregateArguments, reason: Reason = None, subscription: Subscription = "default", outbox: OutboxOptions
 ) -> None:
@@ -94,7 +103,7 @@ def _aggregate(each: BlockedKey | BlockedGroup) -> str:
     return f"{each.aggregate_type} {each.aggregate_id}"
 
 
-LISTED = (
+LIST_COLUMNS = (
     ListColumn("aggregate", _aggregate),
     ListColumn("head", lambda each: str(each.record_id), "number"),
     ListColumn("type", lambda each: each.event_type),
@@ -106,7 +115,7 @@ LISTED = (
     ListColumn("worker", lambda each: f"{each.node} {each.pid}" if each.node is not None else "none"),
     ListColumn("error", lambda each: in_short(error_of(each))),
 )
-GROUPED = (
+GROUP_COLUMNS = (
     ListColumn("aggregates", lambda each: f"{each.keys:,}", "number"),
     ListColumn("followers", lambda each: f"{each.followers:,}", "number"),
     ListColumn("since", lambda each: moment(each.since_from), "whole"),

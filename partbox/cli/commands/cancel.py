@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, bundled, option
+from partbox.cli.shell.options import OutboxOptions, option, with_option_groups
 from partbox.cli.shell.output import print_answer
 from partbox.db.session import session
 from partbox.errors import PartboxError
@@ -14,7 +14,7 @@ from partbox.publish import cancellation
 EventId = Annotated[str | None, typer.Argument(metavar="EVENT_ID", help="The id of the event (UUID).")]
 
 
-@bundled
+@with_option_groups
 def cancel(
     *,
     event: EventId = None,

@@ -9,9 +9,9 @@ import typer
 
 from partbox.cdc import CONNECT_PASSWORD, Connector, ServerAddress, TopicRoute, connect, default_name, properties
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import DatabaseOptions, bundled, flag, option
+from partbox.cli.shell.options import DatabaseOptions, flag, option, with_option_groups
 from partbox.cli.shell.output import print_json, printable
-from partbox.db.connect import connect_plainly
+from partbox.db.connect import connect_plain
 from partbox.db.operator import cdc as db
 from partbox.db.operator.cdc import CdcReadiness
 from partbox.db.schema import migrate
@@ -23,15 +23,15 @@ app = typer.Typer(
 )
 
 
-class Form(StrEnum):
+class ConfigFormat(StrEnum):
     CONNECT = "connect"
     PROPERTIES = "properties"
 
 
 PASSWORDS = {
-    Form.CONNECT: f"{CONNECT_PASSWORD} is a variable of the Connect worker's environment, if that has "
+    ConfigFormat.CONNECT: f"{CONNECT_PASSWORD} is a variable of the Connect worker's environment, if that has "
     "config.providers=env; ${file:PATH:KEY} and others will do as well",
-    Form.PROPERTIES: "the program that runs the engine sets database.password",
+    ConfigFormat.PROPERTIES: "the program that runs the engine sets database.password",
 }
 
 
@@ -40,7 +40,9 @@ class SnapshotFrom(StrEnum):
     NOW = "now"
 
 
-Format = Annotated[Form, typer.Option("--format", help="JSON for Kafka Connect, or properties for Debezium's engine.")]
+Format = Annotated[
+    ConfigFormat, typer.Option("--format", help="JSON for Kafka Connect, or properties for Debezium's engine.")
+]
 Sql = Annotated[bool, flag("Print the SQL that prepares the database instead.", "--sql")]
 Topic = Annotated[str, option("TEMPLATE", "Topic, of {aggregate_type} or {event_type}, as they are spelt.")]
 From = Annotated[
@@ -51,10 +53,10 @@ Role = Annotated[str, option("ROLE", "The connector's own role in the database."
 
 
 @app.command()
-@bundled
+@with_option_groups
 def debezium(
     *,
-    form: Format = Form.CONNECT,
+    form: Format = ConfigFormat.CONNECT,
     sql: Sql = False,
     topic: Topic = "{aggregate_type}-events",
     start: From = SnapshotFrom.BEGINNING,
@@ -73,18 +75,18 @@ def debezium(
     """
     settings, route = outbox.settings(), TopicRoute(topic)
     schema = settings.schema_name
-    with connect_plainly(database(settings)) as conn:
+    with connect_plain(database(settings)) as conn:
         migrate.check(conn, schema)
         made = _connector(conn, schema, route, start, name, role)
-        state = db.prepared(conn, schema, made.name)
+        state = db.load_readiness(conn, schema, made.name)
         by_socket = not _host(conn)
     if sql:
-        typer.echo(db.script(made.schema, role=made.role, publication=made.name), nl=False)
-    elif form is Form.CONNECT:
+        typer.echo(db.setup_script(made.schema, role=made.role, publication=made.name), nl=False)
+    elif form is ConfigFormat.CONNECT:
         print_json(connect(made.name, made.options()))
     else:
         typer.echo(properties(made.name, made.options()), nl=False)
-    notes = _of_server(state) if sql else _notes(made, state, form, settings.pooler, by_socket)
+    notes = _server_notes(state) if sql else _notes(made, state, form, settings.pooler, by_socket)
     for note in notes:
         typer.echo(f"partbox: {printable(note)}", err=True)
 
@@ -100,8 +102,8 @@ def _connector(
         address=ServerAddress(_host(conn) or "localhost", info.port, info.dbname, parts(info.dsn).get("sslmode")),
         route=route,
         whole=start is SnapshotFrom.BEGINNING,
-        snapshot=db.statement("snapshot", schema),
-        heartbeat=db.statement("heartbeat", schema),
+        snapshot=db.connector_statement("snapshot", schema),
+        heartbeat=db.connector_statement("heartbeat", schema),
     )
 
 
@@ -111,14 +113,14 @@ def _host(conn: psycopg.Connection) -> str:
     return "" if host.startswith(("/", "@")) else host
 
 
-def _notes(made: Connector, state: CdcReadiness, form: Form, pooler: bool, by_socket: bool) -> Iterator[str]:
+def _notes(made: Connector, state: CdcReadiness, form: ConfigFormat, pooler: bool, by_socket: bool) -> Iterator[str]:
     """Notes on what the configuration leaves out and what is still to do."""
     yield f"the password of role {made.role!r} is not printed: {PASSWORDS[form]}"
     if by_socket:
         yield "the DSN names a socket and Debezium connects by TCP: put the server's host for localhost, and its port"
     if pooler:
         yield "a pooler passes no replication: put the server's own host and port for those of the pooler"
-    yield from _of_server(state)
+    yield from _server_notes(state)
     options = ["--sql", "--name", made.name, "--role", made.role]
     prepare = f"{command('cdc debezium', made.schema, options=options)} prints the SQL that makes it"
     if not state.publication:
@@ -128,7 +130,7 @@ def _notes(made: Connector, state: CdcReadiness, form: Form, pooler: bool, by_so
         yield f"publication {made.name!r} {wrong}: drop it; {prepare}"
 
 
-def _of_server(state: CdcReadiness) -> Iterator[str]:
+def _server_notes(state: CdcReadiness) -> Iterator[str]:
     if state.wal_level != "logical":
         remedy = "`alter system set wal_level = logical`, then restart the server"
         yield f"wal_level is {state.wal_level!r}, with which no connector starts: {remedy}"

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from partbox.cli.shell.flags import load, typed
-from partbox.cli.shell.options import OutboxOptions, argument, bundled, flag
+from partbox.cli.shell.options import OutboxOptions, argument, flag, with_option_groups
 from partbox.cli.shell.output import console, print_json, table
 from partbox.cli.shell.target import load_target
 from partbox.protocol import retry
@@ -65,7 +65,7 @@ class ShownSetting(NamedTuple):
     meaning: str
 
 
-@bundled
+@with_option_groups
 def config(*, target: Target = None, outbox: OutboxOptions, markdown: Markdown = False) -> None:
     """Show every setting: its meaning, its value, the origin of that, and what it overrules; secrets are masked.
 
@@ -77,36 +77,38 @@ def config(*, target: Target = None, outbox: OutboxOptions, markdown: Markdown =
     if markdown:
         typer.echo(page(), nl=False)
         return
-    shown = _shown(target, {"dsn": outbox.dsn, "schema": outbox.schema})
+    shown = _list_settings(target, {"dsn": outbox.dsn, "schema": outbox.schema})
     if outbox.json:
         print_json({name: each._asdict() for name, each in shown.items()})
     else:
-        rows = ((name, each.value, _why(each), each.meaning.replace("`", "")) for name, each in shown.items())
+        rows = ((name, each.value, _origin_text(each), each.meaning.replace("`", "")) for name, each in shown.items())
         console().print(table(COLUMNS, rows, whole=COLUMNS[:1]))
 
 
-def _shown(target: str | None, flags: dict[str, str | None]) -> dict[str, ShownSetting]:
+def _list_settings(target: str | None, flags: dict[str, str | None]) -> dict[str, ShownSetting]:
     if target is None:
-        return {name: _setting(load(flags=flags), name, "keyword") for name in names()}
+        return {name: _describe_setting(load(flags=flags), name, "keyword") for name in names()}
     database = load_target(target)._database.under(typed() | flags)
-    shown = {name: _setting(database.settings, name, f"the keyword in {target}") for name in names()}
+    shown = {name: _describe_setting(database.settings, name, f"the keyword in {target}") for name in names()}
     if callable(database.dsn):
         shown["dsn"] = shown["dsn"]._replace(value="what a function gives", origin=f"the keyword in {target}")
     return shown
 
 
-def _setting(found: Settings, name: str, keyword: str) -> ShownSetting:
-    def called(origin: str) -> str:
+def _describe_setting(found: Settings, name: str, keyword: str) -> ShownSetting:
+    def name_origin(origin: str) -> str:
         return keyword if origin == "keyword" else origin
 
     meaning = Settings.model_fields[names()[name]].description or ""
     value = found.shown(name)
     if name == "bell" and value != "off" and found.pooler and found.listen_dsn is None:
         value = f"{value}: off, behind a pooler without listen_dsn"
-    return ShownSetting(value, called(found.origins[name]), tuple(map(called, found.overruled[name])), meaning)
+    return ShownSetting(
+        value, name_origin(found.origins[name]), tuple(map(name_origin, found.overruled[name])), meaning
+    )
 
 
-def _why(shown: ShownSetting) -> str:
+def _origin_text(shown: ShownSetting) -> str:
     """ "--lease, over the keyword in shop:outbox and PARTBOX_LEASE"."""
     if not shown.overruled:
         return shown.origin

@@ -14,9 +14,9 @@ from partbox.cli.shell.options import (
     Until,
     Yes,
     argument,
-    bundled,
     flag,
     option,
+    with_option_groups,
 )
 from partbox.cli.shell.output import (
     ListColumn,
@@ -30,7 +30,7 @@ from partbox.cli.shell.output import (
     print_list,
     table,
 )
-from partbox.cli.shell.progress import bar, confirm, interrupted
+from partbox.cli.shell.progress import confirm, progress_bar, report_interrupt
 from partbox.cli.views.payloads import payload_lines, with_payload
 from partbox.db.operator.dead import DeadDetail, DeadRecord
 from partbox.errors import PartboxError
@@ -49,7 +49,7 @@ MEANWHILE = "workers deliver them before what waits of their aggregates; what wa
 
 
 @dataclass(frozen=True, slots=True)
-class DeadOrder:
+class DeadSelection:
     """The choice of dead records to replay or discard: one id, or all that match the filters, in one subscription."""
 
     id: Annotated[str | None, Id] = None
@@ -59,7 +59,7 @@ class DeadOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadFilters:
+class DeadOptions:
     """The filters of the dead records that a command is about."""
 
     type: Annotated[str | None, option("TYPE", "Only this event type.")] = None
@@ -80,10 +80,10 @@ class DeadFilters:
 
 
 @app.command("list")
-@bundled
+@with_option_groups
 def list_(
     *,
-    filters: DeadFilters,
+    filters: DeadOptions,
     group: Group = False,
     limit: Limit = 100,
     subscription: Subscription = "default",
@@ -101,11 +101,17 @@ def list_(
     found: Any = (records.groups if group else records.list)(**filters.given(), limit=limit, subscription=subscription)
     more = f"the {limit:,} oldest: --limit shows more, `partbox dead count` counts them"
     more = more if len(found) == limit and not group else ""
-    print_list(found, GROUPED if group else LISTED, outbox.json, nothing=_none(filters, subscription), more=more)
+    print_list(
+        found,
+        GROUP_COLUMNS if group else LIST_COLUMNS,
+        outbox.json,
+        nothing=_no_match_text(filters, subscription),
+        more=more,
+    )
 
 
 @app.command()
-@bundled
+@with_option_groups
 def show(
     *, id: Annotated[str, Id], payload: Payload = False, subscription: Subscription = "default", outbox: OutboxOptions
 ) -> None:
@@ -123,8 +129,8 @@ def show(
 
 
 @app.command()
-@bundled
-def count(*, filters: DeadFilters, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
+@with_option_groups
+def count(*, filters: DeadOptions, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
     """Count dead records.
 
     Example: partbox dead count --aggregate-type Order
@@ -135,8 +141,8 @@ def count(*, filters: DeadFilters, subscription: Subscription = "default", outbo
 
 
 @app.command()
-@bundled
-def replay(*, order: DeadOrder, filters: DeadFilters, outbox: OutboxOptions) -> None:
+@with_option_groups
+def replay(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions) -> None:
     """Deliver dead records again, with all their attempts, in order and before what waits of their aggregates.
 
     Later events of those aggregates may have been delivered since they died. Stopped half-way, it has replayed whole
@@ -146,30 +152,30 @@ def replay(*, order: DeadOrder, filters: DeadFilters, outbox: OutboxOptions) -> 
 
     Example: partbox dead replay --all --type OrderPlaced --older-than 2h
     """
-    done, left = _changed("replay", order, filters, outbox)
+    done, left = _change_records("replay", order, filters, outbox)
     text = f"replayed {counted(done, 'dead record')}: {MEANWHILE}"
     if left:
         text += f"; {counted(left, 'dead record')} left, which no saved cursor has passed yet: try again in a moment"
-    nothing = f"{_none(filters, order.subscription)}: nothing to replay"
+    nothing = f"{_no_match_text(filters, order.subscription)}: nothing to replay"
     print_answer(outbox.json, {"replayed": done, "left": left}, text if done or left else nothing)
 
 
 @app.command()
-@bundled
-def discard(*, order: DeadOrder, filters: DeadFilters, outbox: OutboxOptions) -> None:
+@with_option_groups
+def discard(*, order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions) -> None:
     """Give dead records up for good: they are never delivered, and purged as if they were done.
 
     Example: partbox dead discard 4711
 
     Example: partbox dead discard --all --older-than 30d --yes
     """
-    done, _ = _changed("discard", order, filters, outbox)
-    nothing = f"{_none(filters, order.subscription)}: nothing to discard"
+    done, _ = _change_records("discard", order, filters, outbox)
+    nothing = f"{_no_match_text(filters, order.subscription)}: nothing to discard"
     print_answer(outbox.json, {"discarded": done}, f"discarded {counted(done, 'dead record')}" if done else nothing)
 
 
-def _changed(
-    verb: Literal["replay", "discard"], order: DeadOrder, filters: DeadFilters, outbox: OutboxOptions
+def _change_records(
+    verb: Literal["replay", "discard"], order: DeadSelection, filters: DeadOptions, outbox: OutboxOptions
 ) -> tuple[int, int]:
     """Change one record, or all that match once the user has confirmed; the numbers that were changed and left.
 
@@ -189,7 +195,7 @@ def _changed(
     confirm(f"{verb} {counted(total, 'dead record')}{filters}{' for good' if verb == 'discard' else ''}", order.yes)
     reached, of = 0, total
     try:
-        with bar(verb, total) as show:
+        with progress_bar(verb, total) as show:
 
             def progress(now: int, most: int) -> None:
                 nonlocal reached, of
@@ -199,11 +205,11 @@ def _changed(
             done = every(**chosen, progress=progress)
     except KeyboardInterrupt:
         rest = "the same command continues with the others"
-        raise typer.Exit(interrupted(f"{verb}ed {reached:,} of {of:,} dead records; {rest}")) from None
+        raise typer.Exit(report_interrupt(f"{verb}ed {reached:,} of {of:,} dead records; {rest}")) from None
     return done, max(0, total - done)
 
 
-def _none(filters: DeadFilters, subscription: str) -> str:
+def _no_match_text(filters: DeadOptions, subscription: str) -> str:
     return f"no dead record{filters} in subscription {subscription!r}"
 
 
@@ -211,7 +217,7 @@ def _aggregate(each: DeadRecord) -> str:
     return each.aggregate_type if each.aggregate_id is None else f"{each.aggregate_type} {each.aggregate_id}"
 
 
-LISTED = (
+LIST_COLUMNS = (
     ListColumn("record", lambda each: str(each.record_id), "number"),
     ListColumn("died", lambda each: moment(each.died_at), "whole"),
     ListColumn("type", lambda each: each.event_type),
@@ -219,7 +225,7 @@ LISTED = (
     ListColumn("attempts", lambda each: str(each.attempts), "number"),
     ListColumn("error", lambda each: in_short(error_of(each))),
 )
-GROUPED = (
+GROUP_COLUMNS = (
     ListColumn("records", lambda each: f"{each.records:,}", "number"),
     ListColumn("blocking", lambda each: f"{each.blocking:,}", "number"),
     ListColumn("first died", lambda each: moment(each.died_from), "whole"),

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.text import Text
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, bundled, flag, length, option
-from partbox.cli.shell.output import console, counted, in_one_line, print_json
+from partbox.cli.shell.options import OutboxOptions, flag, length, option, with_option_groups
+from partbox.cli.shell.output import console, counted, error_line, print_json
 from partbox.doctor.case import Finding, Severity
 from partbox.doctor.checks import CHECKS, DATABASE, SCHEMA
 from partbox.doctor.doctor import Report, examine, report
-from partbox.doctor.limits import TRANSACTION, limits_of
-from partbox.duration import written
+from partbox.doctor.limits import LONG_TRANSACTION, limits_of
+from partbox.duration import format_duration
 from partbox.errors import PartboxError, SchemaError
 from partbox.text.printing import printable_line
 
@@ -23,13 +23,13 @@ Over = Annotated[str, option("TIME", "Age at which an open transaction, or a wai
 Strict = Annotated[bool, flag("Exit with 1 after warnings too.", "--strict")]
 Markdown = Annotated[bool, flag("Print the documentation of all checks instead.", "--markdown")]
 
-LONG = written(TRANSACTION)
+LONG = format_duration(LONG_TRANSACTION)
 LONGEST = 2_000  # characters of a line
 _line = partial(printable_line, most=LONGEST)
 STYLES = {Severity.PROBLEM: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
-@bundled
+@with_option_groups
 def doctor(
     *, transactions_over: Over = LONG, strict: Strict = False, outbox: OutboxOptions, markdown: Markdown = False
 ) -> None:
@@ -50,7 +50,7 @@ def doctor(
         if not outbox.json:
             raise
         cause = SCHEMA if isinstance(error, SchemaError) else DATABASE
-        found = report(settings.schema_name, [Finding(Severity.PROBLEM, in_one_line(error), cause=cause.name)])
+        found = report(settings.schema_name, [Finding(Severity.PROBLEM, error_line(error), cause=cause.name)])
     if outbox.json:
         print_json(found)
     else:

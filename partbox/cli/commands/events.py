@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from partbox.catalogue import schema_files
-from partbox.catalogue.asyncapi import asyncapi, target_among
+from partbox.catalogue.asyncapi import asyncapi, target_function
 from partbox.catalogue.comparison import EventForm
 from partbox.catalogue.entries import CatalogueEntry, entries
 from partbox.catalogue.event_form import event_form
@@ -28,7 +28,7 @@ NOTHING = (
 )
 
 
-class Listing(TyperGroup):
+class DefaultListGroup(TyperGroup):
     """A group whose first word may be an outbox: `events shop:outbox` is `events list shop:outbox`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -38,7 +38,7 @@ class Listing(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Listing,
+    cls=DefaultListGroup,
     help="""The events of an outbox: `partbox events shop:outbox` lists them.
 
 Example: partbox events shop:outbox
@@ -86,7 +86,7 @@ def list_(
         raise typer.BadParameter("--topic is that of --asyncapi, which is missing: add --asyncapi FILE")
     found = entries(event_types(), outbox.handlers.table())
     if json_schema is None and asyncapi is None:
-        _show(target, found, markdown=markdown, json=json)
+        _print_catalogue(target, found, markdown=markdown, json=json)
         return
     if markdown or json:
         other = "--markdown" if markdown else "--json"
@@ -108,8 +108,8 @@ def check(target: Target, against: Against, json: Json = False) -> None:
     Example: partbox events check shop:outbox --against schemas
     """
     outbox = load_target(target)
-    kept = schema_files.read(against)
-    changes = schema_files.checked(kept, _forms(target), _upcasts(outbox))
+    kept = schema_files.read_schemas(against)
+    changes = schema_files.find_changes(kept, _list_forms(target), _upcast_versions(outbox))
     broken = [change for change in changes if change.is_break]
     if json:
         print_json(changes)
@@ -123,7 +123,7 @@ def check(target: Target, against: Against, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _show(target: str, found: list[CatalogueEntry], *, markdown: bool, json: bool) -> None:
+def _print_catalogue(target: str, found: list[CatalogueEntry], *, markdown: bool, json: bool) -> None:
     if markdown and json:
         raise typer.BadParameter("--markdown and --json both print: leave one of them out")
     if json:
@@ -143,7 +143,7 @@ def _cells(entry: CatalogueEntry) -> tuple[str, ...]:
     return entry.name, version, entry.aggregate_type or "any", entry.key or "-", "\n".join(handlers) or "-"
 
 
-def _forms(target: str) -> list[EventForm]:
+def _list_forms(target: str) -> list[EventForm]:
     """The form of each declared class; PartboxError if there is none."""
     found = [event_form(each) for each in event_types()]
     if not found:
@@ -154,20 +154,20 @@ def _forms(target: str) -> list[EventForm]:
 
 
 def _write_schemas(target: str, folder: Path) -> None:
-    written, same = schema_files.write(folder, _forms(target))
+    written, same = schema_files.write_schemas(folder, _list_forms(target))
     typer.echo(f"{counted(written, 'schema')} written to {folder}, {same} as they were")
 
 
 def _write_asyncapi(target: str, outbox: Outbox, file: Path, topic: str | None) -> None:
-    document = asyncapi(target, _forms(target), target_among(outbox.settings.relay, topic))
+    document = asyncapi(target, _list_forms(target), target_function(outbox.settings.relay, topic))
     if str(file) == "-":
         print_json(document)
         return
-    schema_files.put(file, schema_files.text_of(document))
+    schema_files.write_file(file, schema_files.json_bytes(document))
     typer.echo(f"{file} written")
 
 
-def _upcasts(outbox: Outbox) -> dict[str, set[int]]:
+def _upcast_versions(outbox: Outbox) -> dict[str, set[int]]:
     """By event the versions that an upcast reads."""
     found: dict[str, set[int]] = {}
     for name, version in outbox.codecs.upcasts:

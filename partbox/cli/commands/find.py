@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from partbox.cli.shell.options import OutboxOptions, Since, Until, bundled, flag, option
+from partbox.cli.shell.options import OutboxOptions, Since, Until, flag, option, with_option_groups
 from partbox.cli.shell.output import ListColumn, console, moment, print_json, print_list, table
 from partbox.cli.views.payloads import payload_lines, with_payload
 from partbox.db.inspect.found import FoundRecord, FoundRecords
 from partbox.operations.arguments import bound
-from partbox.operations.records import ENDINGS, RecordSearch
+from partbox.operations.records import OUTCOMES_OF_ENDING, RecordSearch
 from partbox.operations.timeline import summary, timeline
 from partbox.text.printing import printable_line
 from partbox.text.wording import size
@@ -43,7 +43,9 @@ class RecordFilters:
     since: Since = None
     until: Until = None
     before: Annotated[str | None, option("ID", "Only with lower record ids: goes on where a list was cut.")] = None
-    ended: Annotated[str | None, option("ENDING", f"What ended so, --since a day ago: {', '.join(ENDINGS)}.")] = None
+    ended: Annotated[
+        str | None, option("ENDING", f"What ended so, --since a day ago: {', '.join(OUTCOMES_OF_ENDING)}.")
+    ] = None
     failed_between: Annotated[
         tuple[str, str] | None, option("FROM TO", "What failed between these times; the same as --ended failed.")
     ] = None
@@ -60,7 +62,7 @@ class RecordFilters:
         return {name: value for name, value in named.items() if value is not None}
 
 
-@bundled
+@with_option_groups
 def find(
     *,
     what: What = None,
@@ -87,27 +89,27 @@ def find(
     query = filters.given() | {name: value for name, value in asdict(names).items() if value is not None}
     found = outbox.verbs(RecordSearch).find(what, **query, payload=payload, limit=limit, subscription=subscription)
     if outbox.json:
-        print_json(_plain(found, payload))
+        print_json(_to_json(found, payload))
         return
     if len(found.records) == 1:
-        _print_story(found.records[0], payload)
+        _print_timeline(found.records[0], payload)
     else:
         pairs = [(record, standing) for record in found.records for standing in record.standings]
-        print_list(pairs, LISTED, False, nothing=_nothing(what))
-    for line in _rest(found, limit):
+        print_list(pairs, LIST_COLUMNS, False, nothing=_not_found_text(what))
+    for line in _list_hints(found, limit):
         typer.echo(f"\n{line}")
 
 
-def _plain(found: FoundRecords, payload: bool) -> dict[str, Any]:
+def _to_json(found: FoundRecords, payload: bool) -> dict[str, Any]:
     plain = asdict(found)
     return plain | {"records": [with_payload(record, payload) for record in plain["records"]]}
 
 
-def _nothing(what: str | None) -> str:
+def _not_found_text(what: str | None) -> str:
     return "no record" if what is None else f"no record has {printable_line(what)!r} as its {ANY_ID}"
 
 
-def _rest(found: FoundRecords, limit: int) -> Iterator[str]:
+def _list_hints(found: FoundRecords, limit: int) -> Iterator[str]:
     """Hints below an answer: other meanings of the id, where the search was cut, and the options that go on."""
     for other in found.others:
         yield f"read as {found.meant}; there is a {other} like this, too: --{OPTION[other]} shows that"
@@ -119,7 +121,7 @@ def _rest(found: FoundRecords, limit: int) -> Iterator[str]:
     yield f"{stopped}: nothing from before {moment(found.read_since)} was read; {further}"
 
 
-def _print_story(record: FoundRecord, payload: bool) -> None:
+def _print_timeline(record: FoundRecord, payload: bool) -> None:
     details = table(("", ""), _details(record, payload), lines=True)
     details.show_header = False
     console().print(details)
@@ -154,7 +156,7 @@ def _details(record: FoundRecord, payload: bool) -> Iterator[tuple[str, str]]:
 
 ANY_ID = "aggregate id, event id, idempotency key or record id"
 OPTION = {"record id": "record", "idempotency key": "key"}
-LISTED = (
+LIST_COLUMNS = (
     ListColumn("record", lambda pair: str(pair[0].record_id), "number"),
     ListColumn("published", lambda pair: moment(pair[0].published_at), "whole"),
     ListColumn("type", lambda pair: pair[0].event_type),

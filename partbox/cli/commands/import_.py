@@ -11,15 +11,15 @@ import psycopg
 import typer
 from rich.console import Console
 
-from partbox.archive.files import source_of
+from partbox.archive.files import open_source
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, bundled, flag, option
-from partbox.cli.shell.output import in_one_line, printable
-from partbox.cli.shell.progress import bar
+from partbox.cli.shell.options import OutboxOptions, flag, option, with_option_groups
+from partbox.cli.shell.output import error_line, printable
+from partbox.cli.shell.progress import progress_bar
 from partbox.cli.shell.stopping import stoppable
-from partbox.cli.views.imported import print_done, print_dry, print_line, print_restored
+from partbox.cli.views.imported import print_done, print_dry_run, print_line, print_restored
 from partbox.errors import PartboxError
-from partbox.imports import Imported, ImportPlan, WantedEvents, import_rows, restore
+from partbox.imports import ImportFilter, ImportPlan, ImportResult, import_rows, restore
 from partbox.operations.arguments import time_with_zone
 
 
@@ -39,8 +39,8 @@ class TableOptions:
     where: Annotated[str | None, option("SQL", "Only rows for which this is true.")] = None
 
     def plan(self, table: str) -> ImportPlan:
-        columns, constants = _pairs("--map", self.map), _pairs("--set", self.set)
-        names = {name: _names(getattr(self, name)) for name in ("pending", "failed", "done", "key", "order")}
+        columns, constants = _parse_pairs("--map", self.map), _parse_pairs("--set", self.set)
+        names = {name: _split_names(getattr(self, name)) for name in ("pending", "failed", "done", "key", "order")}
         return ImportPlan(table, columns, constants, status=self.status, where=self.where, **names)
 
 
@@ -61,10 +61,10 @@ class ArchiveOptions:
         option("NAME", "Of an archive: under each name an event comes once; another name brings it again.", "--as"),
     ] = None
 
-    def wanted(self) -> WantedEvents:
+    def wanted(self) -> ImportFilter:
         since = None if self.since is None else time_with_zone("--since", self.since)
         until = None if self.until is None else time_with_zone("--until", self.until)
-        return WantedEvents(since, until, _names(self.type), self.aggregate_type, self.aggregate_id)
+        return ImportFilter(since, until, _split_names(self.type), self.aggregate_type, self.aggregate_id)
 
 
 DryRun = Annotated[bool, flag("Check every row, count, show the first ones, and import nothing.", "--dry-run")]
@@ -72,11 +72,11 @@ SkipBad = Annotated[bool, flag("List rows that cannot be records, instead of sto
 Follow = Annotated[bool, flag("Go on with new rows until stopped.", "--follow")]
 
 PAUSE = 1.0  # seconds between two passes at least
-REST = 4  # and as many times as long as a pass takes
-SAY_EVERY = 10.0  # seconds
+PAUSE_FACTOR = 4  # and as many times as long as a pass takes
+REPORT_INTERVAL = 10.0  # seconds
 
 
-@bundled
+@with_option_groups
 def import_(
     *,
     of_table: TableOptions,
@@ -99,27 +99,27 @@ def import_(
         case None, None:
             raise typer.BadParameter("import needs --table or --archive: `partbox import --help` has examples")
         case str(table), None:
-            _check_none(asdict(of_archive), "an archive")
+            _refuse_options(asdict(of_archive), "an archive")
             settings = outbox.settings()
-            once = partial(import_rows, lambda: database(settings), settings, of_table.plan(table))
-            raise typer.Exit(_import(once, dry_run, skip_bad, follow, outbox.json))
+            run_pass = partial(import_rows, lambda: database(settings), settings, of_table.plan(table))
+            raise typer.Exit(_import_table(run_pass, dry_run, skip_bad, follow, outbox.json))
         case None, str(archive):
-            _check_none(asdict(of_table) | {"skip_bad": skip_bad, "follow": follow}, "a table")
-            raise typer.Exit(_restore(outbox, archive, of_archive, dry_run))
+            _refuse_options(asdict(of_table) | {"skip_bad": skip_bad, "follow": follow}, "a table")
+            raise typer.Exit(_import_archive(outbox, archive, of_archive, dry_run))
     raise PartboxError("--table and --archive: give one of them")
 
 
-def _check_none(options: Mapping[str, object], kind: str) -> None:
+def _refuse_options(options: Mapping[str, object], kind: str) -> None:
     """PartboxError if any of these is given: a table has its own options, and an archive too."""
     for name, value in options.items():
         if value:
             raise PartboxError(f"--{name.strip('_').replace('_', '-')} is for {kind}: leave it out")
 
 
-def _restore(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_run: bool) -> int:
+def _import_archive(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_run: bool) -> int:
     """Import an archive and report on it; return the exit code."""
-    settings, wanted, source = outbox.settings(), options.wanted(), source_of(archive)
-    with stoppable() as stopped, _progressing("records") as progress:
+    settings, wanted, source = outbox.settings(), options.wanted(), open_source(archive)
+    with stoppable() as stopped, _show_progress("records") as progress:
         restored = restore(
             lambda: database(settings),
             settings,
@@ -133,42 +133,46 @@ def _restore(outbox: OutboxOptions, archive: str, options: ArchiveOptions, dry_r
     return print_restored(restored, outbox.json, dry_run)
 
 
-def _import(once: Callable[..., Imported], dry_run: bool, skip_bad: bool, follow: bool, json: bool) -> int:
+def _import_table(
+    run_pass: Callable[..., ImportResult], dry_run: bool, skip_bad: bool, follow: bool, json: bool
+) -> int:
     """Import a table, or tell what would be imported; return the exit code."""
     if dry_run and follow:
         raise PartboxError("--dry-run looks once: leave --follow out")
     if dry_run:
-        print_dry(once(dry_run=True), json)
+        print_dry_run(run_pass(dry_run=True), json)
         return 0
-    with stoppable() as stopped, _progressing("rows") as progress:
-        once = partial(
-            once,
+    with stoppable() as stopped, _show_progress("rows") as progress:
+        run_pass = partial(
+            run_pass,
             skip_bad=skip_bad,
             stopped=stopped.is_set,
             progress=lambda sofar: progress(sofar.imported, sofar.total),
         )
-        first = once()
+        first = run_pass()
         if follow:
-            _follow(first, once, stopped.wait, json)
+            _follow(first, run_pass, stopped.wait, json)
     return 0 if follow else print_done(first, json)
 
 
-def _follow(result: Imported, once: Callable[[], Imported], wait: Callable[[float], bool], json: bool) -> None:
+def _follow(
+    result: ImportResult, run_pass: Callable[[], ImportResult], wait: Callable[[float], bool], json: bool
+) -> None:
     """Repeat until stopped, with a line for each pass that imported something. Errors of the database are printed."""
     pause = PAUSE
     print_line(result, json)
     while not wait(pause):
         began = time.monotonic()
         try:
-            result = once()
+            result = run_pass()
             if result.imported:
                 print_line(result, json)
         except psycopg.Error as error:
-            typer.echo(f"partbox: import failed, and is tried again: {printable(in_one_line(error))}", err=True)
-        pause = max(PAUSE, REST * (time.monotonic() - began))
+            typer.echo(f"partbox: import failed, and is tried again: {printable(error_line(error))}", err=True)
+        pause = max(PAUSE, PAUSE_FACTOR * (time.monotonic() - began))
 
 
-def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+def _parse_pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for each in given or ():
         name, equals, value = each.partition("=")
@@ -180,24 +184,24 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _names(given: Sequence[str] | None) -> tuple[str, ...]:
+def _split_names(given: Sequence[str] | None) -> tuple[str, ...]:
     """The names, given by repeated options or with commas."""
     return tuple(name.strip() for each in given or () for name in each.split(",") if name.strip())
 
 
 @contextmanager
-def _progressing(what: str) -> Iterator[Callable[[int, int], None]]:
+def _show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal's standard error; elsewhere a line now and then."""
     is_terminal = Console(stderr=True).is_terminal
-    said_at = time.monotonic()
+    reported_at = time.monotonic()
 
-    with bar("import") as show:
+    with progress_bar("import") as show:
 
         def advance(done: int, total: int) -> None:
-            nonlocal said_at
+            nonlocal reported_at
             show(done, total)
-            if not is_terminal and time.monotonic() - said_at >= SAY_EVERY:
-                said_at = time.monotonic()
+            if not is_terminal and time.monotonic() - reported_at >= REPORT_INTERVAL:
+                reported_at = time.monotonic()
                 typer.echo(f"partbox: imported {done:,} of {total:,} {what}", err=True)
 
         yield advance

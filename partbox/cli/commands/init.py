@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import DatabaseOptions, RoleOptions, bundled, flag, print_granted
+from partbox.cli.shell.options import DatabaseOptions, RoleOptions, flag, print_granted, with_option_groups
 from partbox.db.schema.migrate import migrate, migrate_inbox
 from partbox.errors import PartboxError
 
@@ -17,7 +17,7 @@ InboxOnly = Annotated[
 ]
 
 
-@bundled
+@with_option_groups
 def init(
     *, outbox: DatabaseOptions, writer_only: WriterOnly = False, inbox_only: InboxOnly = False, granted: RoleOptions
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.options import OutboxOptions, Subscription, argument, bundled, option
+from partbox.cli.shell.options import OutboxOptions, Subscription, argument, option, with_option_groups
 from partbox.cli.shell.output import ListColumn, in_line, print_answer, print_list
 from partbox.cli.views.cluster_tables import LIMIT_COLUMNS
 from partbox.operations.limits import LimitedHandlers
@@ -24,7 +24,7 @@ Within = Annotated[str | None, option("NAME", "Only in this subscription.", "--s
 
 
 @app.command("list")
-@bundled
+@with_option_groups
 def list_(*, subscription: Within = None, outbox: OutboxOptions) -> None:
     """List the limits: those that running workers keep, and those that were set; and what waits for its turn.
 
@@ -39,7 +39,7 @@ def list_(*, subscription: Within = None, outbox: OutboxOptions) -> None:
 
 
 @app.command("set")
-@bundled
+@with_option_groups
 def set_(
     *,
     handler: Handler,
@@ -58,7 +58,7 @@ def set_(
 
     Example: partbox limit set shop.charge --rate none
     """
-    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_names, app)))
+    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_handler_names, app)))
     changed = verbs.set(handler, rate=rate, at_once=at_once, subscription=subscription)
     bounds = [f"rate {rate}"] * (rate is not None) + [f"at once {at_once}"] * (at_once is not None)
     done = f"limited handler {handler}: {', '.join(bounds)}; its workers take it within a heartbeat"
@@ -67,20 +67,20 @@ def set_(
 
 
 @app.command()
-@bundled
+@with_option_groups
 def reset(*, handler: Handler, app: App = None, subscription: Subscription = "default", outbox: OutboxOptions) -> None:
     """Forget what was set for a handler: it is limited as it declares, if it does.
 
     Example: partbox limit reset shop.charge
     """
-    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_names, app)))
+    verbs = outbox.verbs(partial(LimitedHandlers, known=None if app is None else partial(_handler_names, app)))
     changed = verbs.reset(handler, subscription=subscription)
     done = f"handler {handler} is limited as it declares; its workers take it within a heartbeat"
     nothing = f"nothing is set for handler {handler}: nothing to do"
     print_answer(outbox.json, {"reset": changed}, in_line(done if changed else nothing))
 
 
-def _names(target: str, subscription: str) -> set[str]:
+def _handler_names(target: str, subscription: str) -> set[str]:
     from partbox.cli.shell.target import load_target
 
-    return load_target(target).handlers.limitable(subscription)
+    return load_target(target).handlers.limitable_names(subscription)

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import DatabaseOptions, RoleOptions, bundled, flag, option, print_granted
-from partbox.db.connect import connect_plainly
+from partbox.cli.shell.options import DatabaseOptions, RoleOptions, flag, option, print_granted, with_option_groups
+from partbox.db.connect import connect_plain
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema.migrate import is_there
+from partbox.db.schema.migrate import schema_exists
 from partbox.db.schema.scripts import script
 from partbox.errors import PartboxError, SchemaError
 
@@ -19,7 +19,7 @@ NoTransaction = Annotated[
 ]
 
 
-@bundled
+@with_option_groups
 def migrate(
     *,
     outbox: DatabaseOptions,
@@ -50,9 +50,9 @@ def migrate(
 
 def _require(dsn: str, schema: str) -> None:
     """Require that the schema exists: a mistyped name must not create another outbox."""
-    with connect_plainly(dsn) as conn:
-        if not is_there(conn, schema):
-            raise migrations.missing(conn, schema)
+    with connect_plain(dsn) as conn:
+        if not schema_exists(conn, schema):
+            raise migrations.missing_error(conn, schema)
         if migrations.is_inbox_only(conn, schema):
             raise SchemaError(
                 f"schema {schema!r} holds nothing but an inbox: `partbox init --inbox-only` brings that up to date, "

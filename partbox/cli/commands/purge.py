@@ -9,20 +9,20 @@ import psycopg
 import typer
 from rich.console import Console
 
-from partbox.archive.place import place_of
+from partbox.archive.location import location_of
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, bundled, flag, length, option
-from partbox.cli.shell.output import counted, in_one_line, print_json, printable
-from partbox.cli.shell.progress import interrupted
+from partbox.cli.shell.options import OutboxOptions, flag, length, option, with_option_groups
+from partbox.cli.shell.output import counted, error_line, print_json, printable
+from partbox.cli.shell.progress import report_interrupt
 from partbox.cli.shell.stopping import stoppable
 from partbox.db.operator.archive import end
 from partbox.db.session import session
-from partbox.duration import written
+from partbox.duration import format_duration
 from partbox.errors import PartboxError
-from partbox.operations.purge import Purged, holders
+from partbox.operations.purge import Purged, list_segments
 from partbox.operations.purge import purge as by_anybody
-from partbox.protocol.segments import past
-from partbox.segments.retention import reasons
+from partbox.protocol.segments import has_expired_records
+from partbox.segments.retention import list_reasons
 from partbox.settings import Settings
 from partbox.supervisor.signals import SignalFlag
 
@@ -42,7 +42,7 @@ run = partial(by_anybody, by_hand=True)
 ELSEWHERE = "another purge, or a change of subscriptions, is running; what it leaves is purged next time"
 
 
-@bundled
+@with_option_groups
 def purge(
     *,
     archive: ToArchive = None,
@@ -65,22 +65,22 @@ def purge(
     if no_archive and (archive is not None or dry_run):
         raise PartboxError(f"--no-archive goes without {'--dry-run' if archive is None else '--archive'}")
     settings = outbox.settings(archive="none" if no_archive else archive)
-    interval = None if every is None else _interval(every, dry_run)
+    interval = None if every is None else _parse_interval(every, dry_run)
     if settings.archive is not None:
-        place_of(settings.archive)  # one that makes no sense, or lacks its library, ends it before anything goes
-    ended = False
+        location_of(settings.archive)  # one that makes no sense, or lacks its library, ends it before anything goes
+    archive_ended = False
     if no_archive:
         with session(lambda: database(settings), settings, "partbox purge") as conn:
-            ended = end(conn, settings.schema_name)
-            if ended:
+            archive_ended = end(conn, settings.schema_name)
+            if archive_ended:
                 typer.echo("partbox: no archive is kept any more", err=True)
     with stoppable() as stopped:
         if interval is None:
-            raise typer.Exit(_once(settings, dry_run, outbox.json, stopped, ended))
-        _again(settings, interval, outbox.json, stopped)
+            raise typer.Exit(_purge_once(settings, dry_run, outbox.json, stopped, archive_ended))
+        _purge_repeatedly(settings, interval, outbox.json, stopped)
 
 
-def _interval(every: str, dry_run: bool) -> float:
+def _parse_interval(every: str, dry_run: bool) -> float:
     if dry_run:
         raise PartboxError("--dry-run counts once: leave --every out")
     interval = length("--every", every)
@@ -89,8 +89,9 @@ def _interval(every: str, dry_run: bool) -> float:
     return interval
 
 
-def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag, ended: bool) -> int:
-    """Purge once and print the result; return the exit code. `ended`: the archive was, so something is done already."""
+def _purge_once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag, archive_ended: bool) -> int:
+    """Purge once and print the result; return the exit code. `archive_ended`: the archive was, so something is done
+    already."""
     verb = "would purge" if dry_run else "purged"
     with Console(stderr=True).status(f"{verb} …") as status:
 
@@ -100,61 +101,61 @@ def _once(settings: Settings, dry_run: bool, json: bool, stopped: SignalFlag, en
 
         purged = run(lambda: database(settings), settings, dry_run=dry_run, stopped=stopped.is_set, progress=progress)
     # The segments whose oldest record has expired, and the reasons to keep it, which may be gone by now.
-    found = [] if purged.total and not dry_run else holders(lambda: database(settings), settings)
-    past_due = [each for each in found if past(each.segment, settings.retain_done)]
-    held = {each.segment.name: why for each in past_due if (why := reasons(each))}
+    found = [] if purged.total and not dry_run else list_segments(lambda: database(settings), settings)
+    past_due = [each for each in found if has_expired_records(each.segment, settings.retain_done)]
+    held = {each.segment.name: why for each in past_due if (why := list_reasons(each))}
     if json:
         print_json(asdict(purged) | {"dry_run": dry_run} | ({"held": held} if dry_run else {}))
     else:
         if purged.archived:
-            typer.echo(_archived(purged, dry_run))
+            typer.echo(_archived_text(purged, dry_run))
         is_clear = purged.complete and purged.unarchived is None and purged.waiting is None and not past_due
         nothing = "would purge nothing" if dry_run else "nothing was purged"
         typer.echo(f"{verb} {purged}" if purged.total else "nothing has expired" if is_clear else nothing)
         for name, why in held.items():
             typer.echo(f"held back in {name}: {printable('; '.join(why))}")
-    if _said(purged):
+    if _print_problems(purged):
         return 1
     if purged.complete:
         is_due = purged.waiting is not None or any(each.needed for each in past_due)
-        return int(is_due and not (purged.total or purged.archived or dry_run or ended))
+        return int(is_due and not (purged.total or purged.archived or dry_run or archive_ended))
     if stopped.is_set():
-        return interrupted("the same command continues with the rest")
+        return report_interrupt("the same command continues with the rest")
     typer.echo(f"partbox: not complete: {ELSEWHERE}", err=True)
     return 0
 
 
-def _archived(purged: Purged, dry_run: bool) -> str:
+def _archived_text(purged: Purged, dry_run: bool) -> str:
     if dry_run:
         return f"would archive {counted(purged.archived, 'record')}, of which more may go then"
     return f"archived {counted(purged.archived, 'record')} in {counted(purged.files, 'file')}"
 
 
-def _again(settings: Settings, interval: float, json: bool, stopped: SignalFlag) -> None:
+def _purge_repeatedly(settings: Settings, interval: float, json: bool, stopped: SignalFlag) -> None:
     """Purge at once and after each interval until stopped. An error of the first ends it; later ones are printed."""
     once = partial(run, lambda: database(settings), settings, patient=True, stopped=stopped.is_set)
-    _line(once(), json)
+    _print_line(once(), json)
     while not stopped.wait(interval):
         try:
-            _line(once(), json)
+            _print_line(once(), json)
         except (PartboxError, psycopg.Error) as error:
-            consequence = f"what has expired stays until the next one in {written(interval)}"
-            typer.echo(f"partbox: purge failed, {consequence}: {printable(in_one_line(error))}", err=True)
+            consequence = f"what has expired stays until the next one in {format_duration(interval)}"
+            typer.echo(f"partbox: purge failed, {consequence}: {printable(error_line(error))}", err=True)
 
 
-def _line(purged: Purged, json: bool) -> None:
+def _print_line(purged: Purged, json: bool) -> None:
     """Print the deleted rows in one line."""
     if json:
         typer.echo(orjson.dumps(asdict(purged) | {"dry_run": False}).decode())
         return
     if purged.archived:
-        typer.echo(_archived(purged, False))
+        typer.echo(_archived_text(purged, False))
     if purged.total:
         typer.echo(f"purged {purged}")
-    _said(purged)
+    _print_problems(purged)
 
 
-def _said(purged: Purged) -> bool:
+def _print_problems(purged: Purged) -> bool:
     """Print what failed, and what stands in the way, a line each; True if anything failed."""
     if purged.waiting is not None:
         typer.echo(f"partbox: not archived yet: {printable(purged.waiting)}", err=True)

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, Yes, bundled, flag, option
+from partbox.cli.shell.options import OutboxOptions, Yes, flag, option, with_option_groups
 from partbox.cli.shell.output import console, counted, print_json, printable, table
-from partbox.cli.shell.progress import confirm, interrupted
+from partbox.cli.shell.progress import confirm, report_interrupt
 from partbox.db.operator.rebase import Rebased
 from partbox.operations import arguments
 from partbox.operations.rebase import Progress, examine
@@ -24,7 +24,7 @@ Timeout = Annotated[str, option("TIME", "Longest wait for open transactions of p
 COLUMNS = ("subscription", "cursors moved", "late records parked")
 
 
-@bundled
+@with_option_groups
 def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Adopt an outbox that came from a dump, or by logical replication, so that workers start on it.
 
@@ -41,7 +41,7 @@ def rebase(*, yes: Yes = False, force: Force = False, timeout: Timeout = "60s", 
     given = parts(database(settings))
     where = f"database {printable(str(given.get('dbname') or given.get('user') or 'postgres'))!r}"
     confirm(f"adopt schema {printable(name)!r} of {where}, and deliver what is left there", yes)
-    with _waiting() as progress:
+    with _show_waiting() as progress:
         done = run(lambda: database(settings), settings, force=force, timeout=timeout, progress=progress)
     if outbox.json:
         print_json(asdict(done))
@@ -62,7 +62,7 @@ def _print(schema: str, done: Rebased) -> None:
 
 
 @contextmanager
-def _waiting() -> Iterator[Progress]:
+def _show_waiting() -> Iterator[Progress]:
     """Prints on the standard error what it waits for: one changing line at a terminal, else a line each."""
     error = Console(stderr=True)
     said = ""
@@ -80,4 +80,4 @@ def _waiting() -> Iterator[Progress]:
             with error.status("rebasing") as status:
                 yield lambda what: status.update(printable(f"waiting: {what}"))
     except KeyboardInterrupt:
-        raise typer.Exit(interrupted("nothing was changed")) from None
+        raise typer.Exit(report_interrupt("nothing was changed")) from None

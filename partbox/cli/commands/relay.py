@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from pydantic import SecretStr
 
-from partbox.cli.shell.node_options import NodeOptions, surroundings
-from partbox.cli.shell.options import bundled, option
+from partbox.cli.shell.node_options import NodeOptions, load_without_outbox
+from partbox.cli.shell.options import option, with_option_groups
 from partbox.codecs import Codecs
 from partbox.errors import PartboxError, SettingsError
 from partbox.handlers import Handlers
@@ -39,7 +39,7 @@ From = Annotated[
 ]
 
 
-@bundled
+@with_option_groups
 def relay(
     *, to: To = None, topic: Topic = None, subscription: Name = "relay", start: From = "beginning", node: NodeOptions
 ) -> None:
@@ -54,31 +54,31 @@ def relay(
     Example: partbox relay --to stdout: --dsn postgresql://localhost/shop
     """
     flags = node.flags()
-    targets = chosen(surroundings(flags), to, topic)
+    targets = choose_targets(load_without_outbox(flags), to, topic)
     require_workers()
     arguments.start_position(start)  # a mistyped one is wrong for every database
     nodes = Nodes(
         Outbox()._database.under(flags),
-        *relaying(targets, subscription),
+        *build_relay(targets, subscription),
         subscription=subscription,
-        load=partial(relaying, targets, subscription),
+        load=partial(build_relay, targets, subscription),
         dead_to=node.dead_to,
-        prepare=partial(_ensure, name=arguments.subscription_name(subscription), start=start),
+        prepare=partial(_ensure_subscription, name=arguments.subscription_name(subscription), start=start),
     )
     node.run(nodes)
 
 
-def relaying(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:
+def build_relay(targets: Sequence[RelayTarget], subscription: str) -> tuple[Handlers, Codecs]:
     """The sinks of these targets as handlers; made in each worker process."""
     handlers = Handlers()
     for target in targets:
-        sink = sink_to(target)
+        sink = build_sink(target)
         for each in target.types:
             handlers.register(sink, each, None, subscription, max_attempts=None, name=target.handler)
     return handlers, Codecs()
 
 
-def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:
+def _ensure_subscription(subscriptions: Subscriptions, name: str, start: str) -> None:
     """Make the subscription in a database unless it exists; several nodes may start at once."""
 
     def exists() -> bool:
@@ -92,7 +92,7 @@ def _ensure(subscriptions: Subscriptions, name: str, start: str) -> None:
                 raise
 
 
-def chosen(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:
+def choose_targets(settings: Settings, to: str | None, topic: str | None) -> tuple[RelayTarget, ...]:
     """The targets to send to, checked as far as possible without their brokers; SettingsError, BadParameter."""
     if to is None and topic is not None:
         raise typer.BadParameter("--topic is that of --to, which is missing: targets of the settings have their own")
@@ -100,22 +100,22 @@ def chosen(settings: Settings, to: str | None, topic: str | None) -> tuple[Relay
         example = "for example `partbox relay --to stdout:`"
         raise typer.BadParameter(f"relay has no target: give --to, {example}, or [[partbox.relay]] in partbox.toml")
     given = settings.relay if to is None else (RelayTarget(to=to, topic=topic),)
-    targets = tuple(_signed(target, settings.webhook_secret) for target in given)
+    targets = tuple(_with_secret(target, settings.webhook_secret) for target in given)
     for number, target in enumerate(targets, 1):
         try:
-            sink_to(target).check()
+            build_sink(target).check()
         except SettingsError as error:
             where = "" if to is not None else f"target {number} of relay (from {settings.origins['relay']}): "
             raise SettingsError(f"{where}{error}") from None
     return targets
 
 
-def sink_to(target: RelayTarget) -> Sink:
+def build_sink(target: RelayTarget) -> Sink:
     """The sink of a target; SettingsError."""
     return sink_of(target.to, target.topic, None if target.secret is None else target.secret.get_secret_value())
 
 
-def _signed(target: RelayTarget, secret: str | None) -> RelayTarget:
+def _with_secret(target: RelayTarget, secret: str | None) -> RelayTarget:
     """The target with this secret, if it is a webhook without one of its own."""
     if secret is None or target.secret is not None or target.scheme not in WEBHOOKS:
         return target

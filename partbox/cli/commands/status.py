@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import OutboxOptions, Subscription, bundled, flag
+from partbox.cli.shell.options import OutboxOptions, Subscription, flag, with_option_groups
 from partbox.cli.shell.output import (
     age,
     console,
@@ -28,13 +28,13 @@ from partbox.cli.shell.output import (
     table,
 )
 from partbox.cli.shell.stopping import until_stopped
-from partbox.cli.shell.watching import Every, Sighting, interval, sightings
+from partbox.cli.shell.watching import ClusterSample, Every, interval, iter_samples
 from partbox.cli.views.cluster_tables import LIMIT_COLUMNS, RUN_COLUMNS, SINK_COLUMNS, run_rows, sink_rows
 from partbox.db.connect import connect
 from partbox.db.inspect import stats
 from partbox.db.schema import migrate
 from partbox.db.schema.migrate import subscriptions
-from partbox.doctor.words import WORKER
+from partbox.doctor.phrases import WORKER_COMMAND
 from partbox.settings import Settings
 from partbox.text.printing import printable_json
 from partbox.text.wording import command, node_names
@@ -42,17 +42,17 @@ from partbox.text.wording import command, node_names
 if TYPE_CHECKING:
     from partbox.operations.stats import Rates
 
-PATIENCE = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
+QUERY_TIMEOUT = 30.0  # seconds; counting a deep backlog takes longer than a worker's statements are allowed
 
-NAME = 80  # characters of a name
+NAME_WIDTH = 80  # characters of a name
 COLUMNS = ("node", "pid", "state", "heartbeat", "partitions")
 
 Watch = Annotated[bool, flag("Update until Ctrl-C.", "--watch")]
-Show = Callable[[Sighting], None]
+PrintSample = Callable[[ClusterSample], None]
 Line = tuple[str, str]
 
 
-@bundled
+@with_option_groups
 def status(
     *, watch: Watch = False, every: Every = "1s", subscription: Subscription = "default", outbox: OutboxOptions
 ) -> None:
@@ -68,42 +68,42 @@ def status(
     if watch:
         _watch(settings, subscription, pause, json)
         return
-    with connect(database(settings), lease=PATIENCE, pooler=settings.pooler, name="partbox status") as conn:
+    with connect(database(settings), lease=QUERY_TIMEOUT, pooler=settings.pooler, name="partbox status") as conn:
         migrate.check(conn, settings.schema_name)
         if not subscriptions(conn, settings.schema_name):
             _print_writer_only(settings.schema_name, json)
             return
         cluster = stats.cluster(conn, settings.schema_name, subscription)
     if json:
-        print_json(_plain(cluster, settings.drain_timeout))
+        print_json(_to_json(cluster, settings.drain_timeout))
     else:
-        console().print(_tables(cluster, settings.drain_timeout))
+        console().print(_build_tables(cluster, settings.drain_timeout))
 
 
 def _watch(settings: Settings, subscription: str, pause: float, json: bool) -> None:
     from partbox.db.inspect.cached_overview import CachedOverview
 
-    overview = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
-    with until_stopped(), closing(overview) as glance:
-        if not glance.overview().clusters:
+    overview = CachedOverview(settings, lambda: database(settings), patience=QUERY_TIMEOUT, fresh=min(1.0, pause))
+    with until_stopped(), closing(overview) as overview_cache:
+        if not overview_cache.overview().clusters:
             _print_writer_only(settings.schema_name, json)
             return
-        with _shown(json, settings.drain_timeout) as show:
-            for sighting in sightings(glance, subscription, partial(Event().wait, pause)):
-                show(sighting)
+        with _open_printer(json, settings.drain_timeout) as show:
+            for sample in iter_samples(overview_cache, subscription, partial(Event().wait, pause)):
+                show(sample)
 
 
 @contextmanager
-def _shown(json: bool, patience: float) -> Iterator[Show]:
+def _open_printer(json: bool, patience: float) -> Iterator[PrintSample]:
     """Yield the printer of sightings that suits the reader: JSON lines, a live terminal, or blocks."""
     from rich.live import Live
 
     out = console()
     if not json and sys.stdout.isatty() and not out.is_dumb_terminal:
         with Live(console=out, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
-            yield lambda sighting: live.update(_picture(sighting, patience), refresh=True)
+            yield lambda sample: live.update(_render_live(sample, patience), refresh=True)
     else:
-        yield lambda sighting: _print(sighting, patience, json)
+        yield lambda sample: _print_sample(sample, patience, json)
 
 
 def _print_writer_only(schema: str, json: bool) -> None:
@@ -112,38 +112,38 @@ def _print_writer_only(schema: str, json: bool) -> None:
     print_answer(json, {"schema": schema, "subscription": None, "writer_only": True}, f"{said}; {purge}")
 
 
-def _print(sighting: Sighting, patience: float, json: bool) -> None:
+def _print_sample(sample: ClusterSample, patience: float, json: bool) -> None:
     """Print a line of JSON, or a block; a complaint goes to the standard error."""
-    out, rates = console(), sighting.rates
-    if sighting.complaint is not None:
-        typer.echo(f"partbox: {printable(sighting.complaint)}", err=True)
+    out, rates = console(), sample.rates
+    if sample.problem is not None:
+        typer.echo(f"partbox: {printable(sample.problem)}", err=True)
     elif json:
         given = {
-            "at": sighting.at,
+            "at": sample.at,
             "published_per_second": rates and rates.published,
             "delivered_per_second": rates and rates.delivered,
         }
-        typer.echo(printable_json(orjson.dumps(given | _plain(sighting.cluster, patience)).decode()))
+        typer.echo(printable_json(orjson.dumps(given | _to_json(sample.cluster, patience)).decode()))
         sys.stdout.flush()
     else:
-        out.print(moment(sighting.at), _tables(sighting.cluster, patience, rates), "", sep="\n")
+        out.print(moment(sample.at), _build_tables(sample.cluster, patience, rates), "", sep="\n")
         out.file.flush()
 
 
-def _picture(sighting: Sighting, patience: float) -> RenderableType:
-    foot = Text(f"{sighting.at:%H:%M:%SZ}, Ctrl-C ends it", "bright_black")
-    if sighting.complaint is not None:
-        foot = Text(f"as of {sighting.at:%H:%M:%SZ}: {printable(sighting.complaint)}", "bold red")
-    return Group(_tables(sighting.cluster, patience, sighting.rates), Text(), foot)
+def _render_live(sample: ClusterSample, patience: float) -> RenderableType:
+    foot = Text(f"{sample.at:%H:%M:%SZ}, Ctrl-C ends it", "bright_black")
+    if sample.problem is not None:
+        foot = Text(f"as of {sample.at:%H:%M:%SZ}: {printable(sample.problem)}", "bold red")
+    return Group(_build_tables(sample.cluster, patience, sample.rates), Text(), foot)
 
 
-def _plain(cluster: stats.Cluster, patience: float) -> dict[str, object]:
+def _to_json(cluster: stats.Cluster, patience: float) -> dict[str, object]:
     totals = ("unowned", "pending", "pending_max", "exact", "oldest_age")
-    stop = {"waits": patience, "again": _again(cluster)}
+    stop = {"waits": patience, "again": _count_rerun(cluster)}
     return asdict(cluster) | {name: getattr(cluster, name) for name in totals} | {"stop": stop}
 
 
-def _tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = None) -> RenderableType:
+def _build_tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = None) -> RenderableType:
     """Everything; `patience` is how long a stopping process waits."""
     summary = table(("", ""), [*_summary(cluster, patience), *_backlog(cluster, rates)])
     summary.show_header = False
@@ -162,8 +162,8 @@ def _tables(cluster: stats.Cluster, patience: float, rates: "Rates | None" = Non
 
 
 def _row(each: stats.Instance, node: str) -> tuple[str, ...]:
-    host = "" if each.node == each.hostname else f" on {in_short(each.hostname, NAME)}"
-    where = f"{in_short(node, NAME)}{host}"
+    host = "" if each.node == each.hostname else f" on {in_short(each.hostname, NAME_WIDTH)}"
+    where = f"{in_short(node, NAME_WIDTH)}{host}"
     return where, str(each.pid), each.state, f"{age(each.heartbeat_age)} ago", str(each.partitions)
 
 
@@ -180,12 +180,12 @@ def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
         yield "processes", f"{len(cluster.instances)} on {nodes} node{'s' if nodes > 1 else ''}, version {versions}"
         if waits := [each.lifespan for each in cluster.instances if each.lifespan is not None]:
             longest = max(waits, key=lambda each: each.seconds)
-            where = f"the lifespan {in_short(longest.lifespan, NAME)}, for {age(longest.seconds)}"
+            where = f"the lifespan {in_short(longest.lifespan, NAME_WIDTH)}, for {age(longest.seconds)}"
             yield (
                 "starting",
                 f"{counted(len(waits), 'process')} in {where}: nothing is delivered by them before it yields",
             )
-        again = _again(cluster)
+        again = _count_rerun(cluster)
         yield (
             "stop now",
             f"waits up to {age(patience)}, {counted(again, 'event')} would run again"
@@ -193,7 +193,7 @@ def _summary(cluster: stats.Cluster, patience: float) -> Iterator[Line]:
             else "waits for handlers that run, none for over 10 s; nothing would run again",
         )
     else:
-        yield "processes", f"none: start some with {command(WORKER, schema, subscription)}"
+        yield "processes", f"none: start some with {command(WORKER_COMMAND, schema, subscription)}"
     unowned = f"{cluster.unowned} without an owner{', while it is paused' if cluster.paused else ''}"
     yield "partitions", f"{len(cluster.partitions)}, {unowned if cluster.unowned else 'all owned'}"
 
@@ -218,14 +218,14 @@ def _backlog(cluster: stats.Cluster, rates: "Rates | None") -> Iterator[Line]:
         yield "discarded", f"{counted(discarded, 'event')}, by an operator, or cancelled in time"
     yield "completed", f"about {cluster.completed:,} of the log" if cluster.completed else "none"
     # Without any process the remedy is printed already.
-    away = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
-    hindered = any(each.running or each.expired or each.lifespan for each in cluster.instances)
-    if away or hindered or blocked or dead:
+    has_unowned = cluster.unowned > 0 and bool(cluster.instances) and not cluster.paused
+    has_delayed = any(each.running or each.expired or each.lifespan for each in cluster.instances)
+    if has_unowned or has_delayed or blocked or dead:
         yield "trouble", f"{command('doctor', schema)} says why, and what to do"
     if rates is not None:
         yield "rates", f"about {rates.published:,.0f}/s published, {rates.delivered:,.0f}/s delivered"
 
 
-def _again(cluster: stats.Cluster) -> int:
+def _count_rerun(cluster: stats.Cluster) -> int:
     """The events that would run again if all processes stopped now, as far as handlers over ten seconds tell it."""
     return sum(len(each.running) + each.running_more for each in cluster.instances)

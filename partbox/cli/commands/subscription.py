@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from partbox.cli.shell.options import OutboxOptions, Yes, argument, bundled, option
+from partbox.cli.shell.options import OutboxOptions, Yes, argument, option, with_option_groups
 from partbox.cli.shell.output import ListColumn, counted, in_line, moment, print_answer, print_list, printable
-from partbox.cli.shell.progress import confirm, interrupted
+from partbox.cli.shell.progress import confirm, report_interrupt
 from partbox.cli.shell.stopping import interruptible
 from partbox.db.operator.subscriptions import Holder
 from partbox.errors import PartboxError
 from partbox.operations import arguments
-from partbox.operations.subscriptions import Progress, Subscriptions, described
+from partbox.operations.subscriptions import Progress, Subscriptions, describe_holders
 from partbox.platform import STOP_SIGNALS
 
 app = typer.Typer(
@@ -32,7 +32,7 @@ Timeout = Annotated[str, option("TIME", "Longest wait for workers to release, su
 
 
 @app.command()
-@bundled
+@with_option_groups
 def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox: OutboxOptions) -> None:
     """Make a subscription. It gets every event that the log holds, or those from a time or from now on.
 
@@ -49,7 +49,7 @@ def create(*, name: Name, start: Start = "beginning", type: Types = None, outbox
 
 
 @app.command("list")
-@bundled
+@with_option_groups
 def list_(*, outbox: OutboxOptions) -> None:
     """List the subscriptions: their worker processes, what is pending, parked and dead in each.
 
@@ -58,11 +58,11 @@ def list_(*, outbox: OutboxOptions) -> None:
     Example: partbox subscription list
     """
     nothing = "no subscription: `partbox subscription create NAME` makes one"
-    print_list(outbox.verbs(Subscriptions).list(), LISTED, outbox.json, nothing=nothing)
+    print_list(outbox.verbs(Subscriptions).list(), LIST_COLUMNS, outbox.json, nothing=nothing)
 
 
 @app.command()
-@bundled
+@with_option_groups
 def pause(*, name: Name, outbox: OutboxOptions) -> None:
     """Deliver nothing more until it is resumed. Handlers that run come to their end; what is published waits.
 
@@ -75,7 +75,7 @@ def pause(*, name: Name, outbox: OutboxOptions) -> None:
 
 
 @app.command()
-@bundled
+@with_option_groups
 def resume(*, name: Name, outbox: OutboxOptions) -> None:
     """Deliver again, from where it stood still.
 
@@ -88,7 +88,7 @@ def resume(*, name: Name, outbox: OutboxOptions) -> None:
 
 
 @app.command()
-@bundled
+@with_option_groups
 def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Deliver everything again from a record or a time on, in order; handlers see those events a second time.
 
@@ -99,10 +99,10 @@ def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60
 
     Example: partbox subscription replay audit --from 2026-01-31T09:00:00Z --timeout 5m
     """
-    subscriptions, parsed = outbox.verbs(Subscriptions), arguments.parsed_position(point)
+    subscriptions, parsed = outbox.verbs(Subscriptions), arguments.parse_position(point)
     arguments.length("timeout", timeout)
     confirm(f"deliver everything in subscription {printable(name)!r} again from {parsed} on", yes)
-    with _waiting() as progress:
+    with _show_waiting() as progress:
         rewound = subscriptions.replay(name, **parsed._asdict(), timeout=timeout, progress=progress)
     done = f"{counted(rewound, 'partition')} of 256 set back: from {parsed} on everything is delivered again"
     nothing = f"nothing was delivered from {parsed} on: nothing to replay"
@@ -110,7 +110,7 @@ def replay(*, name: Name, point: Point, yes: Yes = False, timeout: Timeout = "60
 
 
 @app.command()
-@bundled
+@with_option_groups
 def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: OutboxOptions) -> None:
     """Delete a subscription for good, with its progress and its parked and dead records. Stop its workers first.
 
@@ -129,13 +129,13 @@ def drop(*, name: Name, yes: Yes = False, timeout: Timeout = "60s", outbox: Outb
             raise PartboxError("'drop default' was not typed: nothing was changed")
     else:
         confirm(what, yes)
-    with _waiting() as progress:
+    with _show_waiting() as progress:
         subscriptions.drop(name, timeout, progress=progress)
     print_answer(outbox.json, {"dropped": name}, in_line(f"dropped subscription {name}"))
 
 
 @contextmanager
-def _waiting() -> Iterator[Progress]:
+def _show_waiting() -> Iterator[Progress]:
     """Prints on a terminal's standard error whom it waits for; Ctrl-C, or another signal to end, undoes the pause."""
     error = Console(stderr=True)
     try:
@@ -143,15 +143,17 @@ def _waiting() -> Iterator[Progress]:
 
             def progress(left: Sequence[Holder]) -> None:
                 owned = sum(holder.owned for holder in left)
-                status.update(printable(f"waiting for {described(left)} to release {counted(owned, 'partition')}"))
+                status.update(
+                    printable(f"waiting for {describe_holders(left)} to release {counted(owned, 'partition')}")
+                )
 
             yield progress
     except KeyboardInterrupt as interrupt:
         said = str(interrupt) or "`partbox subscription list` shows how it is"
-        raise typer.Exit(interrupted(printable(said))) from None
+        raise typer.Exit(report_interrupt(printable(said))) from None
 
 
-LISTED = (
+LIST_COLUMNS = (
     ListColumn("name", lambda each: each.name, "whole"),
     ListColumn("created", lambda each: moment(each.created_at), "whole"),
     ListColumn("paused since", lambda each: moment(each.paused_at), "whole"),

@@ -10,11 +10,11 @@ from contextlib import closing, contextmanager, suppress
 import psycopg
 
 from partbox.cli.shell.flags import database
-from partbox.cli.shell.options import DatabaseOptions, Subscription, bundled
+from partbox.cli.shell.options import DatabaseOptions, Subscription, with_option_groups
 from partbox.cli.shell.output import console
 from partbox.cli.shell.stopping import until_stopped
-from partbox.cli.shell.watching import Every, Sighting, interval, sightings
-from partbox.cli.views.top_view import Scene, picture
+from partbox.cli.shell.watching import ClusterSample, Every, interval, iter_samples
+from partbox.cli.views.top_view import TopFrame, render_top
 from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.db.operator import blocked
 from partbox.errors import PartboxError
@@ -22,11 +22,11 @@ from partbox.platform import IS_WINDOWS
 from partbox.terminal.cluster_view import full_screen
 from partbox.terminal.roster import Roster
 
-PATIENCE = 30.0  # seconds that a look may take
+QUERY_TIMEOUT = 30.0  # seconds that a look may take
 BLOCKED = 50  # aggregates that are asked for; as many are shown as there is room for
 
 
-@bundled
+@with_option_groups
 def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: DatabaseOptions) -> None:
     """Show a subscription live on the whole terminal: partitions by owner, processes, rates, blocked aggregates.
 
@@ -40,14 +40,14 @@ def top(*, every: Every = "1s", subscription: Subscription = "default", outbox: 
     if not sys.stdout.isatty() or out.is_dumb_terminal:
         raise PartboxError("top needs a terminal to draw on: `partbox status --watch` prints to anything")
     settings = outbox.settings()
-    overview = CachedOverview(settings, lambda: database(settings), patience=PATIENCE, fresh=min(1.0, pause))
-    with until_stopped(), closing(overview) as glance:
-        glance.list_partitions(subscription)
-        glance.overview().cluster(subscription)  # an error is reported before anything is drawn
-        show = _Show(glance)
+    overview = CachedOverview(settings, lambda: database(settings), patience=QUERY_TIMEOUT, fresh=min(1.0, pause))
+    with until_stopped(), closing(overview) as overview_cache:
+        overview_cache.list_partitions(subscription)
+        overview_cache.overview().cluster(subscription)  # an error is reported before anything is drawn
+        show = _FrameBuilder(overview_cache)
         with keys() as pressed, full_screen(out) as live:
-            for sighting in sightings(glance, subscription, lambda: _quits(pressed, pause)):
-                live.update(picture(show.scene(sighting), *out.size), refresh=True)
+            for sample in iter_samples(overview_cache, subscription, lambda: _wait_for_quit(pressed, pause)):
+                live.update(render_top(show.top_frame(sample), *out.size), refresh=True)
 
 
 class Keys:
@@ -88,7 +88,7 @@ def keys() -> Iterator[Keys]:
         termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
-def _quits(pressed: Keys, seconds: float) -> bool:
+def _wait_for_quit(pressed: Keys, seconds: float) -> bool:
     """Wait so long for a key that ends it; True if one was pressed."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
@@ -97,26 +97,30 @@ def _quits(pressed: Keys, seconds: float) -> bool:
     return False
 
 
-class _Show:
+class _FrameBuilder:
     """Makes a scene of each sighting, comparing it with the one before."""
 
-    def __init__(self, glance: CachedOverview) -> None:
-        self._glance = glance
+    def __init__(self, overview_cache: CachedOverview) -> None:
+        self._overview_cache = overview_cache
         self._roster = Roster()
         self._owners: tuple[object, ...] = ()
         self._moved: frozenset[int] = frozenset()
         self._blocked: list[blocked.BlockedKey] = []
 
-    def scene(self, sighting: Sighting) -> Scene:
-        cluster = sighting.cluster
+    def top_frame(self, sample: ClusterSample) -> TopFrame:
+        cluster = sample.cluster
         owners = tuple(each.owner for each in cluster.partitions)
-        self._roster.meet(each.instance_id for each in cluster.instances)
-        if sighting.complaint is None:
+        self._roster.add_processes(each.instance_id for each in cluster.instances)
+        if sample.problem is None:
             pairs = enumerate(zip(self._owners, owners, strict=False))  # none at first
             self._moved = frozenset(number for number, (old, new) in pairs if old != new)
             where = cluster.schema, cluster.subscription, BLOCKED
             with suppress(psycopg.Error, PartboxError):  # the next look complains
-                keys = self._glance.query(lambda conn: blocked.listed(conn, *where)) if cluster.blocked_keys else []
+                keys = (
+                    self._overview_cache.query(lambda conn: blocked.list_keys(conn, *where))
+                    if cluster.blocked_keys
+                    else []
+                )
                 self._blocked = keys
         self._owners = owners
-        return Scene(sighting, self._roster, self._moved, self._blocked)
+        return TopFrame(sample, self._roster, self._moved, self._blocked)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from partbox.cli.shell.node_options import NodeOptions, configured, surroundings
-from partbox.cli.shell.options import Subscription, Target, bundled, flag
-from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, reloading
+from partbox.cli.shell.node_options import NodeOptions, configure_logging, load_without_outbox
+from partbox.cli.shell.options import Subscription, Target, flag, with_option_groups
+from partbox.cli.shell.reload import COMMAND, end_with_outer, is_inner, run_reloading
 from partbox.cli.shell.target import load_configured, load_target
 from partbox.settings import Settings
 
@@ -18,7 +18,7 @@ Reload = Annotated[
 ]
 
 
-@bundled
+@with_option_groups
 def worker(
     *, target: Target, subscription: Subscription = "default", reload: Reload = False, node: NodeOptions
 ) -> None:
@@ -30,15 +30,15 @@ def worker(
     Example: partbox worker shop:outbox --processes 4 --concurrency 8
     """
     if reload and not is_inner():
-        raise typer.Exit(reloading((*COMMAND, *sys.argv[1:]), target.partition(":")[0]))
+        raise typer.Exit(run_reloading((*COMMAND, *sys.argv[1:]), target.partition(":")[0]))
     flags = node.flags()
-    surroundings(flags)
+    load_without_outbox(flags)
     outbox = load_target(target)
     database = outbox._database.under(flags)
     if reload:
         end_with_outer()
-        database = outbox._database.under(flags := flags | _patient(database.settings, subscription))
-    settings = configured(database.settings)  # the outbox's own keywords among them
+        database = outbox._database.under(flags := flags | _wait_for_handlers(database.settings, subscription))
+    settings = configure_logging(database.settings)  # the outbox's own keywords among them
     if settings.enabled:
         where = f" in module {target.partition(':')[0]!r}, which was imported, or in one that it imports"
         outbox.handlers.require(subscription, settings, where)
@@ -47,7 +47,7 @@ def worker(
     node.run(nodes)
 
 
-def _patient(settings: Settings, subscription: str) -> dict[str, str]:
+def _wait_for_handlers(settings: Settings, subscription: str) -> dict[str, str]:
     """The flag by which events wait for a handler that is still to be written, unless the setting says otherwise."""
     unsaid = settings.origins["on_unroutable"] == "default" and settings.unroutable_in(subscription) == "dead"
     return {"on_unroutable": "retry"} if unsaid else {}

@@ -22,7 +22,7 @@ def check(arguments: Sequence[str]) -> None:
             raise PartboxError(f"argument {argument!a} is not UTF-8 (a lone surrogate): write it as text") from None
 
 
-def blot() -> None:
+def hide_secrets() -> None:
     """Passwords, tokens and secrets among the arguments become `***` where others see them (Linux).
 
     Python has its own copy by now. Until here `ps` could show them: they are better left to the environment.
@@ -33,10 +33,10 @@ def blot() -> None:
         if 0 < start < end:
             memory = (ctypes.c_char * (end - start)).from_address(start)
             arguments = memory.raw.split(b"\0")
-            memory.raw = b"\0".join(map(blotted, arguments, [b"", *arguments]))
+            memory.raw = b"\0".join(map(hide_secret, arguments, [b"", *arguments]))
 
 
-def blotted(argument: bytes, before: bytes = b"") -> bytes:
+def hide_secret(argument: bytes, before: bytes = b"") -> bytes:
     """The argument that follows `before`, without passwords, in as many bytes."""
     said = os.fsdecode(argument)
     option, equals, value = said.partition("=")

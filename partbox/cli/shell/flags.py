@@ -19,7 +19,7 @@ from partbox.db.connect import resolve
 from partbox.errors import PartboxError
 from partbox.operations.arguments import ArgumentError
 from partbox.settings import Settings, names
-from partbox.text.dsn import parts, share
+from partbox.text.dsn import connect_share, parts
 
 Command = Callable[..., Any]
 
@@ -54,7 +54,7 @@ def with_settings(command: Command) -> Command:
             return command(**given)
         except ArgumentError as error:
             name = typed.get(error.name) or typed.get(_ALIASES.get(error.name, "")) or error.name
-            raise PartboxError(f"{name} {error.said}") from None
+            raise PartboxError(f"{name} {error.reason}") from None
         finally:
             _typed.reset(token)
 
@@ -79,7 +79,7 @@ CONNECT_TIMEOUT = 10  # seconds; for all servers of the DSN: a user is waiting a
 def database(settings: Settings) -> str:
     """The DSN of the settings, resolved, with a connect timeout unless it has one."""
     given = parts(resolve(settings.dsn))
-    return make_conninfo("", **{"connect_timeout": str(share(CONNECT_TIMEOUT, given)), **given})
+    return make_conninfo("", **{"connect_timeout": str(connect_share(CONNECT_TIMEOUT, given)), **given})
 
 
 def _as_typed(parameter: inspect.Parameter) -> str:

@@ -13,7 +13,7 @@ from partbox.db.inspect.cached_overview import CachedOverview
 from partbox.errors import SettingsError
 from partbox.http.address import Address
 from partbox.observe.health.health import Siblings
-from partbox.observe.logs.setup import configure, level_said
+from partbox.observe.logs.setup import configure, configured_level
 from partbox.supervisor.nodes import Nodes  # before an application is imported, which may change imports
 
 
@@ -61,26 +61,30 @@ class NodeOptions:
 
 
 def _pages(
-    chosen: settings.Settings, dsn: Callable[[], str], address: Address, glance: CachedOverview, siblings: Siblings
+    chosen: settings.Settings,
+    dsn: Callable[[], str],
+    address: Address,
+    overview_cache: CachedOverview,
+    siblings: Siblings,
 ) -> list[Any]:
     """The live page; loaded only where it is served."""
     from partbox import dashboard
 
-    return [*dashboard.pages(chosen, dsn, address, glance, siblings)]
+    return [*dashboard.pages(chosen, dsn, address, overview_cache, siblings)]
 
 
-def configured(chosen: settings.Settings) -> settings.Settings:
+def configure_logging(chosen: settings.Settings) -> settings.Settings:
     """The settings, by which this process logs from now on."""
-    configure(chosen.log_format, level_said(chosen))
+    configure(chosen.log_format, configured_level(chosen))
     return chosen
 
 
-def surroundings(flags: Mapping[str, Any]) -> settings.Settings:
+def load_without_outbox(flags: Mapping[str, Any]) -> settings.Settings:
     """The settings without the outbox, by which this process logs; an error in the environment alone is left to the
     outbox to raise."""
     try:
-        return configured(settings.load(flags=flags))
+        return configure_logging(settings.load(flags=flags))
     except SettingsError:
         if flags:
             raise
-        return configured(settings.Settings())
+        return configure_logging(settings.Settings())

@@ -103,7 +103,7 @@ def print_granted(roles: Roles) -> None:
         typer.echo(printable(f"granted {'; '.join(said)}"))
 
 
-def bundled(command: Callable[..., Any]) -> Callable[..., Any]:
+def with_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command, with an option for each field of a parameter that is a dataclass of options."""
     signature = inspect.signature(command)
     annotated = {name: each.annotation for name, each in signature.parameters.items()}

@@ -109,7 +109,7 @@ def print_json(value: Any) -> None:
     sys.stdout.write(f"{printable_json(text)}\n")  # not by typer, which writes UTF-8 where the output is ASCII
 
 
-def in_one_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind
+def error_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a line for each kind
     """The error and its remedy, without secrets."""
     said = masked(" ".join(str(error).split("\n")[0].split()))
     match error:
@@ -124,10 +124,10 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a
         case NoDsn() | PoolerRefused():
             return f"cannot use the database: {said}"
         case psycopg.errors.ReadOnlySqlTransaction():
-            return _of_read_only(said)
-        case psycopg.OperationalError() if line := _line(error, READ_ONLY):
-            return _of_read_only(line)
-        case psycopg.OperationalError() if line := _line(error, NOT_READY):
+            return _read_only_text(said)
+        case psycopg.OperationalError() if line := _find_line(error, READ_ONLY):
+            return _read_only_text(line)
+        case psycopg.OperationalError() if line := _find_line(error, NOT_READY):
             passes = "that passes, so repeat the command; workers do so by themselves"
             return f"cannot use the database yet: {line}: {passes}"
         case psycopg.OperationalError() if (error.sqlstate or "08")[:2] in UNREACHABLE:
@@ -139,13 +139,13 @@ def in_one_line(error: PartboxError | psycopg.Error) -> str:  # noqa: PLR0911  a
             return f"the database refused: {refused} (SQLSTATE {error.sqlstate}): `partbox doctor` looks for the cause"
 
 
-def _line(error: psycopg.Error, words: Sequence[str]) -> str:
+def _find_line(error: psycopg.Error, words: Sequence[str]) -> str:
     """The line of the error that holds any of these words, masked: with several hosts each has one; "" without any."""
     found = (line for line in str(error).splitlines() if any(each in line for each in words))
     return masked(" ".join(next(found, "").split()))
 
 
-def _of_read_only(said: str) -> str:
+def _read_only_text(said: str) -> str:
     return (
         f"cannot use the database: {said}: it takes no writes now, as in a failover: a standby, or "
         "default_transaction_read_only is on: repeat the command when that is over (workers go on by themselves), or "

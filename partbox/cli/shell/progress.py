@@ -24,14 +24,14 @@ def confirm(what: str, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def interrupted(said: str) -> int:
+def report_interrupt(said: str) -> int:
     """Say that a signal ended the command, and how it has left things; return the exit code."""
     typer.echo(f"partbox: interrupted: {said}", err=True)
     return INTERRUPTED
 
 
 @contextmanager
-def bar(verb: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(verb: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal's standard error; yields a callback (done, total)."""
     columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     error = Console(stderr=True)

@@ -27,7 +27,7 @@ COMMAND = (sys.executable, "-c", "from partbox.cli import main; main()")
 PAUSE = 0.3  # seconds between two looks at least
 SHARE = 10  # a look may take this part of the time
 FILES = (".py", "partbox.toml")
-PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "dist-packages"}
+IGNORED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "dist-packages"}
 
 Stamps = dict[str, tuple[int, int, int]]
 
@@ -49,56 +49,56 @@ def end_with_outer() -> None:
     threading.Thread(target=end, name="partbox reload", daemon=True).start()
 
 
-def reloading(command: Sequence[str], module: str) -> int:
+def run_reloading(command: Sequence[str], module: str) -> int:
     """Run the command until it is told to end or has done its work; its exit code.
 
     It is started anew when a file changes below the current folder, the folder of `module`, or another of `sys.path`
     that belongs to neither Python nor installed packages.
     """
-    return _Outer(command, [*roots(module)]).run()
+    return _Reloader(command, [*find_roots(module)]).run()
 
 
-class _Outer:
+class _Reloader:
     def __init__(self, command: Sequence[str], folders: Sequence[Path]) -> None:
         self._command = command
         self._folders = folders
         self._inner: subprocess.Popen[bytes] | None = None
-        self._told: int | None = None
+        self._stop_signal: int | None = None
 
     def run(self) -> int:
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-                signal.signal(number, self._pass_on)
+                signal.signal(number, self._forward_signal)
         while True:
-            before = stamps(self._folders)
-            code = 0 if self._told is not None else self._until_changed(before)
+            before = read_stamps(self._folders)
+            code = 0 if self._stop_signal is not None else self._run_until_changed(before)
             if code is not None:
                 return code
 
-    def _until_changed(self, before: Stamps) -> int | None:
+    def _run_until_changed(self, before: Stamps) -> int | None:
         """Run the command once; its exit code if that was the last time."""
         # In a group of its own: a terminal's Ctrl-C comes here alone, and is passed on once.
         env = os.environ | {INNER: str(os.getpid())}
         self._inner = inner = subprocess.Popen(self._command, env=env, process_group=0)
-        if self._told is not None:
-            inner.send_signal(self._told)  # it came while there was none
-        changed = self._awaited(before, inner)
+        if self._stop_signal is not None:
+            inner.send_signal(self._stop_signal)  # it came while there was none
+        changed = self._wait_for_change(before, inner)
         if changed is not None:
             typer.echo(f"partbox: {changed} has changed: the worker starts anew", err=True)
             inner.terminate()
         code = inner.wait()
-        if self._told is not None or (changed is None and code == 0):
+        if self._stop_signal is not None or (changed is None and code == 0):
             return code
         if changed is None:
             typer.echo("partbox: it starts again when a file changes; Ctrl-C ends it", err=True)
-            self._awaited(before, None)
+            self._wait_for_change(before, None)
         return None
 
-    def _awaited(self, before: Stamps, inner: "subprocess.Popen[bytes] | None") -> str | None:
+    def _wait_for_change(self, before: Stamps, inner: "subprocess.Popen[bytes] | None") -> str | None:
         """The file that has changed; None if `inner` has ended or a signal came before."""
-        while self._told is None:
+        while self._stop_signal is None:
             began = time.monotonic()
-            if (changed := difference(before, stamps(self._folders))) is not None:
+            if (changed := find_change(before, read_stamps(self._folders))) is not None:
                 return changed
             pause = max(PAUSE, SHARE * (time.monotonic() - began))
             if inner is None:
@@ -109,22 +109,22 @@ class _Outer:
                 return None
         return None
 
-    def _pass_on(self, number: int, _: FrameType | None) -> None:
-        self._told = number
+    def _forward_signal(self, number: int, _: FrameType | None) -> None:
+        self._stop_signal = number
         if self._inner is not None:
             self._inner.send_signal(number)
 
 
-def roots(module: str) -> Iterator[Path]:
+def find_roots(module: str) -> Iterator[Path]:
     """The folders whose files are the application's; never the whole disk."""
     installed = {Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib", "scripts")}
-    listed = {Path(each).resolve() for each in sys.path if Path(each).is_dir()} | {*_home_of(module)}
-    found = {each for each in listed if not installed & {each, *each.parents} and not PASSED_OVER & {*each.parts}}
-    mine = {each for each in found | {Path.cwd()} if each != Path(each.anchor)}
-    yield from (each for each in mine if not mine & {*each.parents})
+    listed = {Path(each).resolve() for each in sys.path if Path(each).is_dir()} | {*_package_folder(module)}
+    found = {each for each in listed if not installed & {each, *each.parents} and not IGNORED_FOLDERS & {*each.parts}}
+    app_folders = {each for each in found | {Path.cwd()} if each != Path(each.anchor)}
+    yield from (each for each in app_folders if not app_folders & {*each.parents})
 
 
-def _home_of(module: str) -> Iterator[Path]:
+def _package_folder(module: str) -> Iterator[Path]:
     """The folder of the package, which an editable install may have anywhere."""
     with suppress(Exception):  # whatever finders the application has installed
         spec = importlib.util.find_spec(module.partition(".")[0])
@@ -132,13 +132,13 @@ def _home_of(module: str) -> Iterator[Path]:
             yield Path(spec.origin).resolve().parent
 
 
-def stamps(folders: Sequence[Path]) -> Stamps:
+def read_stamps(folders: Sequence[Path]) -> Stamps:
     """Time, size and inode of every file that counts, by its path."""
     found: Stamps = {}
     for folder in folders:
-        for path, below, files in os.walk(folder):
-            own = [each for each in below if not each.startswith(".") and each not in PASSED_OVER]
-            below[:] = [] if "pyvenv.cfg" in files else own
+        for path, subfolders, files in os.walk(folder):
+            own = [each for each in subfolders if not each.startswith(".") and each not in IGNORED_FOLDERS]
+            subfolders[:] = [] if "pyvenv.cfg" in files else own
             for name in files:
                 if name.endswith(FILES):
                     with suppress(OSError):  # gone meanwhile
@@ -148,7 +148,7 @@ def stamps(folders: Sequence[Path]) -> Stamps:
     return found
 
 
-def difference(before: Stamps, now: Stamps) -> str | None:
+def find_change(before: Stamps, now: Stamps) -> str | None:
     """One file that is new, gone or changed."""
     changed = {name for name, _ in before.items() ^ now.items()}
     return os.path.relpath(min(changed)) if changed else None

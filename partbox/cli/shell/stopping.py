@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from partbox.supervisor.signals import SignalFlag
 
-AGAIN = 0.05  # seconds until a signal that Python has dropped comes again
+RESEND_DELAY = 0.05  # seconds until a signal that Python has dropped comes again
 
 
 @contextmanager
@@ -21,17 +21,17 @@ def stoppable() -> Iterator[SignalFlag]:
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, _: FrameType | None) -> None:
         flag.set()
         restore()
 
     def restore() -> None:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
-    for number in before:
+    for number in previous_handlers:
         signal.signal(number, handle)
     try:
         yield flag
@@ -59,40 +59,40 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in numbers}
-    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    previous_handlers = {number: signal.getsignal(number) for number in numbers}
+    handled = [number for number, handler in previous_handlers.items() if handler is not signal.SIG_IGN]
 
-    told, again = sys.unraisablehook, None
+    previous_hook, retry_timer = sys.unraisablehook, None
 
     def end(number: int, _: FrameType | None) -> NoReturn:
-        for each in heard:
+        for each in handled:
             signal.signal(each, signal.SIG_IGN)
-        raise _Met(number)
+        raise _StopSignal(number)
 
-    def come_again(dropped: "sys.UnraisableHookArgs") -> None:
-        nonlocal again
-        if not isinstance(dropped.exc_value, _Met):
-            told(dropped)
+    def resend_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+        nonlocal retry_timer
+        if not isinstance(dropped.exc_value, _StopSignal):
+            previous_hook(dropped)
             return
-        for each in heard:
+        for each in handled:
             signal.signal(each, end)
-        again = threading.Timer(AGAIN, os.kill, (os.getpid(), dropped.exc_value.number))
-        again.start()
+        retry_timer = threading.Timer(RESEND_DELAY, os.kill, (os.getpid(), dropped.exc_value.number))
+        retry_timer.start()
 
-    sys.unraisablehook = come_again
-    for number in heard:
+    sys.unraisablehook = resend_dropped
+    for number in handled:
         signal.signal(number, end)
     try:
         yield
     finally:
-        if again is not None:
-            again.cancel()
-        for number in heard:
-            signal.signal(number, before[number])
-        sys.unraisablehook = told
+        if retry_timer is not None:
+            retry_timer.cancel()
+        for number in handled:
+            signal.signal(number, previous_handlers[number])
+        sys.unraisablehook = previous_hook
 
 
-class _Met(KeyboardInterrupt):
+class _StopSignal(KeyboardInterrupt):
     """A signal that arrived during the block."""
 
     def __init__(self, number: int) -> None:

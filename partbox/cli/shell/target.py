@@ -43,10 +43,12 @@ def load_target(target: str) -> Outbox:
     try:
         found = reduce(getattr, attribute.split("."), module)
     except AttributeError:
-        raise SettingsError(f"module {module.__name__!r} has no {attribute!r}: {_hint(module, attribute)}") from None
+        raise SettingsError(
+            f"module {module.__name__!r} has no {attribute!r}: {_suggest_outbox(module, attribute)}"
+        ) from None
     if not isinstance(found, Outbox):
         kind = f"is of type {type(found).__qualname__}, not an Outbox"
-        raise SettingsError(f"{module.__name__}:{attribute} {kind}: {_hint(module, attribute)}")
+        raise SettingsError(f"{module.__name__}:{attribute} {kind}: {_suggest_outbox(module, attribute)}")
     return found
 
 
@@ -58,19 +60,19 @@ def _module(name: str) -> ModuleType:
         with interruptible(signal.SIGINT):  # which an import may drop otherwise, with a trace
             return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # whatever the application's code does at import
-        raise SettingsError(_why(name, error)) from error
+        raise SettingsError(_import_error_text(name, error)) from error
 
 
-def _why(name: str, error: BaseException) -> str:
+def _import_error_text(name: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         home = f"the folder that holds {name.split('.', maxsplit=1)[0]}"
         return f"there is no module {error.name!r}: check the name, or run the command in {home}"
     said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     what = said if isinstance(error, PartboxError) else f"{type(error).__name__}: {said}; correct that line"
-    return f"module {name!r} does not import ({_place(error)}): {what}"
+    return f"module {name!r} does not import ({_error_location(error)}): {what}"
 
 
-def _place(error: BaseException) -> str:
+def _error_location(error: BaseException) -> str:
     """The innermost line of the user's code: neither ours nor import machinery."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"
@@ -79,7 +81,7 @@ def _place(error: BaseException) -> str:
     return f"{short_path(theirs[-1].filename)}:{theirs[-1].lineno}"
 
 
-def _hint(module: ModuleType, attribute: str) -> str:
+def _suggest_outbox(module: ModuleType, attribute: str) -> str:
     outboxes = [name for name, value in vars(module).items() if isinstance(value, Outbox)]
     close = get_close_matches(attribute, outboxes, n=1, cutoff=0.0)
     name = module.__name__

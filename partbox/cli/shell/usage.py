@@ -40,9 +40,9 @@ class TypedCommand(NamedTuple):
         return f"for example `{found[1]}`" if found else f"{self.help} says more"
 
 
-def in_one_line(error: Any, arguments: Sequence[str], root: Any) -> str:
+def error_line(error: Any, arguments: Sequence[str], root: Any) -> str:
     """The fault in the arguments of the `root` command, and the remedy; `error` is a UsageError."""
-    said = _said(error, _place(arguments, root), arguments)
+    said = _describe_error(error, _find_command(arguments, root), arguments)
     return printable_line(masked(" ".join(said.split())), LONGEST)
 
 
@@ -51,7 +51,7 @@ def is_help(error: Any) -> bool:
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
-def _place(arguments: Sequence[str], root: Any) -> TypedCommand:
+def _find_command(arguments: Sequence[str], root: Any) -> TypedCommand:
     command, path = root, "partbox"
     for word in arguments:
         if word in getattr(command, "commands", ()):
@@ -61,7 +61,7 @@ def _place(arguments: Sequence[str], root: Any) -> TypedCommand:
     return TypedCommand(command, path)
 
 
-def _said(error: Any, at: TypedCommand, arguments: Sequence[str]) -> str:
+def _describe_error(error: Any, at: TypedCommand, arguments: Sequence[str]) -> str:
     message = str(error.message).rstrip(".")
     match type(error).__name__:
         case "NoSuchOption":
@@ -69,43 +69,43 @@ def _said(error: Any, at: TypedCommand, arguments: Sequence[str]) -> str:
             remedy = f"did you mean {close[0]}?" if close else f"{at.help} lists the options there are"
             return f"{at.words} has no option {error.option_name}: {remedy}"
         case "MissingParameter":
-            return f"{at.words} needs {_named(error)}: {at.example}"
+            return f"{at.words} needs {_parameter_name(error)}: {at.example}"
         case "BadParameter" if error.param is not None:
-            name = _named(error)
-            return f"{name}{_value(name, arguments)} {_complaint(message)}: {at.example}"
+            name = _parameter_name(error)
+            return f"{name}{_typed_value(name, arguments)} {_plain_reason(message)}: {at.example}"
         case "BadParameter":
             return message
         case "BadOptionUsage" if "requires an argument" in message:
             return f"{error.option_name} needs a value: {at.help} says which"
     if found := _NO_COMMAND.match(error.message):
-        return f"there is no command `{at.path} {found[1]}`: {_meant(at, found[1])}"
+        return f"there is no command `{at.path} {found[1]}`: {_suggest_command(at, found[1])}"
     if found := _TOO_MANY.match(error.message):
         return f"{at.words} takes no argument {found[1]!r} there: {at.help} says what it takes"
     return f"{at.words}: {message}: {at.help} says what it takes"
 
 
-def _named(error: Any) -> str:
+def _parameter_name(error: Any) -> str:
     """The option, or the argument as the help calls it."""
     if error.param is None:
         return str(error.param_hint or "an argument")
     return str(error.param.opts[0] if error.param.param_type_name == "option" else error.param.metavar)
 
 
-def _value(option: str, arguments: Sequence[str]) -> str:
+def _typed_value(option: str, arguments: Sequence[str]) -> str:
     """The value as it was typed, with a blank before it."""
     given = [after for before, after in pairwise(arguments) if before == option]
     given += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
     return f" {given[-1]!r}" if given else ""
 
 
-def _complaint(message: str) -> str:
+def _plain_reason(message: str) -> str:
     """ "must be a valid integer" of pydantic's words; click's say it after the value."""
     if message.startswith("Input should be "):
         return "must be " + message.removeprefix("Input should be ").partition(",")[0]
     return f"is wrong: {message}"
 
 
-def _meant(at: TypedCommand, typed: str) -> str:
+def _suggest_command(at: TypedCommand, typed: str) -> str:
     """Commands of that name in other groups, or like it in this one."""
     group = at.command.commands
     near = [f"{at.path} {name}" for name in get_close_matches(typed, group, n=2)]

@@ -8,60 +8,62 @@ from typing import TYPE_CHECKING, Annotated
 import psycopg
 
 from partbox.cli.shell.options import length, option
-from partbox.cli.shell.output import in_one_line
+from partbox.cli.shell.output import error_line
 from partbox.db.inspect.stats import Cluster
 from partbox.errors import PartboxError
 
 if TYPE_CHECKING:  # `status` without --watch needs none of it, and is to answer at once
     from partbox.db.inspect.cached_overview import CachedOverview
-    from partbox.operations.stats import Pace, Rates
+    from partbox.operations.stats import RateMeter, Rates
 
-LEAST = 0.1  # seconds between two observations
+MIN_INTERVAL = 0.1  # seconds between two observations
 
 Every = Annotated[str, option("TIME", "Time between two updates, such as 500ms or 5s.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ClusterSample:
     """A subscription as it was at `at`; `rates` from the second observation on.
 
-    `complaint`: the error of the last observation, in one line; the rest is then from the one before.
+    `problem`: the error of the last observation, in one line; the rest is then from the one before.
     """
 
     at: datetime
     cluster: Cluster
     rates: "Rates | None"
-    complaint: str | None = None
+    problem: str | None = None
 
 
 def interval(every: str) -> float:
     """Seconds of `--every`."""
     given = length("--every", every)
-    if given < LEAST:
+    if given < MIN_INTERVAL:
         raise PartboxError(f"--every {every!r} is too often: at least 100ms")
     return given
 
 
-def sightings(glance: "CachedOverview", subscription: str, wait: Callable[[], bool]) -> Iterator[Sighting]:
+def iter_samples(
+    overview_cache: "CachedOverview", subscription: str, wait: Callable[[], bool]
+) -> Iterator[ClusterSample]:
     """Yield a sighting at once, and one after each `wait()` until that returns True.
 
     An error of the first observation is raised; a later one becomes a complaint, for a database may come back.
     """
-    from partbox.operations.stats import Pace
+    from partbox.operations.stats import RateMeter
 
-    pace = Pace()
-    glance.list_partitions(subscription)
-    last = _look(glance, subscription, pace)
+    pace = RateMeter()
+    overview_cache.list_partitions(subscription)
+    last = _take_sample(overview_cache, subscription, pace)
     yield last
     while not wait():
         try:
-            last = _look(glance, subscription, pace)
+            last = _take_sample(overview_cache, subscription, pace)
         except (psycopg.Error, PartboxError) as error:
-            last = replace(last, complaint=in_one_line(error))
+            last = replace(last, problem=error_line(error))
         yield last
 
 
-def _look(glance: "CachedOverview", subscription: str, pace: "Pace") -> Sighting:
-    overview = glance.overview()
+def _take_sample(overview_cache: "CachedOverview", subscription: str, pace: "RateMeter") -> ClusterSample:
+    overview = overview_cache.overview()
     pace.observe(overview)
-    return Sighting(overview.at, overview.cluster(subscription), pace.rates(subscription))
+    return ClusterSample(overview.at, overview.cluster(subscription), pace.rates(subscription))

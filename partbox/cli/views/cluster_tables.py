@@ -2,7 +2,7 @@
 
 from partbox.cli.shell.output import ListColumn
 from partbox.db.delivery.limits import HandlerLimit
-from partbox.db.inspect.stats import Cluster, Instance, Running
+from partbox.db.inspect.stats import Cluster, Instance, RunningHandler
 from partbox.text.wording import age, brief, in_short, moment, node_names, several
 
 RUN_COLUMNS = ("running for long", "for", "event", "process")
@@ -20,7 +20,7 @@ def run_rows(cluster: Cluster) -> list[tuple[str, str, str, str]]:
     return [*found, *([(f"… {more:,} more", "", "", "")] if more else [])]
 
 
-def _run_row(process: Instance, each: Running, node: str) -> tuple[str, str, str, str]:
+def _run_row(process: Instance, each: RunningHandler, node: str) -> tuple[str, str, str, str]:
     key = "" if each.aggregate_id is None else f" {each.aggregate_type} {each.aggregate_id}"
     event = f"{in_short(f'{each.event_type}{key}', CUT)}, record {each.record_id}"
     return in_short(each.handler, CUT), age(each.seconds), event, f"{process.pid} on {in_short(node, CUT)}"
@@ -51,8 +51,8 @@ def _set(each: HandlerLimit) -> str:
 
 LIMIT_COLUMNS = (
     ListColumn("limited handler", lambda each: in_short(each.handler, CUT)),
-    ListColumn("rate", lambda each: each.rate_said, "number"),
-    ListColumn("at once", lambda each: each.at_once_said, "number"),
+    ListColumn("rate", lambda each: each.rate_text, "number"),
+    ListColumn("at once", lambda each: each.at_once_text, "number"),
     ListColumn("for each", lambda each: in_short(each.by or "", CUT)),
     ListColumn("waiting", lambda each: f"{each.waiting:,}", "number"),
     ListColumn("the first for", lambda each: age(each.waited), "number"),

@@ -7,10 +7,10 @@ import orjson
 import typer
 
 from partbox.cli.shell.output import console, counted, in_short, moment, print_json, printable, table
-from partbox.cli.shell.progress import interrupted
+from partbox.cli.shell.progress import report_interrupt
 from partbox.db.operator.archive import ArchiveRow
 from partbox.db.operator.imports import OpenWriter
-from partbox.imports import Imported, Restored
+from partbox.imports import ImportResult, RestoreResult
 from partbox.imports.rows import ImportRow
 from partbox.text.wording import age
 
@@ -20,30 +20,30 @@ EVENT = ("event_type", "aggregate_type", "aggregate_id", "tenant_id")
 SHOWN = 20
 
 
-def print_done(done: Imported, json: bool) -> int:
+def print_done(done: ImportResult, json: bool) -> int:
     """Report a finished import; return the exit code."""
     _print(done, json, dry_run=False)
     if not done.complete:
-        return interrupted("the same command continues with the rest")
+        return report_interrupt("the same command continues with the rest")
     if done.writers and not json:
-        typer.echo(f"{_open(done.writers)}: run this again when that has ended")
+        typer.echo(f"{_open_writers_text(done.writers)}: run this again when that has ended")
     elif done.nothing_left and not json:
         typer.echo(f"nothing is left in {printable(done.source)}")
     return 0
 
 
-def print_dry(found: Imported, json: bool) -> None:
+def print_dry_run(found: ImportResult, json: bool) -> None:
     """Report a dry run."""
     _print(found, json, dry_run=True)
     if found.writers and not json:
-        typer.echo(f"{_open(found.writers)}: what it writes comes with a later pass")
+        typer.echo(f"{_open_writers_text(found.writers)}: what it writes comes with a later pass")
 
 
-def _print(done: Imported, json: bool, *, dry_run: bool) -> None:
+def _print(done: ImportResult, json: bool, *, dry_run: bool) -> None:
     if json:
-        print_json(_plain(done, dry_run=dry_run))
+        print_json(_to_json(done, dry_run=dry_run))
         return
-    typer.echo(_said("would import" if dry_run else "imported", done))
+    typer.echo(_summary_text("would import" if dry_run else "imported", done))
     if done.sample:
         console().print(table(COLUMNS, map(_row, done.sample), ("row",), ("occurred",)))
     for each in done.listed[:SHOWN]:
@@ -52,28 +52,28 @@ def _print(done: Imported, json: bool, *, dry_run: bool) -> None:
         typer.echo(f"… and {done.bad - SHOWN:,} more", err=True)
 
 
-def print_line(done: Imported, json: bool) -> None:
+def print_line(done: ImportResult, json: bool) -> None:
     """Report one of many passes, in a line."""
     if json:
-        typer.echo(orjson.dumps(_plain(done, dry_run=False)).decode())
+        typer.echo(orjson.dumps(_to_json(done, dry_run=False)).decode())
     else:
-        typer.echo(_said("imported", done))
+        typer.echo(_summary_text("imported", done))
 
 
-def _said(verb: str, done: Imported) -> str:
+def _summary_text(verb: str, done: ImportResult) -> str:
     parts = [f"{verb} {counted(done.pending, 'pending record')}"]
     parts += [f"{counted(done.dead, 'dead one')}"] if done.dead else []
-    left = _left((done.done, "done"), (done.before, "imported before"), (done.bad, "that cannot be records"))
+    left = _left_out_text((done.done, "done"), (done.before, "imported before"), (done.bad, "that cannot be records"))
     return f"{' and '.join(parts)} from {printable(done.source)}{left}"
 
 
-def _left(*counts: tuple[int, str]) -> str:
+def _left_out_text(*counts: tuple[int, str]) -> str:
     """The rows that were not imported, by the reason."""
     left = [f"{number:,} {why}" for number, why in counts if number]
     return f"; left: {', '.join(left)}" if left else ""
 
 
-def _open(writers: Sequence[OpenWriter]) -> str:
+def _open_writers_text(writers: Sequence[OpenWriter]) -> str:
     first = writers[0]
     who = "a prepared transaction" if first.pid is None else f"the transaction of pid {first.pid}"
     name = f" ({printable(in_short(first.application, 60))})" if first.application else ""
@@ -90,7 +90,7 @@ def _row(each: ImportRow) -> tuple[str, ...]:
     return each.key, becomes, event.event_type, aggregate, moment(event.occurred_at), payload
 
 
-def _plain(done: Imported, *, dry_run: bool) -> dict[str, Any]:
+def _to_json(done: ImportResult, *, dry_run: bool) -> dict[str, Any]:
     return {
         "table": done.source,
         "dry_run": dry_run,
@@ -117,18 +117,20 @@ def _fields(of: object, *names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-def print_restored(done: Restored, json: bool, dry_run: bool) -> int:
+def print_restored(done: RestoreResult, json: bool, dry_run: bool) -> int:
     """Report an import of an archive, or its dry run; return the exit code."""
     if json:
-        print_json(_restored(done, dry_run))
+        print_json(_restored_json(done, dry_run))
     else:
         verb = "would import" if dry_run else "imported"
-        left = _left((done.before, "imported before"), (done.kept, "still in the log"), (done.unwanted, "others"))
+        left = _left_out_text(
+            (done.before, "imported before"), (done.kept, "still in the log"), (done.unwanted, "others")
+        )
         where = f"{counted(done.files, 'file')} of {printable(done.source)}"
         typer.echo(f"{verb} {counted(done.imported, 'record')} from {where}{left}")
         if done.sample:
             console().print(table(ARCHIVE_COLUMNS, map(_archive_row, done.sample), ("record",), ("published",)))
-    return 0 if done.complete else interrupted("the same command continues with the rest")
+    return 0 if done.complete else report_interrupt("the same command continues with the rest")
 
 
 def _archive_row(row: ArchiveRow) -> tuple[str, ...]:
@@ -141,7 +143,7 @@ def _size(row: ArchiveRow) -> int:
     return len(row.payload_bytes or (row.payload or "").encode())
 
 
-def _restored(done: Restored, dry_run: bool) -> dict[str, Any]:
+def _restored_json(done: RestoreResult, dry_run: bool) -> dict[str, Any]:
     times = ("created_at", "occurred_at", "content_type")
     first = [
         {"record": row.id, **_fields(row, "event_id", *EVENT, *times), "payload_bytes": _size(row)}

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partbox.cli.shell.output import error_of
-from partbox.cli.shell.watching import Sighting
+from partbox.cli.shell.watching import ClusterSample
 from partbox.cli.views.cluster_tables import RUN_COLUMNS, run_rows
 from partbox.db.inspect.stats import Instance
 from partbox.db.operator.blocked import BlockedKey
@@ -29,60 +29,60 @@ SHORT = 200  # characters of an id or an error that are looked at; the terminal 
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class TopFrame:
     """Everything that is shown of one moment; `moved` are partitions that have just changed owner."""
 
-    sighting: Sighting
+    sample: ClusterSample
     roster: Roster
     moved: frozenset[int]
     blocked: Sequence[BlockedKey]
 
 
-def picture(scene: Scene, width: int, height: int) -> RenderableType:
+def render_top(top_frame: TopFrame, width: int, height: int) -> RenderableType:
     """The whole view, for a terminal of this size."""
     beside = width >= BESIDE
     most, taken = (ROWS, SIDE) if beside else (FEW, SIDE + TOTALS + 7)
-    cluster = scene.sighting.cluster
+    cluster = top_frame.sample.cluster
     body = cluster_view.body(
-        cluster, scene.roster, scene.moved, lambda room: _numbers(scene, room, most), width, BESIDE
+        cluster, top_frame.roster, top_frame.moved, lambda room: _numbers(top_frame, room, most), width, BESIDE
     )
     room = max(0, height - taken - 4)
-    runs = _long_runs(scene, width >= ROOMY, room // 2 if scene.blocked else room)
-    blocked = _blocked(scene, width >= ROOMY, room - sum(each.row_count + 1 for each in runs))
-    return Group(_title(scene), Text(), body, Text(), *runs, *blocked)
+    runs = _long_runs(top_frame, width >= ROOMY, room // 2 if top_frame.blocked else room)
+    blocked = _blocked(top_frame, width >= ROOMY, room - sum(each.row_count + 1 for each in runs))
+    return Group(_title(top_frame), Text(), body, Text(), *runs, *blocked)
 
 
-def _title(scene: Scene) -> RenderableType:
-    sighting = scene.sighting
-    cluster = sighting.cluster
-    if sighting.complaint is not None:
-        return Text(f"as of {sighting.at:%H:%M:%SZ}: {_short(sighting.complaint)}", "bold red")
-    name = _short(f"subscription {cluster.subscription} in schema {cluster.schema}")
+def _title(top_frame: TopFrame) -> RenderableType:
+    sample = top_frame.sample
+    cluster = sample.cluster
+    if sample.problem is not None:
+        return Text(f"as of {sample.at:%H:%M:%SZ}: {_shorten(sample.problem)}", "bold red")
+    name = _shorten(f"subscription {cluster.subscription} in schema {cluster.schema}")
     paused = ("  PAUSED", "bold yellow") if cluster.paused else ""
     return cluster_view.heading(
         Text.assemble(("partbox top", "bold"), f"  {name}", paused),
-        Text.assemble(f"{sighting.at:%H:%M:%SZ}", ("  q quits", DIM)),
+        Text.assemble(f"{sample.at:%H:%M:%SZ}", ("  q quits", DIM)),
     )
 
 
-def _numbers(scene: Scene, width: int, most: int) -> RenderableType:
-    if not scene.sighting.cluster.instances:
+def _numbers(top_frame: TopFrame, width: int, most: int) -> RenderableType:
+    if not top_frame.sample.cluster.instances:
         said = Text("no worker process: start some with\n`partbox worker MODULE:OUTBOX`", "bold red")
-        return Group(said, Text(), _totals(scene.sighting))
-    return Group(_processes(scene, width, most), Text(), _totals(scene.sighting))
+        return Group(said, Text(), _totals(top_frame.sample))
+    return Group(_processes(top_frame, width, most), Text(), _totals(top_frame.sample))
 
 
-def _processes(scene: Scene, width: int, most: int) -> Table:
+def _processes(top_frame: TopFrame, width: int, most: int) -> Table:
     """With the node where there is room for it, and with the heartbeat where there is more."""
     columns = [ProcessColumn("pid"), ProcessColumn("owns"), ProcessColumn("", SHORT)]
     if width >= NODES:
         columns.insert(0, ProcessColumn("node", 20 if width >= FULL else 14))
     if width >= FULL:
         columns.insert(-1, ProcessColumn("heartbeat"))
-    found = scene.sighting.cluster.instances
+    found = top_frame.sample.cluster.instances
     nodes = node_names(found)
     cells = ((each, _cells(each, nodes[each.instance_id])) for each in found)
-    rows = [(scene.roster.face(each.instance_id), [its[name] for name, _ in columns]) for each, its in cells]
+    rows = [(top_frame.roster.badge(each.instance_id), [its[name] for name, _ in columns]) for each, its in cells]
     return cluster_view.processes(columns, rows, most)
 
 
@@ -90,7 +90,7 @@ def _cells(each: Instance, node: str) -> dict[str, RenderableType]:
     """The cells of a process by the names of their columns."""
     beat = f"{each.heartbeat_age:.1f} s ago" if each.heartbeat_age < 10 else f"{age(each.heartbeat_age)} ago"
     return {
-        "node": Text(_short(node)),
+        "node": Text(_shorten(node)),
         "pid": str(each.pid),
         "owns": str(each.partitions),
         "heartbeat": beat,
@@ -98,8 +98,8 @@ def _cells(each: Instance, node: str) -> dict[str, RenderableType]:
     }
 
 
-def _totals(sighting: Sighting) -> Table:
-    cluster, rates = sighting.cluster, sighting.rates
+def _totals(sample: ClusterSample) -> Table:
+    cluster, rates = sample.cluster, sample.rates
     dead = cluster.parked.get("dead", 0)
     away = cluster.unowned and not cluster.paused
     table = cluster_view.totals()
@@ -118,9 +118,9 @@ def _totals(sighting: Sighting) -> Table:
     return table
 
 
-def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
+def _long_runs(top_frame: TopFrame, roomy: bool, room: int) -> list[Table]:
     """The handlers that run for long, as many as there is room for."""
-    rows = run_rows(scene.sighting.cluster)
+    rows = run_rows(top_frame.sample.cluster)
     if room < 2 or not rows:
         return []
     table = cluster_view.listing(expand=True)
@@ -132,13 +132,13 @@ def _long_runs(scene: Scene, roomy: bool, room: int) -> list[Table]:
         table.add_column(process, no_wrap=True, overflow="ellipsis", max_width=24)
     shown = len(table.columns)
     for cells in rows[: room - 1]:
-        table.add_row(*(Text(_short(cell)) for cell in cells[:shown]))
+        table.add_row(*(Text(_shorten(cell)) for cell in cells[:shown]))
     return [table]
 
 
-def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:
+def _blocked(top_frame: TopFrame, roomy: bool, room: int) -> list[RenderableType]:
     """The aggregates that are blocked the longest, as many as there is room for."""
-    if room < 2 or not scene.blocked:
+    if room < 2 or not top_frame.blocked:
         return []
     table = cluster_view.listing(expand=True)
     table.add_column("blocked the longest", no_wrap=True, overflow="ellipsis", max_width=32)
@@ -147,18 +147,18 @@ def _blocked(scene: Scene, roomy: bool, room: int) -> list[RenderableType]:
     if roomy:
         table.add_column("state", no_wrap=True)
     table.add_column("error", no_wrap=True, overflow="ellipsis", ratio=1)
-    for keys in _alike(scene.blocked)[: room - 1]:
+    for keys in _group_alike(top_frame.blocked)[: room - 1]:
         first, others = keys[0], len(keys) - 1
-        since = age(max(0.0, (scene.sighting.at - first.blocked_since).total_seconds()))
-        name = _short(f"{first.aggregate_type} {first.aggregate_id}")
+        since = age(max(0.0, (top_frame.sample.at - first.blocked_since).total_seconds()))
+        name = _shorten(f"{first.aggregate_type} {first.aggregate_id}")
         aggregate = Text(f"{in_short(name, LESS)} and {others:,} more" if others else name)
         behind = sum(each.followers for each in keys)
         more = (str(first.attempts), f"{behind:,}", first.state) if roomy else ()
-        table.add_row(aggregate, since, *more, Text(_short(error_of(first))))
+        table.add_row(aggregate, since, *more, Text(_shorten(error_of(first))))
     return [table]
 
 
-def _alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
+def _group_alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
     """Group those that wait for the same reason: an open circuit may block any number."""
     groups: dict[tuple[str, ...], list[BlockedKey]] = {}
     for key in keys:
@@ -167,6 +167,6 @@ def _alike(keys: Sequence[BlockedKey]) -> list[list[BlockedKey]]:
     return list(groups.values())
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """One line that moves no cursor, whatever the text holds."""
     return printable(in_short(text, SHORT))

@@ -7,11 +7,11 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from partbox.db.delivery.cursors import save_values
-from partbox.db.delivery.effects import UNDO
-from partbox.db.delivery.server_incarnation import REPLACED, NewIncarnationError
+from partbox.db.delivery.effects import ROLLBACK_EVENT
+from partbox.db.delivery.server_incarnation import REPLACED_TEXT, NewIncarnationError
 from partbox.db.sql import Conn, query
 from partbox.db.type_conversion import AsyncOwnCursor
-from partbox.protocol.rows import Entry, Saving
+from partbox.protocol.rows import CursorSave, SaveEntry
 
 
 async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | None, ...]:
@@ -22,9 +22,9 @@ async def run_script(conn: AsyncConnection[Any], script: bytes) -> tuple[str | N
     return await cursor.fetchone() or () if cursor.description else ()
 
 
-async def undo(conn: AsyncConnection[Any]) -> None:
-    """See `effects.undo`."""
-    await AsyncOwnCursor(conn).execute(UNDO)
+async def rollback_event(conn: AsyncConnection[Any]) -> None:
+    """See `effects.rollback_event`."""
+    await AsyncOwnCursor(conn).execute(ROLLBACK_EVENT)
 
 
 async def save(
@@ -33,7 +33,7 @@ async def save(
     schema: str,
     subscription: str,
     me: UUID,
-    saves: tuple[Sequence[Saving], Sequence[Entry], Sequence[int]],
+    saves: tuple[Sequence[CursorSave], Sequence[SaveEntry], Sequence[int]],
 ) -> tuple[set[int], float]:
     """See `cursors.save`: durable, of these cursors, parks and finished rows, in the session of `session`."""
     values = save_values(session, subscription, me, *saves) | {"durable": True}
@@ -42,5 +42,5 @@ async def save(
     mine, took, same = await cursor.fetchone() or (None, 0.0, False)
     if not same:
         await conn.close()
-        raise NewIncarnationError(REPLACED)
+        raise NewIncarnationError(REPLACED_TEXT)
     return set(mine or ()), took

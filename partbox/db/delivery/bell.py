@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from partbox.db.blocking import fetch
 from partbox.db.deadline import WatchedConnection
-from partbox.db.sql import Conn, bare, query
-from partbox.protocol.bell import BACK, raised_for
+from partbox.db.sql import Conn, plain_query, query
+from partbox.protocol.bell import RING_BACK, flag_duration
 
 
 class BellSequence(NamedTuple):
@@ -15,7 +15,7 @@ class BellSequence(NamedTuple):
     prepared: int
 
 
-def found(conn: Conn, schema: str) -> BellSequence | None:
+def bell_sequence(conn: Conn, schema: str) -> BellSequence | None:
     """None: there is none that this role may set."""
     row = conn.execute(query("bell_found", schema), {}).fetchone()
     return None if row is None else BellSequence(*row)
@@ -31,7 +31,7 @@ def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | Non
 
     None, and nothing done, where the server's notification queue is filling up.
     """
-    values = {"bell": sequence, "ahead": round(raised_for(nap) * 1000)}
+    values = {"bell": sequence, "ahead": round(flag_duration(nap) * 1000)}
     ((_, until, was_up),) = fetch(conn, "bell_raise", schema, values)
     return None if until is None else bool(was_up)
 
@@ -39,15 +39,15 @@ def raise_flag(conn: Conn, schema: str, sequence: int, nap: float) -> bool | Non
 def lower_flag(conn: Conn, schema: str, sequence: int) -> None:
     """Lower the flag, then call those who sleep back: two statements, for it must be down when they hear it."""
     fetch(conn, "bell_lower", schema, {"bell": sequence})
-    say(conn, schema, BACK)
+    notify(conn, schema, RING_BACK)
 
 
-def say(conn: Conn, schema: str, payload: str) -> bool:
+def notify(conn: Conn, schema: str, payload: str) -> bool:
     """Notify all who listen; False where the server's notification queue is filling up."""
-    ((said,),) = fetch(conn, "bell_say", schema, {"payload": payload})
-    return bool(said)
+    ((is_sent,),) = fetch(conn, "bell_say", schema, {"payload": payload})
+    return bool(is_sent)
 
 
 def listen(conn: Conn, schema: str) -> None:
     """Hear the rings of a schema on this connection."""
-    conn.execute(bare("bell_listen", schema))
+    conn.execute(plain_query("bell_listen", schema))

@@ -6,45 +6,47 @@ from uuid import UUID
 
 import orjson
 
-from partbox.db.blocking import array, fetch
+from partbox.db.blocking import array_literal, fetch
 from partbox.db.delivery import idle_check, proof, server_incarnation
 from partbox.db.delivery.idle_check import IdleCheck
 from partbox.db.sql import Conn, records
-from partbox.protocol.bell import up_for
-from partbox.protocol.rows import Entry, Owned, Saving, SeenPartition
+from partbox.protocol.bell import flag_seconds_left
+from partbox.protocol.rows import CursorSave, OwnedPartition, SaveEntry, TickPartition
 
-SetBounds = tuple[float | None, float | None]
+OperatorBounds = tuple[float | None, float | None]
 """Calls that may start in a second, and run at once; infinity: any number, None: as the handler declares."""
 
-LOOK = len(IdleCheck._fields) + 4  # columns of a tick that are a look: a fence comes as three, and the log is one
+IDLE_CHECK_COLUMNS = (
+    len(IdleCheck._fields) + 4
+)  # columns of a tick that are a look: a fence comes as three, and the log is one
 
 
-class SeenTick(NamedTuple):
+class TickResult(NamedTuple):
     """A look at the log; my partitions, None if they are what their `digest` said before; of those that I own and
     that have a parked row which is due some time, the seconds until the first one is; and, with the partitions, the
     bounds that operators have set by handler: see the table `handler_limit`."""
 
     look: IdleCheck
     digest: int | None
-    partitions: list[SeenPartition] | None
+    partitions: list[TickPartition] | None
     dues: dict[int, float]
-    limits: dict[str, SetBounds]
+    limits: dict[str, OperatorBounds]
 
 
 def tick(
     conn: Conn, schema: str, subscription: str, me: UUID, listed: Iterable[int], known: int | None = None
-) -> SeenTick:
+) -> TickResult:
     """An idle check and the partitions that this instance owns or is assigned; `known` is their digest as
     it was before."""
     values = {"subscription": subscription, "me": me, "known": known, **idle_check.parameters(conn, listed)}
     (row,) = fetch(conn, "tick", schema, values)
-    digest, is_known = row[LOOK : LOOK + 2]
+    digest, is_known = row[IDLE_CHECK_COLUMNS : IDLE_CHECK_COLUMNS + 2]
     # Nothing: no array.
-    numbers, seconds, *columns, handlers, rates, at_once = [column or [] for column in row[LOOK + 2 :]]
-    partitions = None if is_known else [*map(SeenPartition, *columns)]
+    numbers, seconds, *columns, handlers, rates, at_once = [column or [] for column in row[IDLE_CHECK_COLUMNS + 2 :]]
+    partitions = None if is_known else [*map(TickPartition, *columns)]
     dues, bounds = dict(zip(numbers, seconds, strict=True)), zip(rates, at_once, strict=True)
     limits = dict(zip(handlers, bounds, strict=True))
-    return SeenTick(idle_check.result(conn, row[:LOOK]), digest, partitions, dues, limits)
+    return TickResult(idle_check.result(conn, row[:IDLE_CHECK_COLUMNS]), digest, partitions, dues, limits)
 
 
 def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, before: IdleCheck) -> IdleCheck | None:
@@ -61,21 +63,21 @@ def calm(conn: Conn, schema: str, subscription: str, me: UUID, known: int, befor
     }
     ((ahead, is_still, alive, log),) = fetch(conn, "calm", schema, values)
     idle_check.check(conn, alive, log)
-    return before._replace(ended=False, up=up_for(ahead)) if is_still else None
+    return before._replace(ended=False, up=flag_seconds_left(ahead)) if is_still else None
 
 
-def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[Owned]:
+def claim(conn: Conn, schema: str, subscription: str, me: UUID) -> list[OwnedPartition]:
     """Claim every free partition assigned to this instance; none if its instance row is gone."""
-    return records(conn, Owned, "claim", schema, subscription=subscription, me=me)
+    return records(conn, OwnedPartition, "claim", schema, subscription=subscription, me=me)
 
 
-def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[Owned]:
+def take_up(conn: Conn, schema: str, subscription: str, me: UUID, epochs: Mapping[int, int]) -> list[OwnedPartition]:
     """Raise the epochs of these partitions for a new session; returns those that are owned under the given epochs.
 
     A save or a take-up that an earlier session sent and gave up on is refused if it arrives after this.
     """
     of = {"partitions": list(epochs), "epochs": list(epochs.values())}
-    return records(conn, Owned, "take_up", schema, subscription=subscription, me=me, **of)
+    return records(conn, OwnedPartition, "take_up", schema, subscription=subscription, me=me, **of)
 
 
 def save(  # so many parameters: an object of them would be made for every page
@@ -83,8 +85,8 @@ def save(  # so many parameters: an object of them would be made for every page
     schema: str,
     subscription: str,
     me: UUID,
-    savings: Sequence[Saving],
-    parks: Sequence[Entry] = (),
+    savings: Sequence[CursorSave],
+    parks: Sequence[SaveEntry] = (),
     done_ids: Sequence[int] = (),
     *,
     durable: bool = False,
@@ -106,8 +108,8 @@ def save_values(
     session: Conn,
     subscription: str,
     me: UUID,
-    savings: Sequence[Saving],
-    parks: Sequence[Entry],
+    savings: Sequence[CursorSave],
+    parks: Sequence[SaveEntry],
     done_ids: Sequence[int],
 ) -> dict[str, object]:
     """The values of a save in the session of this connection, but for `durable`."""
@@ -116,25 +118,25 @@ def save_values(
         "subscription": subscription,
         "me": me,
         **_saved(savings),
-        "parks": orjson.dumps([each.wire() for each in parks]).decode() if parks else None,
-        "done_ids": array(done_ids),
+        "parks": orjson.dumps([each.to_json() for each in parks]).decode() if parks else None,
+        "done_ids": array_literal(done_ids),
         "life": sequence,
         "value": value,
         "tables": proof.of(session).tables,
     }
 
 
-def _saved(savings: Sequence[Saving]) -> dict[str, str]:
+def _saved(savings: Sequence[CursorSave]) -> dict[str, str]:
     """The cursors to save as arrays; a snapshot that several share travels once."""
     snapshots = list(dict.fromkeys(saving.snapshot for saving in savings if saving.snapshot is not None))
     numbers = {snapshot: number for number, snapshot in enumerate(snapshots, start=1)}
-    partitions, epochs, _, last_ids, floors, release = map(array, zip(*savings, strict=True))
+    partitions, epochs, _, last_ids, floors, release = map(array_literal, zip(*savings, strict=True))
     return {
         "partitions": partitions,
         "epochs": epochs,
-        "snapshot_no": array(numbers.get(saving.snapshot or "") for saving in savings),
+        "snapshot_no": array_literal(numbers.get(saving.snapshot or "") for saving in savings),
         "last_ids": last_ids,
         "floors": floors,
         "release": release,
-        "snapshots": array(snapshots),
+        "snapshots": array_literal(snapshots),
     }

@@ -13,7 +13,7 @@ from psycopg import sql
 from partbox.db.sql import Conn, script
 from partbox.db.type_conversion import OwnCursor
 
-PATIENCE = 1
+LOCK_TIMEOUT_MS = 1
 """Milliseconds that an event waits for a lock behind another that is done, whose locks are held meanwhile.
 
 Four processes that count up ten rows hold nearly all of them in each transaction. With 10 ms they got through half as
@@ -22,13 +22,13 @@ many events as one process; with 50 ms through a twelfth, for each waited until 
 
 SAVEPOINT = b"savepoint partbox_event"
 RELEASE = b"release " + SAVEPOINT
-UNDO = b"rollback to " + SAVEPOINT
-SESSION = script("effects_session")
-BEGUN = script("effects_begun", savepoint=sql.SQL(""))
-BEGUN_WITH_SAVEPOINT = script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.decode()};"))
+ROLLBACK_EVENT = b"rollback to " + SAVEPOINT
+READ_SESSION = script("effects_session")
+BEGIN_EVENT = script("effects_begun", savepoint=sql.SQL(""))
+BEGIN_WITH_SAVEPOINT = script("effects_begun", savepoint=sql.SQL(f"{SAVEPOINT.decode()};"))
 
 
-class Habits(NamedTuple):
+class SessionDefaults(NamedTuple):
     """What a session has by itself: its lock_timeout in milliseconds, and the script behind each event that is done.
 
     That sets back what the event has set. No lock is waited for longer than PATIENCE from there on.
@@ -38,10 +38,10 @@ class Habits(NamedTuple):
     kept: bytes
 
     @classmethod
-    def of(cls, row: tuple[str | None, ...]) -> "Habits":
-        """Make them of the row of `SESSION`."""
+    def of(cls, row: tuple[str | None, ...]) -> "SessionDefaults":
+        """Make them of the row of `READ_SESSION`."""
         set_back, lock_timeout = row[0] or "", int(row[1] or 0)
-        patience = sql.Literal(min(PATIENCE, lock_timeout or PATIENCE))
+        patience = sql.Literal(min(LOCK_TIMEOUT_MS, lock_timeout or LOCK_TIMEOUT_MS))
         return cls(lock_timeout, script("effects_kept", set_back=sql.SQL(set_back), patience=patience))
 
     def end(self, limit: float) -> bytes:
@@ -49,14 +49,14 @@ class Habits(NamedTuple):
         return _end(int(limit * 1000), self.lock_timeout)
 
 
-def fate(xid: str) -> bytes:
+def status_script(xid: str) -> bytes:
     """Return the script that tells what became of the transaction of this id, such as `committed`."""
     return script("effects_fate", xid=sql.Literal(xid))
 
 
-def undo(conn: Conn) -> None:
+def rollback_event(conn: Conn) -> None:
     """Roll back to the savepoint; by psycopg, which forgets then what it has prepared."""
-    OwnCursor(conn).execute(UNDO)
+    OwnCursor(conn).execute(ROLLBACK_EVENT)
 
 
 @lru_cache(maxsize=16)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from partbox.db.blocking import Row, array, fetch
+from partbox.db.blocking import Row, array_literal, fetch
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
-from partbox.protocol.bell import up_for
+from partbox.protocol.bell import flag_seconds_left
 from partbox.protocol.horizon import Fence, fence
 
 
@@ -28,18 +28,18 @@ def run(conn: Conn, schema: str, listed: Iterable[int]) -> IdleCheck:
 def parameters(conn: Conn, listed: Iterable[int] = ()) -> Mapping[str, object]:
     """The parameters of a statement that is an idle check too."""
     sequence, _ = server_incarnation.of(conn)
-    return {"listed": array(listed), "life": sequence, "bell": bell.of(conn)}
+    return {"listed": array_literal(listed), "life": sequence, "bell": bell.of(conn)}
 
 
 def result(conn: Conn, columns: Row) -> IdleCheck:
     """The check that came back in these columns. Raises as `check` does."""
     drawn, age, xmax, ended, alive, ahead, log = columns
     check(conn, alive, log)
-    return IdleCheck(fence(proof.drawn(conn, drawn), age, int(xmax)), ended, up_for(ahead))
+    return IdleCheck(fence(proof.drawn(conn, drawn), age, int(xmax)), ended, flag_seconds_left(ahead))
 
 
 def check(conn: Conn, alive: int | None, log: int) -> None:
     """NewIncarnationError if `alive` is of another one than the session's, UnseenError if the `log` is another."""
     _, value = server_incarnation.of(conn)
     server_incarnation.check(conn, alive == value)
-    proof.same(conn, log)
+    proof.check_same_log(conn, log)

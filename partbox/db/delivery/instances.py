@@ -8,8 +8,8 @@ from uuid import UUID
 
 import orjson
 
-from partbox.db.blocking import array, fetch
-from partbox.db.sql import Conn, only, query, records, row, rows
+from partbox.db.blocking import array_literal, fetch
+from partbox.db.sql import Conn, one_row, query, records, row, rows
 
 
 class Member(NamedTuple):
@@ -30,15 +30,16 @@ class Renewal(NamedTuple):
     at: datetime
 
 
-class Watch(NamedTuple):
+class MembershipView(NamedTuple):
     """A look at a subscription.
 
-    `clock`: the server's. `shape` changes whenever somebody joins, leaves or drains. `unassigned`: a partition has no
-    assignee; `orphaned`: one has an owner that is gone. `late`: the members that nobody has heard of for a while.
+    `clock`: the server's. `membership_version` changes whenever somebody joins, leaves or drains. `unassigned`: a
+    partition has no assignee; `orphaned`: one has an owner that is gone. `late`: the members that nobody has heard of
+    for a while.
     """
 
     clock: datetime
-    shape: tuple[int, int]
+    membership_version: tuple[int, int]
     nodes: int
     unassigned: bool
     orphaned: bool
@@ -46,7 +47,7 @@ class Watch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningHandler:
     """A handler that has run for `seconds`, with its event; of a list, the first. Texts are cut, and may hold anything.
 
     `instance.running` is an array of such objects, but with `since` by the database's clock, taken when it writes: so
@@ -64,7 +65,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class InLifespan:
+class LifespanState:
     """The lifespan that a process has been in for `seconds`; it works once that yields.
 
     Until then it has a row that is leaving from the first, so that it gets no partitions. `instance.running` has an
@@ -103,37 +104,44 @@ def heartbeat(conn: Conn, schema: str, draining: dict[UUID, bool]) -> dict[UUID,
         ((instance, leaves),) = draining.items()
         found = fetch(conn, "heartbeat_of_one", schema, {"instance": instance, "draining": leaves})
     if not found:
-        found = fetch(conn, "heartbeat", schema, {"instances": array(draining), "draining": array(draining.values())})
+        found = fetch(
+            conn,
+            "heartbeat",
+            schema,
+            {"instances": array_literal(draining), "draining": array_literal(draining.values())},
+        )
     return {instance: Renewal(before, at) for instance, before, at in found}
 
 
-def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[Running], more: int) -> None:
+def note_running(conn: Conn, schema: str, instance: UUID, running: Sequence[RunningHandler], more: int) -> None:
     """Store the long-running handlers of this process, and how many `more`; with none the column becomes null."""
-    said = [*map(asdict, running), *([{"more": more}] if more else [])]
-    conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(said).decode()})
+    stored = [*map(asdict, running), *([{"more": more}] if more else [])]
+    conn.execute(query("note_running", schema), {"instance": instance, "running": orjson.dumps(stored).decode()})
 
 
-def running_noted(said: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[Running, ...], int]:
+def parse_running(stored: list[dict[str, Any]] | None, at: datetime) -> tuple[tuple[RunningHandler, ...], int]:
     """The handlers stored in a row, as of `at`, and how many more there are."""
-    objects, known = said or [], {each.name for each in fields(Running)}
+    objects, known = stored or [], {each.name for each in fields(RunningHandler)}
     running = [
-        Running(**{name: each[name] for name in known & each.keys()}, seconds=max(0.0, at.timestamp() - each["since"]))
+        RunningHandler(
+            **{name: each[name] for name in known & each.keys()}, seconds=max(0.0, at.timestamp() - each["since"])
+        )
         for each in objects
         if "since" in each
     ]
     return tuple(running), sum(each.get("more", 0) for each in objects)
 
 
-def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: InLifespan) -> None:
+def note_lifespan(conn: Conn, schema: str, instance: UUID, lifespan: LifespanState) -> None:
     """Store that a process is in its lifespan, in the transaction that has made its row."""
     conn.execute(query("note_lifespan", schema), {"instance": instance, **asdict(lifespan)})
 
 
-def lifespan_noted(said: list[dict[str, Any]] | None, at: datetime) -> InLifespan | None:
+def parse_lifespan(stored: list[dict[str, Any]] | None, at: datetime) -> LifespanState | None:
     """The lifespan that the process of a row is in, as of `at`."""
-    for each in said or []:
+    for each in stored or []:
         if "lifespan" in each:
-            return InLifespan(each["lifespan"], max(0.0, at.timestamp() - each["entered"]))
+            return LifespanState(each["lifespan"], max(0.0, at.timestamp() - each["entered"]))
     return None
 
 
@@ -150,13 +158,13 @@ def note_handled_types(
     conn.execute(query("note_handled_types", schema), values)
 
 
-def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> Watch:
+def watch(conn: Conn, schema: str, subscription: str, since: datetime | None) -> MembershipView:
     """Look at a subscription; late are those who have not beaten for a quarter of their lease, or `since` a time."""
-    ((clock, shape, count, nodes, unassigned, orphaned, *late),) = fetch(
+    ((clock, membership_version, count, nodes, unassigned, orphaned, *late),) = fetch(
         conn, "watch", schema, {"subscription": subscription, "since": since}
     )
     columns = [column or [] for column in late]  # nobody: no array
-    return Watch(clock, (shape, count), nodes, unassigned, orphaned, [*map(Member, *columns)])
+    return MembershipView(clock, (membership_version, count), nodes, unassigned, orphaned, [*map(Member, *columns)])
 
 
 def members(conn: Conn, schema: str, subscription: str) -> list[Member]:
@@ -172,7 +180,7 @@ def assignees(conn: Conn, schema: str, subscription: str) -> list[UUID | None]:
 def bury(conn: Conn, schema: str, victims: Sequence[UUID], *, known_dead: bool) -> tuple[list[UUID], int]:
     """Delete the victims (only expired ones unless `known_dead`) and free all orphaned partitions; returns the deleted
     instances and the number of partitions freed."""
-    deleted, freed = only(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
+    deleted, freed = one_row(conn, "bury", schema, victims=list(victims), known_dead=known_dead)
     return deleted, freed
 
 
@@ -186,14 +194,14 @@ def plan(
 ) -> bool:
     """Apply the plan if members and assignees are still as seen; False if not."""
     values = {"members": sorted(members), "seen": list(seen), "planned": list(planned)}
-    return _is(conn, "plan", schema, subscription=subscription, **values)
+    return _is_true(conn, "plan", schema, subscription=subscription, **values)
 
 
 def subscribed(conn: Conn, schema: str, subscription: str) -> bool:
     """True if the subscription exists."""
-    return _is(conn, "subscribed", schema, subscription=subscription)
+    return _is_true(conn, "subscribed", schema, subscription=subscription)
 
 
-def _is(conn: Conn, name: str, schema: str, **values: object) -> bool:
+def _is_true(conn: Conn, name: str, schema: str, **values: object) -> bool:
     found = row(conn, name, schema, **values)
     return bool(found and found[0])

@@ -12,9 +12,9 @@ import orjson
 from partbox.db.sql import Conn, query
 from partbox.protocol.limits import Rate
 
-MOST_VALUES: Final = 5  # values of `limit_by` that are named
+MAX_VALUES: Final = 5  # values of `limit_by` that are named
 
-SetBound = float | str | None
+OperatorBound = float | str | None
 """A bound as an operator has set it: "none" lifts it, None leaves it to the handler."""
 
 
@@ -28,7 +28,7 @@ class WaitingValue:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptLimit:
+class LimitReport:
     """The limit that a process keeps for a handler, and what waits there.
 
     `rate`: calls that may start in a second, `at_once`: that may run at once, in the whole subscription; None: any
@@ -50,8 +50,8 @@ class LimitChange:
     """Bounds that an operator has set for a handler, in force until they are reset; one that is None is as declared."""
 
     handler: str
-    rate: SetBound
-    at_once: SetBound
+    rate: OperatorBound
+    at_once: OperatorBound
     changed_at: datetime
     changed_by: str
 
@@ -76,38 +76,41 @@ class HandlerLimit:
     change: LimitChange | None
 
     @property
-    def rate_said(self) -> str:
+    def rate_text(self) -> str:
         """The rate as people write it, "none" if there is none, "as declared" where that is not known."""
-        return self._said(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
+        return self._bound_text(self.rate and str(Rate(self.rate)), None if self.change is None else self.change.rate)
 
     @property
-    def at_once_said(self) -> str:
+    def at_once_text(self) -> str:
         """The calls that may run at once, in the same way."""
-        return self._said(self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once)
+        return self._bound_text(
+            self.at_once and f"{self.at_once:,}", None if self.change is None else self.change.at_once
+        )
 
-    def _said(self, bound: str | float | None, given: SetBound) -> str:
+    def _bound_text(self, bound: str | float | None, given: OperatorBound) -> str:
         return str(bound) if bound else "none" if self.processes or given else "as declared"
 
 
-def note(conn: Conn, schema: str, instance: UUID, kept: Sequence[KeptLimit]) -> None:
+def note(conn: Conn, schema: str, instance: UUID, kept: Sequence[LimitReport]) -> None:
     """Store what this process keeps in its row."""
     conn.execute(query("note_limits", schema), {"instance": instance, "limits": orjson.dumps(kept).decode()})
 
 
-def noted(said: list[dict[str, Any]] | None) -> tuple[KeptLimit, ...]:
+def parse_column(stored: list[dict[str, Any]] | None) -> tuple[LimitReport, ...]:
     """The limits stored in a row."""
     return tuple(
-        KeptLimit(**each | {"values": tuple(WaitingValue(**value) for value in each["values"])}) for each in said or []
+        LimitReport(**each | {"values": tuple(WaitingValue(**value) for value in each["values"])})
+        for each in stored or []
     )
 
 
-def changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
+def parse_changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
     """The changes in rows whose numbers are JSON, which has no infinity, and whose time is that of Unix."""
     return [
         LimitChange(
             row["handler"],
-            _set(row["rate"]),
-            _set(row["at_once"]),
+            _parse_bound(row["rate"]),
+            _parse_bound(row["at_once"]),
             datetime.fromtimestamp(row["changed_at"], UTC),
             row["changed_by"],
         )
@@ -115,20 +118,20 @@ def changes(rows: Iterable[dict[str, Any]]) -> list[LimitChange]:
     ]
 
 
-def together(subscription: str, kept: Iterable[KeptLimit], changed: Iterable[LimitChange]) -> tuple[HandlerLimit, ...]:
+def merge(subscription: str, kept: Iterable[LimitReport], changed: Iterable[LimitChange]) -> tuple[HandlerLimit, ...]:
     """The limits of a subscription by handler: sums over its processes, with what operators have set."""
-    reports: dict[str, list[KeptLimit]] = {}
+    reports: dict[str, list[LimitReport]] = {}
     for each in kept:
         reports.setdefault(each.handler, []).append(each)
     by_handler = {each.handler: each for each in changed}
     return tuple(
-        _summed(subscription, handler, reports.get(handler, []), by_handler.get(handler))
+        _sum_reports(subscription, handler, reports.get(handler, []), by_handler.get(handler))
         for handler in sorted(reports.keys() | by_handler)
     )
 
 
-def _summed(subscription: str, handler: str, kept: list[KeptLimit], change: LimitChange | None) -> HandlerLimit:
-    last = kept[-1] if kept else KeptLimit(handler)
+def _sum_reports(subscription: str, handler: str, kept: list[LimitReport], change: LimitChange | None) -> HandlerLimit:
+    last = kept[-1] if kept else LimitReport(handler)
     rate, at_once = (None, None) if change is None else (change.rate, change.at_once)
     in_force = _in_force(at_once, last.at_once)
     return HandlerLimit(
@@ -139,23 +142,23 @@ def _summed(subscription: str, handler: str, kept: list[KeptLimit], change: Limi
         by=last.by,
         waiting=sum(each.waiting for each in kept),
         waited=max((each.waited for each in kept if each.waited is not None), default=None),
-        values=_worst(value for each in kept for value in each.values),
+        values=_longest_waiting(value for each in kept for value in each.values),
         processes=len(kept),
         change=change,
     )
 
 
-def _worst(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
+def _longest_waiting(values: Iterable[WaitingValue]) -> tuple[WaitingValue, ...]:
     found: dict[str, WaitingValue] = {}
     for each in values:
         before = found.get(each.value, WaitingValue(each.value, 0, 0.0))
         found[each.value] = WaitingValue(each.value, before.waiting + each.waiting, max(before.waited, each.waited))
-    return tuple(sorted(found.values(), key=lambda each: -each.waited)[:MOST_VALUES])
+    return tuple(sorted(found.values(), key=lambda each: -each.waited)[:MAX_VALUES])
 
 
-def _in_force(given: SetBound, declared: float | None) -> float | None:
+def _in_force(given: OperatorBound, declared: float | None) -> float | None:
     return declared if given is None else None if isinstance(given, str) else given
 
 
-def _set(number: float | str | None) -> SetBound:
+def _parse_bound(number: float | str | None) -> OperatorBound:
     return None if number is None else "none" if float(number) == inf else float(number)

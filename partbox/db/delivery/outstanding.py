@@ -6,7 +6,7 @@ from partbox.db.sql import Conn, records, row
 from partbox.protocol.outstanding import OutstandingWork
 
 
-class LeftOver(NamedTuple):
+class UnfinishedEvents(NamedTuple):
     """Events of one kind that are not finished; `due_in`: seconds until the first is due, None if it has no time."""
 
     what: str
@@ -20,6 +20,6 @@ def outstanding(conn: Conn, schema: str, subscription: str) -> OutstandingWork:
     return OutstandingWork(*(found or ()))
 
 
-def left_over(conn: Conn, schema: str, subscription: str) -> list[LeftOver]:
+def left_over(conn: Conn, schema: str, subscription: str) -> list[UnfinishedEvents]:
     """Return the kinds of unfinished events with their numbers; of records to be read at most 1,000 are counted."""
-    return records(conn, LeftOver, "left_over", schema, subscription=subscription)
+    return records(conn, UnfinishedEvents, "left_over", schema, subscription=subscription)

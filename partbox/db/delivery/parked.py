@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from partbox.db.delivery.proof import unfiltered
+from partbox.db.delivery.proof import without_row_security
 from partbox.db.sql import Conn, query
-from partbox.protocol.rows import LooseRows, Stored
+from partbox.protocol.rows import LooseRows, StoredRow
 
 
-def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[Stored]:
+def blocking(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[StoredRow]:
     """The rows that block their key, in id order."""
-    return [Stored(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
+    return [StoredRow(*row) for row in _rows(conn, "blocking", schema, subscription, partitions)]
 
 
 def ahead(conn: Conn, schema: str, subscription: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
@@ -33,11 +33,11 @@ def due(  # noqa: PLR0917  as the statement has them
     early: Sequence[int],
     room: int,
     letters: int,
-) -> list[Stored]:
+) -> list[StoredRow]:
     """Return at most `room` rows that block nothing and are not `taken`: first the `early` ones that wait for a permit,
     then those that are due, in id order. Behind them come at most `letters` dead ones that are owed to the hook."""
     more = {"taken": list(taken), "early": list(early), "room": room, "letters": letters}
-    return [Stored(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]
+    return [StoredRow(*row) for row in _rows(conn, "due", schema, subscription, partitions, **more)]
 
 
 def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[int]) -> set[int]:
@@ -48,5 +48,5 @@ def may_start(conn: Conn, schema: str, subscription: str, record_ids: Sequence[i
 
 def _rows(conn: Conn, name: str, schema: str, subscription: str, partitions: Sequence[int], **more: Any) -> list[Any]:
     values = {"subscription": subscription, "partitions": list(partitions), **more}
-    with unfiltered(conn):
+    with without_row_security(conn):
         return conn.execute(query(name, schema), values).fetchall()

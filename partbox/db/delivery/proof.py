@@ -22,19 +22,19 @@ from partbox.db.deadline import WatchedConnection
 from partbox.db.sql import Conn, query
 from partbox.text.wording import counted
 
-GONE = ("0A", "22023", "3F", "42", "55000", "XX")
+SESSION_ENDING_STATES = ("0A", "22023", "3F", "42", "55000", "XX")
 """SQLSTATEs, or their first digits: a relation or a privilege is gone, a plan does not fit, or `intact` has raised.
 
 22023: a function remembers arrays of the rows of a table that was dropped since.
 """
 
 
-class UnseenError(OperationalError):
+class PartialReadError(OperationalError):
     """A session may have read less than everything there is."""
 
 
 @dataclass(slots=True)
-class Basis:
+class SessionBaseline:
     """The log with its sequence and the tables that saves write to, by oids; what the log is made of; the ids drawn.
 
     `made` is what `log_now` says, None before the first poll.
@@ -46,80 +46,80 @@ class Basis:
     drawn: int = 0
 
 
-def begin(conn: Conn, schema: str) -> Basis:
+def begin(conn: Conn, schema: str) -> SessionBaseline:
     """The basis of a session that begins now."""
     log, tables = conn.execute(query("tables_begin", schema), {}).fetchone() or (None, None)
-    basis = Basis(log, tables)
+    baseline = SessionBaseline(log, tables)
     if isinstance(conn, WatchedConnection):
-        conn.basis = basis
-    return basis
+        conn.baseline = baseline
+    return baseline
 
 
-def of(conn: Conn) -> Basis:
+def of(conn: Conn) -> SessionBaseline:
     """The basis of the session of this connection; a blank one where none has begun."""
-    return conn.basis if isinstance(conn, WatchedConnection) and conn.basis is not None else Basis()
+    return conn.baseline if isinstance(conn, WatchedConnection) and conn.baseline is not None else SessionBaseline()
 
 
 def intact(conn: Conn, schema: str, subscription: str | None = None) -> None:
     """Raise psycopg.Error unless everything that was published can be read, by this subscription or by each."""
-    with unfiltered(conn):
+    with without_row_security(conn):
         if conn.execute(query("is_shadowed", schema), {}).fetchone() == (True,):
-            raise UnseenError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
+            raise PartialReadError("search_path puts pg_catalog behind other schemas: leave it out, by `alter role`")
         conn.execute(query("intact", schema), {"subscription": subscription})
 
 
-def none_hidden(conn: Conn, schema: str, subscription: str) -> None:
+def check_none_hidden(conn: Conn, schema: str, subscription: str) -> None:
     """Raise UnseenError if the sequence will give out ids that are used, or gave out ids that cursors had passed."""
-    with unfiltered(conn):
+    with without_row_security(conn):
         used, ids = conn.execute(query("ids", schema), {}).fetchone() or (0, None)
         hidden = conn.execute(query("hidden", schema), {"subscription": subscription}).fetchone()
     if used > (at := drawn(conn, ids)):
-        raise UnseenError(
+        raise PartialReadError(
             f"the sequence record_id_seq is at {at}, and ids up to {used} are used: "
-            f"raise it by `{raised(schema, used)}`"
+            f"raise it by `{raise_sequence_sql(schema, used)}`"
         )
     if hidden is not None:
         first, last, count = hidden
-        raise UnseenError(
+        raise PartialReadError(
             f"the sequence record_id_seq was set back, and {counted(count, 'record')} between id {first} and {last} "
-            f"got ids that cursors had passed: have them read by `{lowered(schema, first)}`"
+            f"got ids that cursors had passed: have them read by `{lower_cursors_sql(schema, first)}`"
         )
 
 
-def raised(schema: str, used: int) -> str:
+def raise_sequence_sql(schema: str, used: int) -> str:
     """Return the statement that sets the sequence of record ids to the greatest id that is used."""
     sequence = compose.Identifier(schema, "record_id_seq").as_string(None)
     return compose.SQL("select setval({}, {})").format(compose.Literal(sequence), compose.Literal(used)).as_string(None)
 
 
-def lowered(schema: str, first: int) -> str:
+def lower_cursors_sql(schema: str, first: int) -> str:
     """Return the statement after which cursors find the records from `first` on that they have passed unread."""
     lower = "update {}.partition set floor_id = {below} where floor_id > {below}"
     return compose.SQL(lower).format(compose.Identifier(schema), below=compose.Literal(first - 1)).as_string(None)
 
 
-def same(conn: Conn, log: int) -> None:
+def check_same_log(conn: Conn, log: int) -> None:
     """Close the connection and raise UnseenError unless `log` is the log, and its sequence, of the session's begin."""
     if log != (of(conn).log or log):
         conn.close()
-        raise UnseenError("the log of this session, or its sequence, is gone: another has taken its place")
+        raise PartialReadError("the log of this session, or its sequence, is gone: another has taken its place")
 
 
-def is_known(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
+def check_log_version(conn: Conn, schema: str, made: int | str | bytes | None) -> bool:
     """True if a poll read a log that is known to be whole. Else learn what it is made of now: the poll does not count.
 
     `made`: what the statement has answered. UnseenError, or another psycopg.Error, if it is not whole.
     """
     if made is None:
         conn.close()
-        raise UnseenError("the log is not read whole: row security hides records of it")
-    basis = of(conn)
-    if int(made) == basis.made or basis.log is None:
+        raise PartialReadError("the log is not read whole: row security hides records of it")
+    baseline = of(conn)
+    if int(made) == baseline.made or baseline.log is None:
         return True
-    with unfiltered(conn):
+    with without_row_security(conn):
         log, now, _ = conn.execute(query("log_begin", schema), {}).fetchone() or (0, None, None)
-    same(conn, log)
-    basis.made = now
+    check_same_log(conn, log)
+    baseline.made = now
     return False
 
 
@@ -127,16 +127,18 @@ def drawn(conn: Conn, ids: int | str | None) -> int:
     """The ids drawn so far, as a statement has returned them; the connection is closed if they cannot be true."""
     if ids is None:
         raise InsufficientPrivilege("permission denied for sequence record_id_seq: grant select on it to this role")
-    basis, now = of(conn), int(ids)
-    if now < basis.drawn:
+    baseline, now = of(conn), int(ids)
+    if now < baseline.drawn:
         conn.close()
-        raise UnseenError(f"{basis.drawn} ids were drawn and now it is {now}: the sequence record_id_seq was set back")
-    basis.drawn = now
+        raise PartialReadError(
+            f"{baseline.drawn} ids were drawn and now it is {now}: the sequence record_id_seq was set back"
+        )
+    baseline.drawn = now
     return now
 
 
 @contextmanager
-def unfiltered(conn: Conn) -> Iterator[None]:
+def without_row_security(conn: Conn) -> Iterator[None]:
     """PostgreSQL raises in this block where row security would hide rows, also behind a pooler."""
     if not (isinstance(conn, WatchedConnection) and conn.pooled):
         yield
@@ -148,4 +150,4 @@ def unfiltered(conn: Conn) -> Iterator[None]:
 
 def ends_session(error: Error) -> bool:
     """True if the error says that something which the session had is gone."""
-    return isinstance(error, UnseenError) or (error.sqlstate or "").startswith(GONE)
+    return isinstance(error, PartialReadError) or (error.sqlstate or "").startswith(SESSION_ENDING_STATES)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import orjson
 
-from partbox.db.blocking import Row, array, fetch, integers
+from partbox.db.blocking import Row, array_literal, fetch, integer_array
 from partbox.db.delivery import bell, proof, server_incarnation
 from partbox.db.sql import Conn
-from partbox.events.record import Survey
+from partbox.events.record import PageStats
 from partbox.protocol import cursor
-from partbox.protocol.bell import up_for
-from partbox.protocol.cursor import CAP, STRETCH, Ask
+from partbox.protocol.bell import flag_seconds_left
+from partbox.protocol.cursor import MAX_LATE, STRETCH, ReadRequest
 from partbox.protocol.horizon import Fence, Page, fence
 from partbox.protocol.quick_poll import bits, ids
 from partbox.protocol.sweep import Sweep
@@ -24,7 +24,7 @@ from partbox.protocol.sweep import Sweep
 FLOOR, AGE, LIFE, SNAPSHOT, CLOCK, LOG, DRAWN, UP = 1, 3, 4, 5, 6, 7, 9, 10  # of the last row, which is no record
 
 
-class Polled(NamedTuple):
+class PolledPage(NamedTuple):
     """One page: its snapshot N; for each ask the floor that bounded its late search; the rows; the server's clock then
     (microseconds since 2000), the ids drawn by then, and what is known of the rows."""
 
@@ -33,10 +33,10 @@ class Polled(NamedTuple):
     rows: list[Row]
     clock: int
     drawn: int
-    survey: Survey
+    stats: PageStats
 
 
-class QuickPolled(NamedTuple):
+class QuickPage(NamedTuple):
     """The page of a quick poll: its snapshot N, a fence, the floor that its search began above, the rows in the order
     of ids, the server's clock, the seconds for which the bell's flag is up, and what is known of the rows."""
 
@@ -46,21 +46,21 @@ class QuickPolled(NamedTuple):
     rows: list[Row]
     clock: int
     up: float
-    survey: Survey
+    stats: PageStats
 
 
 # Which ids, of whom, and how: none of it says anything without the others.
 def poll(
     conn: Conn,
     schema: str,
-    asks: Sequence[Ask],
+    asks: Sequence[ReadRequest],
     shared: Page | None,
     *,
     lo: int,
     hi: int,
     cap: int | None = None,
     sweep: Sweep | None = None,
-) -> Polled:
+) -> PolledPage:
     """Read one page of ids up to `hi`; every ask reads above `lo`. `shared` is the page of the partitions in lockstep.
     Each base is sent once.
 
@@ -71,96 +71,98 @@ def poll(
     own = {base: number for number, base in enumerate(dict.fromkeys(base for base in bases if base is not shared), 1)}
     numbers = [None if base is shared else own[base] for base in bases]
     values = {
-        **_shared(shared),
-        **_own(own),
-        **_asked(asks, sweep),
-        **_swept(sweep),
+        **_shared_parameters(shared),
+        **_own_parameters(own),
+        **_ask_parameters(asks, sweep),
+        **_sweep_parameters(sweep),
         "hi": hi,
-        "cap": CAP if cap is None else cap,
+        "cap": MAX_LATE if cap is None else cap,
         "stretch": STRETCH,
-        "bases": array(numbers),
+        "bases": array_literal(numbers),
     }
-    head, rows, survey = _page(conn, "poll", schema, values, {"above": cursor.stretch_of(lo)})
+    head, rows, stats = _fetch_page(conn, "poll", schema, values, {"above": cursor.stretch_of(lo)})
     floors = {0: head[FLOOR]} | {int(number): floor for number, floor in orjson.loads(head[3]).items()}
-    return Polled(
+    return PolledPage(
         head[SNAPSHOT],
         [floors[number or 0] for number in numbers],
         rows,
         int(head[CLOCK]),
         proof.drawn(conn, head[DRAWN]),
-        survey,
+        stats,
     )
 
 
-def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPolled:
-    """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.CAP` + 1."""
-    own = {"partitions": partitions, "most": cursor.CAP, "bell": bell.of(conn)}
+def quick(conn: Conn, schema: str, shared: Page, partitions: str) -> QuickPage:
+    """Everything of these `partitions` (see `bits`) that `shared` does not see, but at most `cursor.MAX_LATE` + 1."""
+    own = {"partitions": partitions, "most": cursor.MAX_LATE, "bell": bell.of(conn)}
     above, end = ids(shared)
-    head, rows, survey = _page(conn, "quick", schema, {**_shared(shared), **own}, {"above": above, "end": end})
+    head, rows, stats = _fetch_page(
+        conn, "quick", schema, {**_shared_parameters(shared), **own}, {"above": above, "end": end}
+    )
     snapshot, drawn = head[SNAPSHOT], proof.drawn(conn, head[DRAWN])
     made = fence(drawn, int(head[AGE]), int(snapshot.split(":")[1]))
-    up = up_for(None if head[UP] is None else int(head[UP]))  # raw on a lean connection
-    return QuickPolled(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up, survey)
+    up = flag_seconds_left(None if head[UP] is None else int(head[UP]))  # raw on a lean connection
+    return QuickPage(snapshot, made, head[FLOOR], rows, int(head[CLOCK]), up, stats)
 
 
-def _page(
+def _fetch_page(
     conn: Conn, name: str, schema: str, values: Mapping[str, object], planned: Mapping[str, int]
-) -> tuple[Row, list[Row], Survey]:
+) -> tuple[Row, list[Row], PageStats]:
     """The last row of a poll, the records, and what is known of these. Asked again if the log is not made of what was
     known."""
     sequence, value = server_incarnation.of(conn)
     sent = {**values, **planned, "life": sequence}
     while True:
-        survey = Survey()
-        rows = fetch(conn, name, schema, sent, planned=planned, look=partial(_survey, survey))
+        stats = PageStats()
+        rows = fetch(conn, name, schema, sent, planned=planned, look=partial(_add_to_stats, stats))
         if not rows or rows[-1][0] is not None:
             text = "a page of the log was cut: something between here and the server limits what it returns"
-            raise proof.UnseenError(text)
+            raise proof.PartialReadError(text)
         head = rows.pop()  # no record: where it is, so is all before it
         server_incarnation.check(conn, head[LIFE] == (None if value is None else str(value)))
-        if proof.is_known(conn, schema, head[LOG]):
-            return head, rows, survey
+        if proof.check_log_version(conn, schema, head[LOG]):
+            return head, rows, stats
 
 
-def _survey(survey: Survey, rows: Sequence[Row]) -> None:
-    survey.add(rows if rows[-1][0] is not None else rows[:-1])  # the last is no record
+def _add_to_stats(stats: PageStats, rows: Sequence[Row]) -> None:
+    stats.add(rows if rows[-1][0] is not None else rows[:-1])  # the last is no record
 
 
-def _shared(page: Page | None) -> dict[str, object]:
+def _shared_parameters(page: Page | None) -> dict[str, object]:
     """The page of the partitions in lockstep, as parameters of a poll."""
     return {
         "snapshot": page.snapshot if page else None,
         "settled": page.settled if page else None,
-        "listed": array(xid for xid, _ in page.listed) if page else "{}",
-        "bounds": array(bound for _, bound in page.listed) if page else "{}",
+        "listed": array_literal(xid for xid, _ in page.listed) if page else "{}",
+        "bounds": array_literal(bound for _, bound in page.listed) if page else "{}",
     }
 
 
-def _own(bases: Mapping[Page, int]) -> dict[str, str]:
+def _own_parameters(bases: Mapping[Page, int]) -> dict[str, str]:
     """The pages that partitions have of their own, by number, as parameters of a poll."""
     listed = [(number, *each) for base, number in bases.items() for each in base.listed]
     return {
-        "own_snapshots": array(base.snapshot for base in bases),
-        "own_settled": array(base.settled for base in bases),
-        "own_of": array(number for number, _, _ in listed),
-        "own_listed": array(xid for _, xid, _ in listed),
-        "own_bounds": array(bound for _, _, bound in listed),
+        "own_snapshots": array_literal(base.snapshot for base in bases),
+        "own_settled": array_literal(base.settled for base in bases),
+        "own_of": array_literal(number for number, _, _ in listed),
+        "own_listed": array_literal(xid for _, xid, _ in listed),
+        "own_bounds": array_literal(bound for _, _, bound in listed),
     }
 
 
-def _asked(asks: Sequence[Ask], sweep: Sweep | None) -> dict[str, str]:
+def _ask_parameters(asks: Sequence[ReadRequest], sweep: Sweep | None) -> dict[str, str]:
     """The partitions of a poll, but for the pages that they are read from, as parameters."""
     partitions, last_ids, rooms, _, untils, afters = zip(*asks, strict=True)
     return {
-        "partitions": integers(partitions),
-        "last_ids": integers(last_ids),
-        "rooms": integers(rooms if sweep is None else sweep.beside(asks)),
-        "untils": array(untils),
-        "afters": array(afters),
+        "partitions": integer_array(partitions),
+        "last_ids": integer_array(last_ids),
+        "rooms": integer_array(rooms if sweep is None else sweep.rooms_beside(asks)),
+        "untils": array_literal(untils),
+        "afters": array_literal(afters),
     }
 
 
-def _swept(sweep: Sweep | None) -> dict[str, object]:
+def _sweep_parameters(sweep: Sweep | None) -> dict[str, object]:
     """The sweep as parameters of a poll."""
     if sweep is None:
         return {"swept_from": 0, "swept_to": 0, "swept_most": 0, "swept": bits(()), "swept_ids": "{}"}
@@ -169,14 +171,14 @@ def _swept(sweep: Sweep | None) -> dict[str, object]:
         "swept_to": sweep.end,
         "swept_most": sweep.most,
         "swept": bits(sweep.last_ids),
-        "swept_ids": integers(sweep.last_ids.get(number, 0) for number in range(256)),
+        "swept_ids": integer_array(sweep.last_ids.get(number, 0) for number in range(256)),
     }
 
 
 def bodies(conn: Conn, schema: str, wanted: Sequence[tuple[int, int]]) -> list[Row]:
     """The records of these (partition, id), in id order, with `CANCELLING`; one that is gone is missing."""
-    with proof.unfiltered(conn):
-        return fetch(conn, "bodies", schema, _identities(wanted))
+    with proof.without_row_security(conn):
+        return fetch(conn, "bodies", schema, _id_parameters(wanted))
 
 
 def payloads(
@@ -186,10 +188,13 @@ def payloads(
 
     At least one is returned, and the last may exceed the limit.
     """
-    with proof.unfiltered(conn):
-        rows = fetch(conn, "payloads", schema, {**_identities(wanted), "bytes": most})
+    with proof.without_row_security(conn):
+        rows = fetch(conn, "payloads", schema, {**_id_parameters(wanted), "bytes": most})
     return {pair: None if row[1] is None else row for pair, row in zip(wanted, rows, strict=False)}
 
 
-def _identities(wanted: Sequence[tuple[int, int]]) -> dict[str, object]:
-    return {"partitions": array(partition for partition, _ in wanted), "ids": array(id for _, id in wanted)}
+def _id_parameters(wanted: Sequence[tuple[int, int]]) -> dict[str, object]:
+    return {
+        "partitions": array_literal(partition for partition, _ in wanted),
+        "ids": array_literal(id for _, id in wanted),
+    }

@@ -25,8 +25,8 @@ class Incarnation(NamedTuple):
     value: int | None
 
 
-REPLACED = "the server has crashed or was replaced since: what was read of it does not hold any more"
-UNKNOWN = Incarnation(None, None)
+REPLACED_TEXT = "the server has crashed or was replaced since: what was read of it does not hold any more"
+UNKNOWN_INCARNATION = Incarnation(None, None)
 """The incarnation of a server that cannot tell: PostgreSQL 14, or a role that may not set the sequence."""
 
 
@@ -42,12 +42,16 @@ def begin(conn: Conn, schema: str) -> Incarnation:
 
 def _ensure(conn: Conn, schema: str) -> Incarnation:
     row = conn.execute(query("life_begin", schema), {}).fetchone()
-    return Incarnation(*row) if row is not None else UNKNOWN
+    return Incarnation(*row) if row is not None else UNKNOWN_INCARNATION
 
 
 def of(conn: Conn) -> Incarnation:
     """The incarnation that the session of this connection began in."""
-    return conn.incarnation if isinstance(conn, WatchedConnection) and conn.incarnation is not None else UNKNOWN
+    return (
+        conn.incarnation
+        if isinstance(conn, WatchedConnection) and conn.incarnation is not None
+        else UNKNOWN_INCARNATION
+    )
 
 
 def note(conn: WatchedConnection, incarnation: Incarnation) -> None:
@@ -59,4 +63,4 @@ def check(conn: Conn, same: bool) -> None:
     """Close the connection and raise NewIncarnationError unless the server is still in the `same` one."""
     if not same:
         conn.close()
-        raise NewIncarnationError(REPLACED)
+        raise NewIncarnationError(REPLACED_TEXT)

@@ -11,11 +11,11 @@ from partbox.db.sql import Conn, query
 
 DEAD_LETTERS = "dead letters to "
 """Begins the name of a sink that is told of dead events: the hook, or the target of `--dead-to`."""
-COUNTS = ("sent", "in_flight", "retries", "seconds")
+SUMMED_FIELDS = ("sent", "in_flight", "retries", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class SinkTraffic:
     """The messages of a sink: `sent` are acknowledged, `in_flight` not yet answered, `retries` are sent again.
 
     `seconds`: the sum of the times that acknowledged messages took. `error`: why the last sending failed, after which
@@ -41,24 +41,24 @@ class Traffic:
         return self.seconds / self.sent if self.sent else None
 
 
-def note(conn: Conn, schema: str, instance: UUID, traffic: Sequence[Traffic]) -> None:
+def note(conn: Conn, schema: str, instance: UUID, traffic: Sequence[SinkTraffic]) -> None:
     """Store the traffic of this process's sinks in its row."""
-    said = orjson.dumps([asdict(each) for each in traffic]).decode()
-    conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": said})
+    stored = orjson.dumps([asdict(each) for each in traffic]).decode()
+    conn.execute(query("note_sinks", schema), {"instance": instance, "sinks": stored})
 
 
-def noted(said: list[dict[str, Any]] | None) -> tuple[Traffic, ...]:
+def parse_column(stored: list[dict[str, Any]] | None) -> tuple[SinkTraffic, ...]:
     """The sinks stored in a row."""
-    return tuple(Traffic(**each) for each in said or [])
+    return tuple(SinkTraffic(**each) for each in stored or [])
 
 
-def together(traffic: Iterable[Traffic]) -> list[Traffic]:
+def merge(traffic: Iterable[SinkTraffic]) -> list[SinkTraffic]:
     """One for each sink of several processes: sums, and the error that has lasted the longest; failing ones first."""
-    found: dict[str, list[Traffic]] = {}
+    found: dict[str, list[SinkTraffic]] = {}
     for each in traffic:
         found.setdefault(each.sink, []).append(each)
     summed = []
     for several in found.values():
         worst = max(several, key=lambda each: each.failing or 0.0)
-        summed.append(replace(worst, **{name: sum(getattr(each, name) for each in several) for name in COUNTS}))
+        summed.append(replace(worst, **{name: sum(getattr(each, name) for each in several) for name in SUMMED_FIELDS}))
     return sorted(summed, key=lambda each: (each.error is None, each.sink))

@@ -18,14 +18,16 @@ from partbox.settings import Settings
 
 T = TypeVar("T")
 
-CLOSING: Final = 1.0  # seconds that closing waits for who uses it
-FRESH: Final = 1.0  # seconds for which an answer, or a failure, is given again
-PATIENCE: Final = 5.0  # seconds that a look, or connecting, may take
-NAMED: Final = 20  # subscriptions that viewers have asked for, the last
-SHARE: Final = 4  # an answer lasts so many times as long as it took: looking costs the server a fifth of a core at most
+CLOSE_TIMEOUT: Final = 1.0  # seconds that closing waits for who uses it
+CACHE_SECONDS: Final = 1.0  # seconds for which an answer, or a failure, is given again
+STATEMENT_TIMEOUT: Final = 5.0  # seconds that a look, or connecting, may take
+MAX_NAMED: Final = 20  # subscriptions that viewers have asked for, the last
+CACHE_FACTOR: Final = (
+    4  # an answer lasts so many times as long as it took: looking costs the server a fifth of a core at most
+)
 
 
-class KeptConnection:
+class CachedConnection:
     """A cached read connection; any thread may `use` it, one at a time. Statements are cut after `patience` seconds."""
 
     def __init__(self, settings: Settings, dsn: Callable[[], str], *, name: str, patience: float) -> None:
@@ -37,38 +39,38 @@ class KeptConnection:
         self._conn: Conn | None = None
         self.closed = threading.Event()
 
-    def use(self, look: Callable[[Conn], T]) -> T:
-        """Return `look(conn)`, which only reads; retried once if the cached connection turns out to be lost.
+    def use(self, read: Callable[[Conn], T]) -> T:
+        """Return `read(conn)`, which only reads; retried once if the cached connection turns out to be lost.
 
         Raises psycopg.Error; SchemaError if this program cannot work on the schema; PartboxError after `close`.
         """
         with self._lock:
             try:
-                return self._tried(look)
+                return self._use_or_retry(read)
             finally:
                 if self.closed.is_set():
-                    self._drop()
+                    self._drop_connection()
 
     def close(self) -> None:
         """Close the connection for good: at once, or when a use that takes longer ends."""
         self.closed.set()
-        if self._lock.acquire(timeout=CLOSING):
+        if self._lock.acquire(timeout=CLOSE_TIMEOUT):
             try:
-                self._drop()
+                self._drop_connection()
             finally:
                 self._lock.release()
 
-    def _tried(self, look: Callable[[Conn], T]) -> T:
+    def _use_or_retry(self, read: Callable[[Conn], T]) -> T:
         kept = self._conn is not None
         try:
-            return look(self._connection())
+            return read(self._connection())
         except psycopg.Error:
             lost = self._conn is not None and self._conn.closed
             if lost:
-                self._drop()
+                self._drop_connection()
             if not (lost and kept):
                 raise
-        return look(self._connection())
+        return read(self._connection())
 
     def _connection(self) -> Conn:
         if self.closed.is_set():
@@ -83,7 +85,7 @@ class KeptConnection:
             self._conn = conn
         return self._conn
 
-    def _drop(self) -> None:
+    def _drop_connection(self) -> None:
         if self._conn is not None:
             self._conn.close()
             self._conn = None
@@ -100,18 +102,18 @@ class CachedOverview:
         settings: Settings,
         dsn: Callable[[], str],
         *,
-        patience: float = PATIENCE,
-        fresh: float = FRESH,
+        patience: float = STATEMENT_TIMEOUT,
+        fresh: float = CACHE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._schema = settings.schema_name
-        self._kept = KeptConnection(settings, dsn, name="partbox glance", patience=patience)
+        self._cached = CachedConnection(settings, dsn, name="partbox glance", patience=patience)
         self._patience = patience
         self._fresh = fresh
         self._clock = clock
         self._lock = threading.Lock()
         self._answer: Overview | psycopg.Error | PartboxError | None = None
-        self._named: deque[str] = deque(maxlen=NAMED)
+        self._named: deque[str] = deque(maxlen=MAX_NAMED)
         self._until = 0.0
 
     def overview(self) -> Overview:
@@ -122,7 +124,7 @@ class CachedOverview:
                 self._answer = self._read()
                 ended = self._clock()
                 # A failure is kept for the shortest time.
-                lasts = SHARE * (ended - began) if isinstance(self._answer, Overview) else 0.0
+                lasts = CACHE_FACTOR * (ended - began) if isinstance(self._answer, Overview) else 0.0
                 self._until = ended + max(self._fresh, lasts)
             answer = self._answer
         if isinstance(answer, Overview):
@@ -132,25 +134,27 @@ class CachedOverview:
     @property
     def closed(self) -> threading.Event:
         """Set when it is closed for good."""
-        return self._kept.closed
+        return self._cached.closed
 
     def list_partitions(self, subscription: str) -> None:
         """From the next look on, list the partitions of this one however many subscriptions there are. Any thread."""
         if subscription not in self._named:
             self._named.append(subscription)
 
-    def query(self, look: Callable[[Conn], T]) -> T:
-        """Return `look(conn)` on the same connection, for what else a viewer reads. Raises as `overview` does."""
-        return self._kept.use(look)
+    def query(self, read: Callable[[Conn], T]) -> T:
+        """Return `read(conn)` on the same connection, for what else a viewer reads. Raises as `overview` does."""
+        return self._cached.use(read)
 
     def close(self) -> None:
         """Close the connection for good; a look that takes longer closes it when it ends."""
-        self._kept.close()
+        self._cached.close()
         self._until = 0.0  # without the lock, which such a look holds
 
     def _read(self) -> Overview | psycopg.Error | PartboxError:
         try:
             named = [*self._named]
-            return self._kept.use(lambda conn: stats.overview(conn, self._schema, patience=self._patience, named=named))
+            return self._cached.use(
+                lambda conn: stats.overview(conn, self._schema, patience=self._patience, named=named)
+            )
         except (psycopg.Error, PartboxError) as error:
             return error

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import errors
 from psycopg.errors import Diagnostic, ProgramLimitExceeded
 
-from partbox.db.connect import look_up_as_role
+from partbox.db.connect import use_role_search_path
 from partbox.db.inspect import facts
 from partbox.db.inspect.stats import Overview, overview
 from partbox.db.operator import blocked
@@ -28,14 +28,14 @@ from partbox.protocol.segments import EventTrigger
 T = TypeVar("T")
 Row = TypeVar("Row", bound=NamedTuple)
 
-PATIENCE, ONCE_LOCKED = "1s", "50ms"  # how long a lock is waited for, before and after one was found
-SUBSCRIPTIONS = 50  # whose blocked keys are looked at, those with most of them
-KEYS = 100  # blocked keys of a subscription that are looked at, the longest blocked
+LOCK_TIMEOUT, SHORT_LOCK_TIMEOUT = "1s", "50ms"  # how long a lock is waited for, before and after one was found
+MAX_SUBSCRIPTIONS = 50  # whose blocked keys are looked at, those with most of them
+MAX_KEYS = 100  # blocked keys of a subscription that are looked at, the longest blocked
 
 # What a part may fail of, when everything else may still be read.
-UNREADABLE = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.QueryCanceled, errors.UndefinedTable)
+READ_ERRORS = (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.QueryCanceled, errors.UndefinedTable)
 
-HALF = 0.5
+WATCHED_USAGE = 0.5
 """The part of the queue from which on the server names the holder, and nobody rings: see `sql/queries/bell.sql`."""
 
 
@@ -66,44 +66,44 @@ class Thresholds(NamedTuple):
 class Evidence:  # one field for each part that is read; the checks pick theirs
     """Everything that was read; what could not be read is None or empty, and named in `unread`.
 
-    `original`: these are the cursors of this server's cluster. `used`: the greatest id that is used.
-    `letters`: the number of its dead events that the dead-letter hook has not had yet.
+    `is_original`: these are the cursors of this server's cluster. `highest_used_id`: the greatest id that is used.
+    `owed_dead_letters`: the number of its dead events that the dead-letter hook has not had yet.
     """
 
     server: facts.ServerFacts | None = None
-    original: bool = True
+    is_original: bool = True
     sequence: facts.SequenceFacts | None = None
-    unreadable: str | None = None  # why the sequence `life` cannot be read
+    life_error: str | None = None  # why the sequence `life` cannot be read
     access: tuple[facts.WorkerAccess, ...] = ()
-    displaced: facts.Displaced | None = None
+    displaced: facts.DisplacedTable | None = None
     triggers: tuple[facts.ForeignTrigger, ...] = ()
     path: tuple[facts.PathSchema, ...] = ()
     sessions: tuple[facts.OpenSession, ...] = ()
     nodes: facts.NodeSessions | None = None
     queue: NotificationQueue | None = None
-    keepers: tuple[facts.Keeper, ...] = ()
-    waits: tuple[facts.Wait, ...] = ()
+    lock_holders: tuple[facts.LockHolder, ...] = ()
+    waits: tuple[facts.LockWait, ...] = ()
     prepared: tuple[facts.PreparedTransaction, ...] = ()
     slots: tuple[facts.ReplicationSlot, ...] = ()
     tables: tuple[facts.TableFacts, ...] = ()
-    segments: facts.Segments | None = None
+    segments: facts.SegmentFacts | None = None
     event_triggers: tuple[EventTrigger, ...] = ()
     archive: facts.ArchiveFacts | None = None
-    used: int | None = None
-    hidden: facts.Hidden | None = None
+    highest_used_id: int | None = None
+    hidden: facts.HiddenRecords | None = None
     overview: Overview | None = None
     keys: tuple[tuple[str, BlockedKey], ...] = ()
-    open: tuple[facts.Open, ...] = ()
+    open: tuple[facts.ParkedCounts, ...] = ()
     deferred: tuple[facts.DeferredRows, ...] = ()
     dead: tuple[facts.DeadRows, ...] = ()
-    letters: dict[str, int] = field(default_factory=dict)
-    accused: tuple[facts.Accused, ...] = ()
+    owed_dead_letters: dict[str, int] = field(default_factory=dict)
+    suspect_records: tuple[facts.SuspectRecord, ...] = ()
     held: tuple[facts.RetentionHold, ...] = ()
-    expired: facts.Expired | None = None
+    expired: facts.ExpiredRecords | None = None
     unread: tuple[UnreadPart, ...] = ()
 
 
-def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
+def gather_evidence(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
     """Gather all evidence through an autocommit connection; SchemaError if the schema is not of this version."""
     reader = _PartReader(conn, schema)
     reader.part("the version of the schema", lambda: migrate.check(conn, schema))
@@ -114,37 +114,39 @@ def gather(conn: Conn, schema: str, ask: Thresholds) -> Evidence:
         sessions=reader.all(facts.OpenSession, "doctor_sessions"),
         nodes=reader.one(facts.NodeSessions, "doctor_nodes"),
         queue=_notification_queue(conn, schema),
-        keepers=reader.all(facts.Keeper, "doctor_keepers"),
-        waits=reader.all(facts.Wait, "doctor_waits"),
+        lock_holders=reader.all(facts.LockHolder, "doctor_keepers"),
+        waits=reader.all(facts.LockWait, "doctor_waits"),
         prepared=reader.all(facts.PreparedTransaction, "doctor_prepared"),
         slots=reader.all(facts.ReplicationSlot, "doctor_slots"),
         tables=reader.all(facts.TableFacts, "doctor_tables"),
-        used=next((used for (used,) in reader.rows("doctor_used")), None),  # before the sequence, which is never behind
-        hidden=reader.one(facts.Hidden, "hidden", subscription=None),
+        highest_used_id=next(
+            (highest_used_id for (highest_used_id,) in reader.rows("doctor_used")), None
+        ),  # before the sequence, which is never behind
+        hidden=reader.one(facts.HiddenRecords, "hidden", subscription=None),
         sequence=reader.one(facts.SequenceFacts, "doctor_sequence"),
-        unreadable=_unreadable(conn, schema),
+        life_error=_life_error(conn, schema),
         access=reader.all(facts.WorkerAccess, "doctor_access"),
-        displaced=reader.part("the tables", lambda: _displaced(conn, schema)),
+        displaced=reader.part("the tables", lambda: _find_displaced(conn, schema)),
         triggers=reader.all(facts.ForeignTrigger, "doctor_triggers"),
-        path=reader.part("the search_path", lambda: _path(conn, schema)) or (),
-        original=reader.part("the marker", lambda: healthy(conn, schema)) is not False,
+        path=reader.part("the search_path", lambda: _read_search_path(conn, schema)) or (),
+        is_original=reader.part("the marker", lambda: healthy(conn, schema)) is not False,
         overview=seen,
-        keys=reader.part("blocked keys", lambda: _keys(conn, schema, seen)) or (),
-        open=reader.all(facts.Open, "doctor_open"),
+        keys=reader.part("blocked keys", lambda: _list_blocked_keys(conn, schema, seen)) or (),
+        open=reader.all(facts.ParkedCounts, "doctor_open"),
         deferred=reader.all(facts.DeferredRows, "doctor_deferred"),
         dead=reader.all(facts.DeadRows, "doctor_dead", lately=ask.lately),
-        letters=dict(reader.rows("doctor_letters")),
-        accused=reader.all(facts.Accused, "doctor_accused"),
-        segments=reader.one(facts.Segments, "doctor_segments"),
+        owed_dead_letters=dict(reader.rows("doctor_letters")),
+        suspect_records=reader.all(facts.SuspectRecord, "doctor_accused"),
+        segments=reader.one(facts.SegmentFacts, "doctor_segments"),
         event_triggers=reader.all(EventTrigger, "event_triggers"),
         archive=reader.one(facts.ArchiveFacts, "doctor_archive"),
         held=reader.all(facts.RetentionHold, "doctor_held", **retain),
-        expired=reader.one(facts.Expired, "doctor_expired", **retain),
+        expired=reader.one(facts.ExpiredRecords, "doctor_expired", **retain),
         unread=tuple(reader.unread),
     )
 
 
-def gather_again(conn: Conn, schema: str, before: Evidence) -> Evidence:
+def reread_overview(conn: Conn, schema: str, before: Evidence) -> Evidence:
     """The same evidence with the subscriptions read again; unchanged, and noted as unread, if they cannot be."""
     reader = _PartReader(conn, schema)
     seen = reader.part("the subscriptions, a second time", lambda: overview(conn, schema, working=True))
@@ -157,7 +159,7 @@ class _PartReader:
     def __init__(self, conn: Conn, schema: str) -> None:
         self._conn = conn
         self._schema = schema
-        self._patience = PATIENCE
+        self._patience = LOCK_TIMEOUT
         self.unread: list[UnreadPart] = []
 
     def one(self, kind: type[Row], name: str, **values: Any) -> Row | None:
@@ -177,9 +179,9 @@ class _PartReader:
             with self._conn.transaction():
                 self._conn.execute(query("doctor_patience", self._schema), {"limit": self._patience})
                 return read()
-        except UNREADABLE as error:
+        except READ_ERRORS as error:
             if isinstance(error, errors.LockNotAvailable):
-                self._patience = ONCE_LOCKED
+                self._patience = SHORT_LOCK_TIMEOUT
             self.unread.append(UnreadPart(name, _reason(error), isinstance(error, errors.InsufficientPrivilege)))
             return None
 
@@ -187,15 +189,15 @@ class _PartReader:
 def _notification_queue(conn: Conn, schema: str) -> NotificationQueue:
     """Read it through an autocommit connection."""
     (usage,) = conn.execute(query("queue_usage", schema), {}).fetchone() or (0.0,)
-    return NotificationQueue(usage, _holder(conn, schema) if usage >= HALF else None)
+    return NotificationQueue(usage, _queue_holder(conn, schema) if usage >= WATCHED_USAGE else None)
 
 
-def _holder(conn: Conn, schema: str) -> int | None:
+def _queue_holder(conn: Conn, schema: str) -> int | None:
     """The pid in the warning that a notification brings: the only number there, for its language is the server's."""
     pids: list[int] = []
 
-    def note(said: Diagnostic) -> None:
-        pids.extend(map(int, re.findall(r"\d+", said.message_detail or "")))
+    def note(diagnostic: Diagnostic) -> None:
+        pids.extend(map(int, re.findall(r"\d+", diagnostic.message_detail or "")))
 
     conn.add_notice_handler(note)
     try:
@@ -206,35 +208,35 @@ def _holder(conn: Conn, schema: str) -> int | None:
     return pids[0] if pids else None
 
 
-def _path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
-    look_up_as_role(conn, here=True)
+def _read_search_path(conn: Conn, schema: str) -> tuple[facts.PathSchema, ...]:
+    use_role_search_path(conn, here=True)
     return tuple(facts.PathSchema(*row) for row in rows(conn, "doctor_search_path", schema))
 
 
-def _unreadable(conn: Conn, schema: str) -> str | None:
+def _life_error(conn: Conn, schema: str) -> str | None:
     try:
         conn.execute(query("doctor_life", schema), {})
     except errors.InternalError_ as error:
         return _reason(error)
-    except UNREADABLE:  # it may be made anew just now
+    except READ_ERRORS:  # it may be made anew just now
         pass
     return None
 
 
-def _displaced(conn: Conn, schema: str) -> facts.Displaced | None:
+def _find_displaced(conn: Conn, schema: str) -> facts.DisplacedTable | None:
     """The table or segment that is not where it was; psycopg.Error if it cannot be asked."""
     try:
         with conn.transaction():
             conn.execute(query("intact", schema), {"subscription": None})
     except errors.ObjectNotInPrerequisiteState as error:
-        return facts.Displaced(_reason(error).removeprefix("partbox: "), error.diag.message_hint or "")
+        return facts.DisplacedTable(_reason(error).removeprefix("partbox: "), error.diag.message_hint or "")
     return None
 
 
-def _keys(conn: Conn, schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:
-    most = sorted(seen.clusters if seen else (), key=lambda each: -each.blocked_keys)[:SUBSCRIPTIONS]
+def _list_blocked_keys(conn: Conn, schema: str, seen: Overview | None) -> tuple[tuple[str, BlockedKey], ...]:
+    most = sorted(seen.clusters if seen else (), key=lambda each: -each.blocked_keys)[:MAX_SUBSCRIPTIONS]
     names = sorted(each.subscription for each in most if each.blocked_keys)
-    return tuple((name, key) for name in names for key in blocked.listed(conn, schema, name, KEYS))
+    return tuple((name, key) for name in names for key in blocked.list_keys(conn, schema, name, MAX_KEYS))
 
 
 def _reason(error: psycopg.Error) -> str:

@@ -46,7 +46,7 @@ class WorkerAccess(NamedTuple):
     missing: list[str]
 
 
-class Displaced(NamedTuple):
+class DisplacedTable(NamedTuple):
     """A table or a segment that is not where it was, as the database says it, and the remedy."""
 
     problem: str
@@ -75,9 +75,9 @@ class ForeignTrigger(NamedTuple):
 class OpenSession(NamedTuple):
     """A session with a transaction; ages in seconds, None where they may not be seen.
 
-    `writes`: it has a transaction id; `pins`: vacuum must keep what it could see, as of `xids` transactions ago;
-    `publishes`: it has written records that nobody sees yet; `shuts`: it holds a lock on a table of ours that others
-    wait for.
+    `writes`: it has a transaction id; `pins_vacuum`: vacuum must keep what it could see, as of `xids` transactions ago;
+    `publishes`: it has written records that nobody sees yet; `blocks_others`: it holds a lock on a table of ours that
+    others wait for.
     """
 
     pid: int
@@ -89,14 +89,14 @@ class OpenSession(NamedTuple):
     age: float | None
     since: float | None
     writes: bool
-    pins: bool
+    pins_vacuum: bool
     xids: int | None
     query: str | None
     publishes: bool
-    shuts: bool
+    blocks_others: bool
 
 
-class Keeper(NamedTuple):
+class LockHolder(NamedTuple):
     """A session that has locked, for `age` seconds, what only one may have at a time."""
 
     pid: int
@@ -106,7 +106,7 @@ class Keeper(NamedTuple):
     age: float | None
 
 
-class Wait(NamedTuple):
+class LockWait(NamedTuple):
     """A session that has waited `age` seconds for a lock that the sessions `blockers` (pids) hold; `table` is ours."""
 
     pid: int
@@ -150,7 +150,7 @@ class TableFacts(NamedTuple):
     vacuumed: float | None
 
 
-class Segments(NamedTuple):
+class SegmentFacts(NamedTuple):
     """The log's segments: ids from `end` on, and those that no segment takes, go into the default one, but for those
     from `barred` on, which are kept out of it. `lowers`: the first ids of the others; `refused`: why the server let
     none be changed when somebody last looked."""
@@ -162,7 +162,7 @@ class Segments(NamedTuple):
     refused: str | None
 
 
-class Hidden(NamedTuple):
+class HiddenRecords(NamedTuple):
     """The first and the last of the records that got ids which cursors had passed, and how many there are."""
 
     first: int
@@ -180,7 +180,7 @@ class ArchiveFacts(NamedTuple):
     first: int | None = None
 
 
-class Open(NamedTuple):
+class ParkedCounts(NamedTuple):
     """A partition with so many parked rows that count against its brake; `held` ones are behind others.
 
     `waiting` ones wait for a turn or a time, or are behind such a one: the brake does not see them.
@@ -205,7 +205,7 @@ class DeferredRows(NamedTuple):
 
 class DeadRows(NamedTuple):
     """Dead rows of an event type and a kind of error; `lately` of them of late. The `newest` died `age` seconds ago,
-    the first `longest`, the first of late `risen`."""
+    the first `longest`, the first of late `first_recent_age`."""
 
     subscription: str
     event_type: str
@@ -213,12 +213,12 @@ class DeadRows(NamedTuple):
     lately: int
     age: float
     longest: float
-    risen: float | None
+    first_recent_age: float | None
     newest: int
     error: str | None
 
 
-class Accused(NamedTuple):
+class SuspectRecord(NamedTuple):
     """A record that was running when its process died, or runs now for that reason; started `age` seconds ago."""
 
     subscription: str
@@ -240,7 +240,7 @@ class RetentionHold(NamedTuple):
     age: float
 
 
-class Expired(NamedTuple):
+class ExpiredRecords(NamedTuple):
     """Partitions with records that a purge should have deleted, `age` seconds the oldest."""
 
     partitions: int

@@ -9,14 +9,21 @@ from uuid import UUID
 
 import orjson
 
-from partbox.db.inspect.log_search import LogPlace
+from partbox.db.inspect.log_search import LogPosition
 from partbox.db.sql import Conn, rows
-from partbox.events.checks import IDEMPOTENCY_KEY, PREFIX
-from partbox.protocol.standing import Delivery, HistoryEntry, ParkedState, RecordStanding, StandingFacts, standing
+from partbox.events.checks import HEADER_PREFIX, IDEMPOTENCY_HEADER
+from partbox.protocol.delivery_status import (
+    Delivery,
+    DeliveryFacts,
+    DeliveryStatus,
+    HistoryEntry,
+    ParkedState,
+    delivery_status,
+)
 from partbox.text.secrets import masked_headers, masked_or_none
 
-AHEAD: Final = 1_000  # records before one that are counted
-TRACE: Final = "traceparent"
+MAX_AHEAD: Final = 1_000  # records before one that are counted
+TRACE_HEADER: Final = "traceparent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class FoundRecord:
     trace_id: str | None
     idempotency_key: str | None
     payload: str | bytes | None = field(repr=False)
-    standings: tuple[RecordStanding, ...]
+    standings: tuple[DeliveryStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,47 +70,54 @@ class FoundRecords:
     others: tuple[str, ...] = ()
 
 
-def found_records(
-    conn: Conn, schema: str, places: Sequence[LogPlace], subscription: str | None = None, *, payload: bool = False
+def load_records(
+    conn: Conn, schema: str, positions: Sequence[LogPosition], subscription: str | None = None, *, payload: bool = False
 ) -> tuple[FoundRecord, ...]:
     """The records of these places that are there, in this order; in all subscriptions, or in one."""
-    chosen = {"ids": [each.record_id for each in places], "partitions": [each.partition for each in places]}
-    standings = _standings(conn, schema, chosen | {"subscription": subscription})
+    chosen = {"ids": [each.record_id for each in positions], "partitions": [each.partition for each in positions]}
+    standings = _load_statuses(conn, schema, chosen | {"subscription": subscription})
     found = {row[0]: row for row in rows(conn, "find_records", schema, **chosen, payload=payload)}
-    there = (found[place.record_id] for place in places if place.record_id in found)
-    return tuple(_record(row, tuple(standings[row[0]])) for row in there)
+    there = (found[place.record_id] for place in positions if place.record_id in found)
+    return tuple(_build_record(row, tuple(standings[row[0]])) for row in there)
 
 
-def _record(row: tuple[Any, ...], standings: tuple[RecordStanding, ...]) -> FoundRecord:
+def _build_record(row: tuple[Any, ...], standings: tuple[DeliveryStatus, ...]) -> FoundRecord:
     *known, headers, text, data = row
-    said: dict[str, str] = orjson.loads(headers) if headers else {}
-    own = {name: value for name, value in said.items() if not name.startswith(PREFIX)}
+    all_headers: dict[str, str] = orjson.loads(headers) if headers else {}
+    own = {name: value for name, value in all_headers.items() if not name.startswith(HEADER_PREFIX)}
     payload = data if text is None else text
-    values = (*known, masked_headers(own), _trace_id(said), said.get(IDEMPOTENCY_KEY), payload, standings)
+    values = (
+        *known,
+        masked_headers(own),
+        _trace_id(all_headers),
+        all_headers.get(IDEMPOTENCY_HEADER),
+        payload,
+        standings,
+    )
     return FoundRecord(*values)
 
 
 def _trace_id(headers: dict[str, str]) -> str | None:
     """The trace of W3C's header: version, trace id, parent id, flags."""
-    parts = str(headers.get(TRACE, "")).split("-")
+    parts = str(headers.get(TRACE_HEADER, "")).split("-")
     return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else None
 
 
-def _standings(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, list[RecordStanding]]:
+def _load_statuses(conn: Conn, schema: str, chosen: dict[str, Any]) -> dict[int, list[DeliveryStatus]]:
     """The standings of each record, in the order of the names of subscriptions."""
     history: dict[tuple[int, str], list[HistoryEntry]] = defaultdict(list)
     for record_id, subscription, *entry, error, who in rows(conn, "find_history", schema, **chosen):
         values = (*entry, masked_or_none(error), who)
         history[record_id, subscription].append(HistoryEntry(*values))
-    made: dict[int, list[RecordStanding]] = defaultdict(list)
-    for record_id, *row in rows(conn, "find_standings", schema, **chosen, most=AHEAD + 1):
-        made[record_id].append(standing(_facts(row, tuple(history[record_id, row[0]]))))
+    made: dict[int, list[DeliveryStatus]] = defaultdict(list)
+    for record_id, *row in rows(conn, "find_standings", schema, **chosen, most=MAX_AHEAD + 1):
+        made[record_id].append(delivery_status(_build_facts(row, tuple(history[record_id, row[0]]))))
     return made
 
 
-def _facts(row: list[Any], history: tuple[HistoryEntry, ...]) -> StandingFacts:
+def _build_facts(row: list[Any], history: tuple[HistoryEntry, ...]) -> DeliveryFacts:
     known, parked, delivery = row[:9], row[9:15], row[15:]
     parked[-2:] = map(masked_or_none, parked[-2:])  # the error and its traceback
     state = None if parked[0] is None else ParkedState(*parked)
     values = (*known, state, None if delivery[0] is None else Delivery(*delivery), history)
-    return StandingFacts(*values)
+    return DeliveryFacts(*values)

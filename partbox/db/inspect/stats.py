@@ -9,10 +9,10 @@ from uuid import UUID
 from psycopg.rows import tuple_row
 
 from partbox.db.delivery import limits, traffic
-from partbox.db.delivery.instances import InLifespan, lifespan_noted, running_noted
-from partbox.db.delivery.instances import Running as Running  # what an instance has is had from here
-from partbox.db.delivery.limits import HandlerLimit, KeptLimit
-from partbox.db.delivery.traffic import Traffic
+from partbox.db.delivery.instances import LifespanState, parse_lifespan, parse_running
+from partbox.db.delivery.instances import RunningHandler as RunningHandler  # what an instance has is had from here
+from partbox.db.delivery.limits import HandlerLimit, LimitReport
+from partbox.db.delivery.traffic import SinkTraffic
 from partbox.db.operator.subscriptions import Subscription
 from partbox.db.schema.migrate import subscriptions
 from partbox.db.sql import Conn, query, records, rows
@@ -23,8 +23,8 @@ from partbox.text.wording import no_subscription
 EXACT_UP_TO: Final = 10_000  # pending records of a partition that are counted; beyond them they are estimated
 EXACT_OF_LIST: Final = 100
 STATES: Final = ("retrying", "deferred", "scheduled", "held", "ready", "dead", "discarded")
-LISTED: Final = 50  # subscriptions whose partitions an overview lists
-THROUGH: Final = ("dead", "discarded")  # nobody tries them any more
+MAX_LISTED: Final = 50  # subscriptions whose partitions an overview lists
+FINAL_STATES: Final = ("dead", "discarded")  # nobody tries them any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Instance:
     lease: float
     partitions: int
     supervisor: UUID | None = None
-    running: tuple[Running, ...] = ()
+    running: tuple[RunningHandler, ...] = ()
     running_more: int = 0
-    sinks: tuple[Traffic, ...] = ()
-    limits: tuple[KeptLimit, ...] = ()
+    sinks: tuple[SinkTraffic, ...] = ()
+    limits: tuple[LimitReport, ...] = ()
     limits_age: float | None = None
-    lifespan: InLifespan | None = None
+    lifespan: LifespanState | None = None
 
     @property
     def expired(self) -> bool:
@@ -95,11 +95,11 @@ class PartitionStats:
     @property
     def unfinished_age(self) -> float | None:
         """Seconds that its oldest event waits, unread or parked; None if none does."""
-        return _longest(self.oldest_age, self.parked_age)
+        return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class PartitionSums:
     """All partitions of a subscription together; ages in seconds, as of a partition."""
 
     partitions: int
@@ -113,7 +113,7 @@ class Sums:
     @property
     def unfinished_age(self) -> float | None:
         """Seconds that its oldest event waits, unread or parked; None if none does."""
-        return _longest(self.oldest_age, self.parked_age)
+        return _max_age(self.oldest_age, self.parked_age)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,28 +136,28 @@ class Cluster:
     completed: int
     blocked_keys: int
     segments_ahead: int = 0
-    unlisted: Sums | None = None
+    unlisted: PartitionSums | None = None
     limits: tuple[HandlerLimit, ...] = ()
 
     @property
     def waiting(self) -> dict[str, int]:
         """Parked records by state, without dead and discarded ones, which nobody tries any more."""
-        return {state: count for state, count in self.parked.items() if state not in THROUGH}
+        return {state: count for state, count in self.parked.items() if state not in FINAL_STATES}
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> PartitionSums:
         """All its partitions together."""
         if self.unlisted is not None:
             return self.unlisted
         living = {instance.instance_id for instance in self.instances}
-        return Sums(
+        return PartitionSums(
             partitions=len(self.partitions),
             unowned=sum(partition.owner not in living for partition in self.partitions),
             pending=sum(partition.pending for partition in self.partitions),
             pending_max=max((partition.pending for partition in self.partitions), default=0),
             exact=all(partition.exact for partition in self.partitions),
-            oldest_age=_longest(*(partition.oldest_age for partition in self.partitions)),
-            parked_age=_longest(*(partition.parked_age for partition in self.partitions)),
+            oldest_age=_max_age(*(partition.oldest_age for partition in self.partitions)),
+            parked_age=_max_age(*(partition.parked_age for partition in self.partitions)),
         )
 
     @property
@@ -166,9 +166,9 @@ class Cluster:
         return self.sums.unowned
 
     @property
-    def sinks(self) -> list[Traffic]:
+    def sinks(self) -> list[SinkTraffic]:
         """The traffic of its processes since they began, by sink."""
-        return traffic.together(each for instance in self.instances for each in instance.sinks)
+        return traffic.merge(each for instance in self.instances for each in instance.sinks)
 
     @property
     def pending(self) -> int:
@@ -260,12 +260,12 @@ def overview(
     """
     limit = None if patience is None else str(max(1, int(patience * 1000)))
     values: dict[str, Any] = {"subscription": subscription, "limit": exact_up_to, "named": [*named]}
-    values |= {"listed": LISTED, "working": working}
+    values |= {"listed": MAX_LISTED, "working": working}
     with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query("stats_plan", schema), {"limit": limit})
         found = cursor.execute(query("stats_overview", schema), values).fetchall()
     at, database, newest_id, *log = found[0][:5]
-    clusters = (_cluster(schema, at, log, row) for _, _, _, _, _, *row in found if row[0] is not None)
+    clusters = (_build_cluster(schema, at, log, row) for _, _, _, _, _, *row in found if row[0] is not None)
     return Overview(schema, at, tuple(clusters), newest_id, database)
 
 
@@ -277,13 +277,15 @@ def cluster(conn: Conn, schema: str, subscription: str) -> Cluster:
     return found[0]
 
 
-def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Cluster:
+def _build_cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Cluster:
     """The subscription of a row; of the log, how many records it holds, estimated, and its segments ahead."""
     in_log, ahead = log
     name, created, paused_at, instances, partitions, sums, parked, blocked_keys, changed = row
-    found = tuple(PartitionStats(**_past(_uuids(each, "assignee", "owner"))) for each in partitions)
-    members = tuple(_instance(each, at) for each in instances)
-    unlisted = sums and Sums(**_past({key: value for key, value in sums.items() if key != "subscription"}))
+    found = tuple(PartitionStats(**_clamp_ages(_parse_uuids(each, "assignee", "owner"))) for each in partitions)
+    members = tuple(_build_instance(each, at) for each in instances)
+    unlisted = sums and PartitionSums(
+        **_clamp_ages({key: value for key, value in sums.items() if key != "subscription"})
+    )
     left = (unlisted.pending if unlisted else sum(each.pending for each in found)) + sum(parked.values())
     return Cluster(
         schema=schema,
@@ -298,33 +300,33 @@ def _cluster(schema: str, at: datetime, log: list[int], row: list[Any]) -> Clust
         blocked_keys=blocked_keys,
         segments_ahead=ahead,
         unlisted=unlisted,
-        limits=limits.together(name, (limit for each in members for limit in each.limits), limits.changes(changed)),
+        limits=limits.merge(name, (limit for each in members for limit in each.limits), limits.parse_changes(changed)),
     )
 
 
-def _instance(row: dict[str, Any], at: datetime) -> Instance:
-    running, more = running_noted(row["running"], at)
-    known = _past(_uuids(row, "instance_id", "supervisor"))
-    reports = {"sinks": traffic.noted(row["sinks"]), "limits": limits.noted(row["limits"])}
-    lifespan = lifespan_noted(row["running"], at)
+def _build_instance(row: dict[str, Any], at: datetime) -> Instance:
+    running, more = parse_running(row["running"], at)
+    known = _clamp_ages(_parse_uuids(row, "instance_id", "supervisor"))
+    reports = {"sinks": traffic.parse_column(row["sinks"]), "limits": limits.parse_column(row["limits"])}
+    lifespan = parse_lifespan(row["running"], at)
     return Instance(**known | reports | {"running": running, "running_more": more, "lifespan": lifespan})
 
 
-def _uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
+def _parse_uuids(row: dict[str, Any], *columns: str) -> dict[str, Any]:
     return row | {column: row[column] and UUID(row[column]) for column in columns}
 
 
-def _past(row: dict[str, Any]) -> dict[str, Any]:
+def _clamp_ages(row: dict[str, Any]) -> dict[str, Any]:
     """The ages as floats; what was written just after the statement began is not of the future."""
     ages = {name: age if age is None else max(0.0, float(age)) for name, age in row.items() if name.endswith("age")}
     return row | ages
 
 
-def _longest(*ages: float | None) -> float | None:
+def _max_age(*ages: float | None) -> float | None:
     return max((age for age in ages if age is not None), default=None)
 
 
-def subscription_list(conn: Conn, schema: str) -> list[Subscription]:
+def list_subscriptions(conn: Conn, schema: str) -> list[Subscription]:
     """All subscriptions by name, with what each has to do."""
     types = dict(conn.execute(query("subscription_types", schema), {}).fetchall())
     return [
@@ -343,7 +345,7 @@ def subscription_list(conn: Conn, schema: str) -> list[Subscription]:
     ]
 
 
-def page(
+def load_page(
     conn: Conn, name: str, schema: str, subscription: str, limit: int, after: int, **more: object
 ) -> list[RecordStatus]:
     """At most `limit` records above id `after` that the query `name` finds, by id.
@@ -353,9 +355,9 @@ def page(
     with conn.transaction():
         rows(conn, "stats_plan", schema, limit=None)
         values = {"subscription": subscription, "limit": limit, "after": after, **more}
-        return records(conn, _status, name, schema, **values)
+        return records(conn, _build_status, name, schema, **values)
 
 
-def _status(*row: Any) -> RecordStatus:
+def _build_status(*row: Any) -> RecordStatus:
     values = (*row[:-1], masked_or_none(row[-1]))
     return RecordStatus(*values)

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from psycopg.rows import tuple_row
 
-from partbox.db.sql import Conn, around, only, records
+from partbox.db.sql import Conn, one_row, records, wrap_query
 from partbox.errors import PartboxError
 from partbox.text.printing import printable_line
 from partbox.text.secrets import masked_fields
@@ -29,7 +29,13 @@ VERBS = {
     "limit": ("set", "reset"),
     "archive": ("begin", "end"),
 }
-WORDS = ("cancel", "import", "purge", "rebase", *(f"{noun} {verb}" for noun, verbs in VERBS.items() for verb in verbs))
+ACTION_WORDS = (
+    "cancel",
+    "import",
+    "purge",
+    "rebase",
+    *(f"{noun} {verb}" for noun, verbs in VERBS.items() for verb in verbs),
+)
 
 _identity: ContextVar[str | None] = ContextVar("identity", default=None)
 
@@ -67,7 +73,7 @@ def acting_as(identity: str | None) -> Iterator[None]:
         _identity.reset(token)
 
 
-def actor() -> str:
+def current_actor() -> str:
     """The identity that acts, else the user and the host of this process."""
     return _identity.get() or printable_line(f"{_user()}@{socket.gethostname()}")
 
@@ -81,13 +87,13 @@ def _user() -> str:
 
 def act(conn: Conn, query: str, schema: str, target: Mapping[str, object], **values: object) -> list[tuple[Any, ...]]:
     """The rows of the act that this query is, which has a column `changed`; noted if it changed anything."""
-    told = noted(query.replace("_", " "), target)
+    note_values = action_values(query.replace("_", " "), target)
     with conn.cursor(row_factory=tuple_row) as cursor:
-        return cursor.execute(around("acted", query, schema), told | values).fetchall()
+        return cursor.execute(wrap_query("acted", query, schema), note_values | values).fetchall()
 
 
 @dataclass(slots=True)
-class LongAct:
+class LongAction:
     """An act of several statements, or transactions: one note, which counts what each of them has changed."""
 
     schema: str
@@ -98,20 +104,20 @@ class LongAct:
     def count(self, conn: Conn, changed: int) -> None:
         """Count it; in the transaction that changes it, both are there or neither."""
         if changed:
-            values = noted(self.action, self.target) | {"changed": changed, "id": self._id}
-            (self._id,) = only(conn, "action_counted", self.schema, **values)
+            values = action_values(self.action, self.target) | {"changed": changed, "id": self._id}
+            (self._id,) = one_row(conn, "action_counted", self.schema, **values)
 
 
-def noted(action: str, target: Mapping[str, object]) -> dict[str, object]:
-    """The values of the query `noted`."""
-    return {"who": actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
+def action_values(action: str, target: Mapping[str, object]) -> dict[str, object]:
+    """The values of the query `action_values`."""
+    return {"who": current_actor(), "action": action, "target": orjson.dumps(target).decode(), "subscription": None}
 
 
-def listed(conn: Conn, schema: str, limit: int, **asked: object) -> list[OperatorAction]:
+def list_actions(conn: Conn, schema: str, limit: int, **asked: object) -> list[OperatorAction]:
     """At most `limit` actions, the newest first."""
-    return records(conn, _action, "actions_list", schema, limit=limit, **asked)
+    return records(conn, _build_action, "actions_list", schema, limit=limit, **asked)
 
 
-def _action(*row: Any) -> OperatorAction:
+def _build_action(*row: Any) -> OperatorAction:
     id, at, who, action, subscription, target, count = row
     return OperatorAction(id, at, who, action, subscription, masked_fields(orjson.loads(target)), count)

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from psycopg.errors import LockNotAvailable
 
 from partbox.db import sql
-from partbox.db.delivery.proof import unfiltered
+from partbox.db.delivery.proof import without_row_security
 from partbox.db.operator.actions import act
 from partbox.db.sql import Conn, query
 from partbox.errors import PartboxError
 
-LAST = 2**63 - 1
+MAX_ID = 2**63 - 1
 """An id above every record's."""
 
 
@@ -59,7 +59,7 @@ class ArchiveRow(NamedTuple):
     expired: bool
 
 
-def state(conn: Conn, schema: str) -> ArchiveState:
+def archive_state(conn: Conn, schema: str) -> ArchiveState:
     """The progress of the archive, and its limit as of now; writes nothing."""
     archived, fence, oldest = _one(conn, "archive_state", schema)
     return ArchiveState(archived, ArchiveFence(*map(int, fence.split())) if fence else None, oldest)
@@ -67,9 +67,9 @@ def state(conn: Conn, schema: str) -> ArchiveState:
 
 def begin(conn: Conn, schema: str) -> None:
     """From now on no purge removes what is in no archive; nothing changes if one is kept already."""
-    if state(conn, schema).archived is None:
+    if archive_state(conn, schema).archived is None:
         act(conn, "archive_begin", schema, {})
-        if state(conn, schema).archived is None:
+        if archive_state(conn, schema).archived is None:
             raise PartboxError("a trigger or rule keeps rows out of table meta: no archive is kept; drop it")
 
 
@@ -83,26 +83,26 @@ def settle(conn: Conn, schema: str) -> int:
 
     A transaction that was open when it was asked, and may write, holds it up until it ends.
     """
-    before = state(conn, schema)
+    before = archive_state(conn, schema)
     drawn = _one(conn, "archive_drawn", schema)[0]
     if drawn == before.settled or (before.fence is not None and before.settled < before.fence.drawn):
         return before.settled
     conn.execute(query("archive_fence", schema), {"settled": before.settled, "drawn": drawn})
-    return state(conn, schema).settled
+    return archive_state(conn, schema).settled
 
 
 @contextmanager
-def alone(conn: Conn, schema: str) -> Iterator[bool]:
+def archive_lock(conn: Conn, schema: str) -> Iterator[bool]:
     """Yields True if nobody else archives while it lasts; the connection is for nothing else meanwhile."""
     with conn.transaction():
         try:
             with conn.transaction():
                 conn.execute(query("archive_lock", schema), {})
-            got = True
+            is_locked = True
         except LockNotAvailable:
-            got = False
+            is_locked = False
         conn.execute(query("archive_patience", schema), {})
-        yield got
+        yield is_locked
 
 
 def oldest(conn: Conn, schema: str, after: int) -> float | None:
@@ -110,7 +110,7 @@ def oldest(conn: Conn, schema: str, after: int) -> float | None:
     return next((age for (age,) in _rows(conn, "archive_oldest", schema, after=after)), None)
 
 
-def count(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
+def count_due(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: float) -> int:
     """The records beyond `after`, up to `upto`, that are older than `retain` (s) or up to `needed`."""
     return int(_one(conn, "archive_count", schema, after=after, upto=upto, needed=needed, retain=retain)[0])
 
@@ -118,7 +118,7 @@ def count(conn: Conn, schema: str, after: int, upto: int, needed: int, retain: f
 def rows(conn: Conn, schema: str, after: int, upto: int, retain: float, most: int, size: int) -> list[ArchiveRow]:
     """The next records beyond `after`, up to `upto`, by id: `most` at most, of `size` bytes on disk; at least one."""
     values = {"after": after, "upto": upto, "retain": retain, "most": most, "bytes": size}
-    with unfiltered(conn):
+    with without_row_security(conn):
         return sql.records(conn, ArchiveRow, "archive_rows", schema, **values)
 
 
@@ -127,7 +127,7 @@ def done(conn: Conn, schema: str, id: int) -> None:
     conn.execute(query("archive_done", schema), {"id": id})
 
 
-def failed(conn: Conn, schema: str, problem: str) -> None:
+def note_failed(conn: Conn, schema: str, problem: str) -> None:
     """Note that archiving fails, for doctor."""
     conn.execute(query("archive_failed", schema), {"problem": problem.replace("\0", "")})
 
@@ -137,5 +137,5 @@ def _one(conn: Conn, name: str, schema: str, **values: Any) -> tuple[Any, ...]:
 
 
 def _rows(conn: Conn, name: str, schema: str, **values: Any) -> list[tuple[Any, ...]]:
-    with unfiltered(conn):
+    with without_row_security(conn):
         return sql.rows(conn, name, schema, **values)

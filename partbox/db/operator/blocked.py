@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from partbox.db.operator import actions
-from partbox.db.operator.dead import span, typed
+from partbox.db.operator.dead import split_error, time_span
 from partbox.db.sql import Conn, records
 from partbox.text.secrets import masked_or_none
 
@@ -78,24 +78,28 @@ class BlockedGroup:
     error: str | None
 
 
-class Bounds(NamedTuple):
+class TimeBounds(NamedTuple):
     """Keys that are blocked since `since` or later, and before `until`: times, or seconds ago."""
 
     since: datetime | float | None = None
     until: datetime | float | None = None
 
 
-ALL = Bounds()
+ANY_TIME = TimeBounds()
 
 
-def listed(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds = ALL) -> list[BlockedKey]:
+def list_keys(
+    conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds = ANY_TIME
+) -> list[BlockedKey]:
     """At most `limit` blocked keys, the longest blocked first."""
-    return records(conn, _key, "blocked_list", schema, **_values(conn, schema, subscription, limit, bounds))
+    return records(conn, _build_key, "blocked_list", schema, **_query_values(conn, schema, subscription, limit, bounds))
 
 
-def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds) -> list[BlockedGroup]:
+def groups(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> list[BlockedGroup]:
     """At most `limit` groups, the largest first."""
-    return records(conn, _group, "blocked_groups", schema, **_values(conn, schema, subscription, limit, bounds))
+    return records(
+        conn, _build_group, "blocked_groups", schema, **_query_values(conn, schema, subscription, limit, bounds)
+    )
 
 
 def retry_now(conn: Conn, schema: str, key: Key) -> Head | None:
@@ -117,18 +121,18 @@ def _change(
     return None
 
 
-def _values(conn: Conn, schema: str, subscription: str, limit: int, bounds: Bounds) -> dict[str, object]:
-    since, until = span(conn, schema, *bounds)
+def _query_values(conn: Conn, schema: str, subscription: str, limit: int, bounds: TimeBounds) -> dict[str, object]:
+    since, until = time_span(conn, schema, *bounds)
     return {"subscription": subscription, "limit": limit, "since": since, "until": until}
 
 
-def _group(*row: Any) -> BlockedGroup:
+def _build_group(*row: Any) -> BlockedGroup:
     *known, error = row
-    values = (*known, *typed(error))
+    values = (*known, *split_error(error))
     return BlockedGroup(*values)
 
 
-def _key(*row: Any) -> BlockedKey:
+def _build_key(*row: Any) -> BlockedKey:
     *head, error, followers, since, partition, owner, node, pid, traceback = row
-    values = (*head, *typed(error), followers, since, partition, owner, node, pid, masked_or_none(traceback))
+    values = (*head, *split_error(error), followers, since, partition, owner, node, pid, masked_or_none(traceback))
     return BlockedKey(*values)

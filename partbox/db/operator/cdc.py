@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from psycopg import sql as compose
 
-from partbox.db.sql import Conn, bare, composed, folder, only
+from partbox.db.sql import Conn, compose_text, one_row, plain_query, sql_folder
 from partbox.db.type_conversion import DEFAULTS
 
 
@@ -16,19 +16,19 @@ class CdcReadiness(NamedTuple):
     published: bool
 
 
-def prepared(conn: Conn, schema: str, publication: str) -> CdcReadiness:
+def load_readiness(conn: Conn, schema: str, publication: str) -> CdcReadiness:
     """Read how far the server is prepared for a connector of this `publication`."""
-    return CdcReadiness(*only(conn, "cdc_server", schema, publication=publication))
+    return CdcReadiness(*one_row(conn, "cdc_server", schema, publication=publication))
 
 
-def script(schema: str, *, role: str, publication: str) -> str:
+def setup_script(schema: str, *, role: str, publication: str) -> str:
     """The SQL that prepares a database for Debezium, for psql."""
-    text = (folder() / "cdc" / "debezium.sql").read_text(encoding="utf-8")
+    text = (sql_folder() / "cdc" / "debezium.sql").read_text(encoding="utf-8")
     names = {"role": compose.Identifier(role), "publication": compose.Identifier(publication)}
-    return composed(text, schema, role_name=compose.Literal(role), **names).as_string(DEFAULTS)
+    return compose_text(text, schema, role_name=compose.Literal(role), **names).as_string(DEFAULTS)
 
 
-def statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
+def connector_statement(use: Literal["snapshot", "heartbeat"], schema: str) -> str:
     """A statement of the connector, in one line: it reads what the log holds at the start, or runs with heartbeats."""
-    lines = bare(f"cdc_{use}", schema).decode().splitlines()
+    lines = plain_query(f"cdc_{use}", schema).decode().splitlines()
     return " ".join(line for line in lines if not line.startswith("--"))

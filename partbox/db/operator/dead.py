@@ -10,25 +10,25 @@ from uuid import UUID
 import orjson
 
 from partbox.db.operator import actions
-from partbox.db.sql import Conn, only, records, row, rows
+from partbox.db.sql import Conn, one_row, records, row, rows
 from partbox.errors import PartboxError
-from partbox.events.checks import PREFIX
+from partbox.events.checks import HEADER_PREFIX
 from partbox.text.secrets import masked_headers, masked_or_none
 from partbox.text.wording import moment
 
 Bound = datetime | float | None
 
-CHUNK = 500  # records of one transaction, about
+CHUNK_SIZE = 500  # records of one transaction, about
 
 # A reason that a handler gives has no type: what begins like a sentence of its own, "address: unknown", is none.
 _TYPED = re.compile(r"((?:[\w<>]+\.)*[A-Z]\w*|skipped): ?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class DeadFilters:
     """A choice of dead records; None asks for nothing. `older_than` in seconds since death; `group` as in DeadGroup.
 
-    They died at `since` or later, before `until`: times, or seconds ago until `resolved`.
+    They died at `since` or later, before `until`: times, or seconds ago until `resolve_times`.
     """
 
     event_type: str | None = None
@@ -95,52 +95,52 @@ class DeadGroup:
     newest: DeadRecord
 
 
-def resolved(conn: Conn, schema: str, filters: Filters) -> Filters:
+def resolve_times(conn: Conn, schema: str, filters: DeadFilters) -> DeadFilters:
     """The filters with times for lengths."""
-    since, until = span(conn, schema, filters.since, filters.until)
+    since, until = time_span(conn, schema, filters.since, filters.until)
     return replace(filters, since=since, until=until)
 
 
-def span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
+def time_span(conn: Conn, schema: str, since: Bound, until: Bound) -> tuple[datetime | None, datetime | None]:
     """Return the two times, of which each may be given as seconds ago. PartboxError if nothing lies between them."""
-    first, last = _time_of(conn, schema, since), _time_of(conn, schema, until)
+    first, last = _resolve_time(conn, schema, since), _resolve_time(conn, schema, until)
     if first is not None and last is not None and first >= last:
         length = f"from {moment(first)} until {moment(last)}"
         raise PartboxError(f'nothing is {length}: give the earlier time first ("2h" is two hours ago)')
     return first, last
 
 
-def _time_of(conn: Conn, schema: str, bound: Bound) -> datetime | None:
+def _resolve_time(conn: Conn, schema: str, bound: Bound) -> datetime | None:
     """A time, or that so many seconds ago by the database's clock."""
     if bound is None or isinstance(bound, datetime):
         return bound
-    (when,) = only(conn, "moment_ago", schema, ago=bound)
+    (when,) = one_row(conn, "moment_ago", schema, ago=bound)
     return cast(datetime, when)
 
 
-def listed(
-    conn: Conn, schema: str, subscription: str, filters: Filters, limit: int, after: int | None = None
+def list_records(
+    conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int, after: int | None = None
 ) -> list[DeadRecord]:
     """At most `limit` dead records, oldest first, those with ids above `after`."""
-    values = _values(subscription, filters) | {"limit": limit, "after": after}
-    return records(conn, _record, "dead_list", schema, **values)
+    values = _filter_values(subscription, filters) | {"limit": limit, "after": after}
+    return records(conn, _build_record, "dead_list", schema, **values)
 
 
-def groups(conn: Conn, schema: str, subscription: str, filters: Filters, limit: int) -> list[DeadGroup]:
+def groups(conn: Conn, schema: str, subscription: str, filters: DeadFilters, limit: int) -> list[DeadGroup]:
     """At most `limit` groups, the largest first."""
-    return records(conn, _group, "dead_groups", schema, limit=limit, **_values(subscription, filters))
+    return records(conn, _build_group, "dead_groups", schema, limit=limit, **_filter_values(subscription, filters))
 
 
-def count(conn: Conn, schema: str, subscription: str, filters: Filters) -> int:
-    return int(only(conn, "dead_count", schema, **_values(subscription, filters))[0])
+def count(conn: Conn, schema: str, subscription: str, filters: DeadFilters) -> int:
+    return int(one_row(conn, "dead_count", schema, **_filter_values(subscription, filters))[0])
 
 
-def chunks(conn: Conn, schema: str, subscription: str, filters: Filters, size: int) -> list[list[int]]:
+def id_chunks(conn: Conn, schema: str, subscription: str, filters: DeadFilters, size: int) -> list[list[int]]:
     """The ids of all that match, in chunks of about `size` that hold whole aggregate keys; see the query."""
-    return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_values(subscription, filters))]
+    return [ids for (ids,) in rows(conn, "dead_chunks", schema, size=size, **_filter_values(subscription, filters))]
 
 
-def of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
+def ids_of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list[int]:
     """The ids of the dead records of an event."""
     found = rows(conn, "dead_of_event", schema, subscription=subscription, event_id=event_id)
     return [record_id for (record_id,) in found]
@@ -149,68 +149,68 @@ def of_event(conn: Conn, schema: str, subscription: str, event_id: UUID) -> list
 def show(conn: Conn, schema: str, subscription: str, record_id: int, *, payload: bool) -> DeadDetail | None:
     """One dead record; None if it is not dead. Without `payload` that is not read."""
     values = {"subscription": subscription, "record_id": record_id, "payload": payload}
-    return next(iter(records(conn, _detail, "dead_show", schema, **values)), None)
+    return next(iter(records(conn, _build_detail, "dead_show", schema, **values)), None)
 
 
 def replay(
-    conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: Filters | None = None
+    conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
     """Make those of these records, which the `filters` chose, that are dead ready again; returns how many."""
     return _change(conn, "dead_replay", schema, subscription, record_ids, filters)
 
 
 def discard(
-    conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: Filters | None = None
+    conn: Conn, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None = None
 ) -> int:
     """Discard those of these records, which the `filters` chose, that are dead; returns how many."""
     return _change(conn, "dead_discard", schema, subscription, record_ids, filters)
 
 
 def _change(
-    conn: Conn, act: str, schema: str, subscription: str, record_ids: Sequence[int], filters: Filters | None
+    conn: Conn, act: str, schema: str, subscription: str, record_ids: Sequence[int], filters: DeadFilters | None
 ) -> int:
     ids = list(record_ids)
     target = {"record_ids": ids, "filters": filters and asdict(filters)}
     return int(actions.act(conn, act, schema, target, subscription=subscription, record_ids=ids)[0][0])
 
 
-def state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
+def parked_state(conn: Conn, schema: str, subscription: str, record_id: int) -> str | None:
     """The state in which a record is parked; None if it is not."""
     found = row(conn, "parked_state", schema, subscription=subscription, record_id=record_id)
     return found[0] if found else None
 
 
-def typed(said: str | None) -> tuple[str | None, str | None]:
+def split_error(stored_text: str | None) -> tuple[str | None, str | None]:
     """Return the type and the text of an error as it is stored: "Type: text", or a text alone; without secrets."""
-    shown = masked_or_none(said)
+    shown = masked_or_none(stored_text)
     match = _TYPED.fullmatch(shown) if shown is not None else None
     return (match[1], match[2]) if match else (None, shown)
 
 
-def _record(*row: Any) -> DeadRecord:
+def _build_record(*row: Any) -> DeadRecord:
     *known, error, blocks, traceback = row
-    values = (*known, *typed(error), blocks, masked_or_none(traceback))
+    values = (*known, *split_error(error), blocks, masked_or_none(traceback))
     return DeadRecord(*values)
 
 
-def _detail(*row: Any) -> DeadDetail:
+def _build_detail(*row: Any) -> DeadDetail:
     *known, error, blocks, traceback, occurred_at, content_type, headers, text, data = row
     payload = data if text is None else text
     more = (occurred_at, content_type, _headers(headers), payload)
-    values = (*known, *typed(error), blocks, masked_or_none(traceback), *more)
+    values = (*known, *split_error(error), blocks, masked_or_none(traceback), *more)
     return DeadDetail(*values)
 
 
-def _group(*row: Any) -> DeadGroup:
-    values = (*row[:5], _record(*row[5:]))
+def _build_group(*row: Any) -> DeadGroup:
+    values = (*row[:5], _build_record(*row[5:]))
     return DeadGroup(*values)
 
 
 def _headers(text: str | None) -> dict[str, str]:
     """Return the publisher's own headers without their secrets."""
     headers = orjson.loads(text) if text else {}
-    return masked_headers({name: value for name, value in headers.items() if not name.startswith(PREFIX)})
+    return masked_headers({name: value for name, value in headers.items() if not name.startswith(HEADER_PREFIX)})
 
 
-def _values(subscription: str, filters: Filters) -> dict[str, Any]:
+def _filter_values(subscription: str, filters: DeadFilters) -> dict[str, Any]:
     return {"subscription": subscription, **asdict(filters)}

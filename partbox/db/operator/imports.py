@@ -11,15 +11,15 @@ from psycopg import sql as compose
 from psycopg.rows import args_row
 
 from partbox.db import sql
-from partbox.db.deadline import allowing
-from partbox.db.sql import Conn, filled, query
+from partbox.db.deadline import allow_long_statements
+from partbox.db.sql import Conn, filled_query, query
 from partbox.errors import PartboxError
 
-FETCH = 100
+FETCH_SIZE = 100
 """Rows of one round trip: each may be as large as a payload can be."""
 
 ALIAS = "source_row"
-SLOTS = (
+COLUMN_SLOTS = (
     "event_type", "aggregate_type", "aggregate_id", "tenant_id", "payload_json", "payload_text", "payload_bytes",
     "content_type", "headers_json", "headers_text", "event_id", "occurred_at", "available_at", "attempts", "error",
 )  # fmt: skip
@@ -33,7 +33,7 @@ class Column:
 
     name: str
     kind: Kind
-    whole: bool
+    is_integer: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SourceTable:
     columns: Mapping[str, Column]
 
 
-class Found(NamedTuple):
+class SourceRow(NamedTuple):
     """A row as it comes: the payload is in one of three, and all of it is unchecked."""
 
     key: str
@@ -77,7 +77,7 @@ class OpenWriter(NamedTuple):
     open: float | None
 
 
-class Failed(NamedTuple):
+class FailedRow(NamedTuple):
     """A record just published that is to be dead."""
 
     partition: int
@@ -86,7 +86,7 @@ class Failed(NamedTuple):
     error: str
 
 
-class Choice(NamedTuple):
+class SourceQuery(NamedTuple):
     """The parts of a table that are read, as SQL: each slot by its name, `table`, `status`, `key`, `order`, `where`."""
 
     table: SourceTable
@@ -116,33 +116,33 @@ def writers(conn: Conn, found: SourceTable) -> list[OpenWriter]:
 
 
 @contextmanager
-def reading(conn: Conn, schema: str, source: str) -> Iterator[bool]:
+def read_transaction(conn: Conn, schema: str, source: str) -> Iterator[bool]:
     """Open a read-only transaction; yields True if nobody else imports this table while it lasts.
 
     Its statements have a snapshot each: the rows are read by one that is younger than the lock.
     """
     conn.isolation_level, conn.read_only = IsolationLevel.READ_COMMITTED, True
-    with allowing(conn), conn.transaction():
+    with allow_long_statements(conn), conn.transaction():
         conn.execute(query("import_patience", schema), {})
         (alone,) = conn.execute(query("import_lock", schema), {"source": source}).fetchone() or (False,)
         yield alone
 
 
-def counts(conn: Conn, schema: str, choice: Choice) -> dict[str, tuple[int, int]]:
+def count_by_status(conn: Conn, schema: str, choice: SourceQuery) -> dict[str, tuple[int, int]]:
     """The number of rows by status, and how many of them are imported."""
     values = {"source": choice.table.name}
-    rows = conn.execute(filled("import_counts", schema, **choice.parts), values).fetchall()
+    rows = conn.execute(filled_query("import_counts", schema, **choice.parts), values).fetchall()
     return {status: (number, imported) for status, number, imported in rows}
 
 
 def rows(
-    conn: Conn, schema: str, choice: Choice, *, pending: Sequence[str], failed: Sequence[str], error: int
-) -> Iterator[Found]:
+    conn: Conn, schema: str, choice: SourceQuery, *, pending: Sequence[str], failed: Sequence[str], error: int
+) -> Iterator[SourceRow]:
     """The rows with these statuses that are not imported, in order; of an error, `error` characters."""
     values = {"source": choice.table.name, "wanted": [*pending, *failed], "failed": [*failed], "error_limit": error}
-    with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(Found)) as cursor:
-        cursor.itersize = FETCH
-        cursor.execute(filled("import_rows", schema, **choice.parts), values)
+    with conn.cursor(name="partbox_import", binary=True, row_factory=args_row(SourceRow)) as cursor:
+        cursor.itersize = FETCH_SIZE
+        cursor.execute(filled_query("import_rows", schema, **choice.parts), values)
         yield from cursor
 
 
@@ -151,12 +151,12 @@ def note(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
     return {key for (key,) in sql.rows(conn, "import_note", schema, source=source, keys=list(keys))}
 
 
-def known(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
+def find_imported(conn: Conn, schema: str, source: str, keys: Sequence[str]) -> set[str]:
     """Those of the keys that were noted before."""
     return {key for (key,) in sql.rows(conn, "import_known", schema, source=source, keys=list(keys))}
 
 
-def present(
+def find_present(
     conn: Conn, schema: str, partitions: Sequence[int], ids: Sequence[int], event_ids: Sequence[str]
 ) -> set[tuple[int, str]]:
     """Of these records the ids and event ids of those that are in the log."""
@@ -164,12 +164,12 @@ def present(
     return {(id, event_id) for id, event_id in conn.execute(query("import_present", schema), values)}
 
 
-def moment(conn: Conn, schema: str) -> tuple[int, int]:
+def clock_and_newest(conn: Conn, schema: str) -> tuple[int, int]:
     """The database's clock, in microseconds since 1970, and the newest record id."""
     return conn.execute(query("import_moment", schema), {}).fetchone() or (0, 0)
 
 
-def bury(conn: Conn, schema: str, failed: Sequence[Failed], after: int) -> None:
+def bury_failed(conn: Conn, schema: str, failed: Sequence[FailedRow], after: int) -> None:
     """Bury for all subscriptions what this transaction has published with ids above `after`."""
     partitions, event_ids, attempts, errors = (list(values) for values in zip(*failed, strict=True))
     values = {"partitions": partitions, "event_ids": event_ids, "attempts": attempts, "errors": errors, "after": after}

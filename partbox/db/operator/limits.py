@@ -2,12 +2,14 @@
 
 from math import inf
 
-from partbox.db.delivery.limits import SetBound
+from partbox.db.delivery.limits import OperatorBound
 from partbox.db.operator import actions
 from partbox.db.sql import Conn
 
 
-def set_bounds(conn: Conn, schema: str, subscription: str, handler: str, rate: SetBound, at_once: SetBound) -> bool:
+def set_bounds(
+    conn: Conn, schema: str, subscription: str, handler: str, rate: OperatorBound, at_once: OperatorBound
+) -> bool:
     """Set the bounds that are not None; False if they were so already."""
     given = {name: value for name, value in (("rate", rate), ("at_once", at_once)) if value is not None}
     bounds = {name: inf if value == "none" else float(value) for name, value in given.items()}

@@ -8,18 +8,18 @@ from uuid import UUID
 
 from psycopg import IsolationLevel
 
-from partbox.db.deadline import allowing
-from partbox.db.operator.actions import LongAct
+from partbox.db.deadline import allow_long_statements
+from partbox.db.operator.actions import LongAction
 from partbox.db.sql import Conn, query, records, rows
 from partbox.errors import PartboxError
 
-LOCK = "3s"
+LOCK_TIMEOUT = "3s"
 """How long a lock is waited for at a time. Longer than deadlock_timeout, after which an autovacuum gives way."""
 
 Problem = Literal["healthy", "workers"]
 
 
-class Known(NamedTuple):
+class KnownInstance(NamedTuple):
     """An instance of the schema; `left` of its lease in seconds, by the database's clock."""
 
     instance_id: UUID
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RebasedSubscription:
     """A subscription: how many `cursors` were moved to this cluster, how many late records were `parked` for it."""
 
     subscription: str
@@ -48,7 +48,7 @@ class Rebased:
     that are in use.
     """
 
-    subscriptions: tuple[Moved, ...]
+    subscriptions: tuple[RebasedSubscription, ...]
     records: int
     instances: int
     last_id: int
@@ -61,9 +61,9 @@ def healthy(conn: Conn, schema: str) -> bool:
     return bool(row and row[1])
 
 
-def known(conn: Conn, schema: str) -> list[Known]:
+def list_instances(conn: Conn, schema: str) -> list[KnownInstance]:
     """Every instance of any subscription."""
-    return records(conn, Known, "rebase_instances", schema)
+    return records(conn, KnownInstance, "rebase_instances", schema)
 
 
 def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: bool) -> Rebased | Problem:
@@ -72,11 +72,11 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
     psycopg.errors.LockNotAvailable, with nothing changed, if a lock is held for longer than a moment.
     """
     conn.isolation_level = IsolationLevel.READ_COMMITTED
-    with allowing(conn), conn.transaction():
-        beats = _lock(conn, schema)
+    with allow_long_statements(conn), conn.transaction():
+        heartbeats = _take_locks(conn, schema)
         if not force and healthy(conn, schema):
             return "healthy"
-        if any(dead.get(instance) != heartbeat for instance, heartbeat in beats.items()):
+        if any(dead.get(instance) != heartbeat for instance, heartbeat in heartbeats.items()):
             return "workers"
         # A trigger or rule of others may keep rows as they are: cursors would pass what is not seen.
         for table, kind, name, _, drops in rows(conn, "doctor_triggers", schema):
@@ -84,20 +84,20 @@ def rebase(conn: Conn, schema: str, dead: Mapping[UUID, datetime], *, force: boo
                 raise PartboxError(
                     f"the {kind} {name} on table {table} may keep rows as they are: drop it for the rebase"
                 )
-        return _move(conn, schema)
+        return _move_cursors(conn, schema)
 
 
-def _lock(conn: Conn, schema: str) -> dict[UUID, datetime]:
+def _take_locks(conn: Conn, schema: str) -> dict[UUID, datetime]:
     """Take all locks in order; returns the heartbeats found."""
-    conn.execute(query("rebase_patience", schema), {"lock": LOCK})
+    conn.execute(query("rebase_patience", schema), {"lock": LOCK_TIMEOUT})
     for name in ("row_security_off", "rebase_lock_purge", "rebase_lock_records"):
         conn.execute(query(name, schema), {})
-    beats = dict(conn.execute(query("rebase_lock_instances", schema), {}).fetchall())
+    heartbeats = dict(conn.execute(query("rebase_lock_instances", schema), {}).fetchall())
     conn.execute(query("rebase_lock_partitions", schema), {})
-    return beats
+    return heartbeats
 
 
-def _move(conn: Conn, schema: str) -> Rebased:
+def _move_cursors(conn: Conn, schema: str) -> Rebased:
     """Move cursors and sequence, under the locks; the sequence late, since no rollback restores it."""
     parked = dict(conn.execute(query("rebase_park", schema), {}).fetchall())
     aged = conn.execute(query("rebase_records", schema), {}).rowcount
@@ -107,6 +107,6 @@ def _move(conn: Conn, schema: str) -> Rebased:
     last_id, next_after = conn.execute(query("rebase_sequence", schema), {}).fetchone() or (0, 0)
     conn.execute(query("rebase_unmark", schema), {})
     conn.execute(query("rebase_mark", schema), {})
-    LongAct(schema, "rebase", {"records": aged, "instances": instances, "subscriptions": dict(moved)}).count(conn, 1)
-    subscriptions = tuple(Moved(name, cursors, parked.get(name, 0)) for name, cursors in moved)
+    LongAction(schema, "rebase", {"records": aged, "instances": instances, "subscriptions": dict(moved)}).count(conn, 1)
+    subscriptions = tuple(RebasedSubscription(name, cursors, parked.get(name, 0)) for name, cursors in moved)
     return Rebased(subscriptions, aged, instances, last_id, next_after)

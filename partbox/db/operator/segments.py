@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from partbox.db.sql import Conn, only, query, records, row
-from partbox.protocol.segments import EventTrigger, Range, Segment, Stretch
+from partbox.db.sql import Conn, one_row, query, records, row
+from partbox.protocol.segments import DrawnIds, EventTrigger, IdRange, Segment
 
 
-class Hold(NamedTuple):
+class SegmentHold(NamedTuple):
     """A reason not to empty a segment, as `segment_holds` gives it."""
 
     reason: str
@@ -16,7 +16,7 @@ class Hold(NamedTuple):
     rows: int | None
 
 
-class Emptied(NamedTuple):
+class EmptyResult(NamedTuple):
     """The result of emptying: what is in the way, or None, and the bytes given back."""
 
     problem: str | None
@@ -30,18 +30,18 @@ def segments(conn: Conn, schema: str) -> list[Segment]:
 
 def drawn(conn: Conn, schema: str) -> int:
     """The newest id."""
-    return int(only(conn, "segments_drawn", schema)[0])
+    return int(one_row(conn, "segments_drawn", schema)[0])
 
 
-def stretches(conn: Conn, schema: str) -> list[Stretch]:
+def list_stretches(conn: Conn, schema: str) -> list[DrawnIds]:
     """The ids drawn lately, over shorter and longer stretches of time."""
-    return records(conn, Stretch, "segments_pace", schema)
+    return records(conn, DrawnIds, "segments_pace", schema)
 
 
-def proof(conn: Conn, schema: str) -> tuple[Range, bool] | None:
+def exclusion(conn: Conn, schema: str) -> tuple[IdRange, bool] | None:
     """The ids that are kept out of the default segment, and whether it was found without them."""
     found = row(conn, "segments_proof", schema)
-    return (Range(found[0], found[1]), found[2]) if found else None
+    return (IdRange(found[0], found[1]), found[2]) if found else None
 
 
 def event_triggers(conn: Conn, schema: str) -> list[EventTrigger]:
@@ -49,34 +49,34 @@ def event_triggers(conn: Conn, schema: str) -> list[EventTrigger]:
     return records(conn, EventTrigger, "event_triggers", schema)
 
 
-def failed(conn: Conn, schema: str, problem: str | None) -> None:
+def note_problem(conn: Conn, schema: str, problem: str | None) -> None:
     """Note for doctor why segments cannot be changed; None: they can."""
     conn.execute(query("segments_failed", schema), {"problem": problem and problem.replace("\0", "")})
 
 
-def holds(conn: Conn, schema: str, ids: Range, retain: float | None) -> list[Hold]:
+def holds(conn: Conn, schema: str, ids: IdRange, retain: float | None) -> list[SegmentHold]:
     """All that keeps these ids from being emptied; `retain` None: but for their age."""
-    return records(conn, Hold, "segment_holds", schema, retain=retain, **ids._asdict())
+    return records(conn, SegmentHold, "segment_holds", schema, retain=retain, **ids._asdict())
 
 
-def add(conn: Conn, schema: str, ids: Range) -> str | None:
+def add(conn: Conn, schema: str, ids: IdRange) -> str | None:
     """Make a segment; None, or what is in the way."""
     return _problem(conn, "segment_add", schema, **ids._asdict())
 
 
-def exclude(conn: Conn, schema: str, ids: Range | None) -> str | None:
+def exclude(conn: Conn, schema: str, ids: IdRange | None) -> str | None:
     """Keep these ids out of the default segment, or no more; None, or what is in the way."""
     return _problem(conn, "segment_exclude", schema, **(ids._asdict() if ids else {"lower": None, "upper": None}))
 
 
 def prove(conn: Conn, schema: str) -> None:
     """Search the default segment for them; may take minutes."""
-    only(conn, "segment_prove", schema)
+    one_row(conn, "segment_prove", schema)
 
 
-def empty(conn: Conn, schema: str, lower: int, retain: float | None) -> Emptied:
+def empty(conn: Conn, schema: str, lower: int, retain: float | None) -> EmptyResult:
     """Empty the segment that begins there, if nobody needs what is in it."""
-    return Emptied(*only(conn, "segment_empty", schema, lower=lower, retain=retain))
+    return EmptyResult(*one_row(conn, "segment_empty", schema, lower=lower, retain=retain))
 
 
 def detach(conn: Conn, schema: str, lower: int) -> str | None:
@@ -86,9 +86,9 @@ def detach(conn: Conn, schema: str, lower: int) -> str | None:
 
 def drop(conn: Conn, schema: str) -> int:
     """Drop the segments that were taken out of the log, by whomever; their number."""
-    return int(only(conn, "segment_drop", schema)[0])
+    return int(one_row(conn, "segment_drop", schema)[0])
 
 
 def _problem(conn: Conn, name: str, schema: str, **values: Any) -> str | None:
-    found: str | None = only(conn, name, schema, **values)[0]
+    found: str | None = one_row(conn, name, schema, **values)[0]
     return found

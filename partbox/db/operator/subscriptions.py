@@ -9,9 +9,9 @@ from uuid import UUID
 from psycopg import ClientCursor
 
 from partbox.db.operator import actions
-from partbox.db.sql import Conn, only, query, records, row
+from partbox.db.sql import Conn, one_row, query, records, row
 from partbox.errors import SchemaError
-from partbox.protocol.lease import Beat
+from partbox.protocol.lease import Heartbeat
 
 Problem = Literal["missing", "resumed", "owners", "instances", "purged"]
 
@@ -47,14 +47,14 @@ class Holder(NamedTuple):
     owned: int
 
     @property
-    def beat(self) -> Beat | None:
+    def beat(self) -> Heartbeat | None:
         """Its heartbeat; None for an owner that is not an instance."""
         if self.heartbeat_at is None or self.left is None or self.lease is None:
             return None
-        return Beat(self.instance_id, self.heartbeat_at, self.left, self.lease)
+        return Heartbeat(self.instance_id, self.heartbeat_at, self.left, self.lease)
 
 
-class Reach(NamedTuple):
+class ReplayRange(NamedTuple):
     """The range of a replay: whether its time is in the future, the newest id, the id up to which it may be purged."""
 
     ahead: bool
@@ -62,7 +62,7 @@ class Reach(NamedTuple):
     purged: int | None
 
 
-class Replayed(NamedTuple):
+class ReplayResult(NamedTuple):
     """The obstacle, if any; the id up to which it may be purged; the number of partitions set back."""
 
     problem: Problem | None
@@ -80,7 +80,7 @@ def create(
     wanted = None if types is None else list(types)
     target = {"start": "beginning" if beginning else since or "now", "types": wanted}
     values = {"name": name, "beginning": beginning, "since": since, "types": wanted}
-    values |= actions.noted("subscription create", target) | {"subscription": name}
+    values |= actions.action_values("subscription create", target) | {"subscription": name}
     with ClientCursor(conn) as cursor:
         cursor.execute(query("subscription_create", schema), values)
         while cursor.nextset():
@@ -88,7 +88,7 @@ def create(
         return cursor.rowcount > 0
 
 
-def filters(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
+def wanted_types(conn: Conn, schema: str, subscription: str) -> frozenset[str] | None:
     """The event types that it wants, None for all. SchemaError if it does not exist."""
     found = row(conn, "subscription_filters", schema, subscription=subscription)
     if found is None:
@@ -106,35 +106,37 @@ def paused(conn: Conn, schema: str, subscription: str) -> bool | None:
 
 def pause(conn: Conn, schema: str, subscription: str, before: str | None = None) -> bool | None:
     """Pause it, `before` another act; True if it was running, None if it does not exist."""
-    return _switched(conn, "subscription_pause", schema, subscription, before=before)
+    return _switch(conn, "subscription_pause", schema, subscription, before=before)
 
 
 def resume(conn: Conn, schema: str, subscription: str) -> bool | None:
     """Resume it; True if it was paused, None if it does not exist."""
-    return _switched(conn, "subscription_resume", schema, subscription)
+    return _switch(conn, "subscription_resume", schema, subscription)
 
 
-def _switched(conn: Conn, act: str, schema: str, subscription: str, **target: str | None) -> bool | None:
+def _switch(conn: Conn, act: str, schema: str, subscription: str, **target: str | None) -> bool | None:
     found = actions.act(conn, act, schema, target, subscription=subscription)
     return bool(found[0][0]) if found and found[0][0] is not None else None
 
 
-def holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
+def list_holders(conn: Conn, schema: str, subscription: str) -> list[Holder]:
     """Its instances, and whoever owns a partition of it."""
     return records(conn, Holder, "subscription_holders", schema, subscription=subscription)
 
 
-def reach(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> Reach:
+def replay_range(conn: Conn, schema: str, from_id: int | None, from_time: datetime | None) -> ReplayRange:
     """The range of a replay from there."""
-    return Reach(*only(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
+    return ReplayRange(*one_row(conn, "subscription_reach", schema, from_id=from_id, from_time=from_time))
 
 
 def replay(
     conn: Conn, schema: str, subscription: str, from_id: int | None, from_time: datetime | None, resume: bool
-) -> Replayed:
+) -> ReplayResult:
     """Set a paused one without owners back to an id or a time; `resume` resumes it in the same transaction."""
     values = {"from_id": from_id, "from_time": from_time, "resume": resume}
-    return Replayed(*actions.act(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0])
+    return ReplayResult(
+        *actions.act(conn, "subscription_replay", schema, values, subscription=subscription, **values)[0]
+    )
 
 
 def drop(conn: Conn, schema: str, subscription: str) -> Problem | None:

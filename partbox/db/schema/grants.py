@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg import sql as compose
 
-from partbox.db.sql import Conn, composed, folder, own_rows
+from partbox.db.sql import Conn, compose_text, own_rows, sql_folder
 from partbox.errors import SchemaError
 
 
@@ -31,13 +31,13 @@ class Roles:
         )
 
 
-NOBODY = Roles()
+NO_ROLES = Roles()
 
 
 def check(roles: Roles) -> None:
     """SchemaError unless all can be names of roles; PostgreSQL truncates longer ones silently."""
     for name in (*roles.publishers, *roles.workers):
-        if not _is_name(name):
+        if not _is_role_name(name):
             raise SchemaError(f"a role name has 1 to 63 bytes of text and no NUL, not {name!a}: choose another")
 
 
@@ -51,7 +51,7 @@ def check_exist(conn: Conn, roles: Roles) -> None:
         )
 
 
-def granted(conn: Conn, schema: str) -> Roles:
+def granted_roles(conn: Conn, schema: str) -> Roles:
     """The roles that were granted something before."""
     return roles_of(own_rows(conn, "roles_granted", schema))
 
@@ -74,11 +74,11 @@ def steps(schema: str, roles: Roles) -> Iterator[compose.Composed]:
 
 
 def _grant(name: str, schema: str, role: str = "") -> compose.Composed:
-    text = (folder() / "grants" / f"{name}.sql").read_text(encoding="utf-8")
-    return composed(text, schema, role=compose.Identifier(role), role_name=compose.Literal(role))
+    text = (sql_folder() / "grants" / f"{name}.sql").read_text(encoding="utf-8")
+    return compose_text(text, schema, role=compose.Identifier(role), role_name=compose.Literal(role))
 
 
-def _is_name(name: str) -> bool:
+def _is_role_name(name: str) -> bool:
     try:
         return 1 <= len(name.encode()) <= 63 and "\0" not in name
     except UnicodeEncodeError:

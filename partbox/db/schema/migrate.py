@@ -28,11 +28,11 @@ from psycopg.errors import (
     WrongObjectType,
 )
 
-from partbox.db.connect import PassingSchemaError, connect_plainly
+from partbox.db.connect import TransientSchemaError, connect_plain
 from partbox.db.schema import grants
-from partbox.db.schema.grants import NOBODY, Roles
-from partbox.db.schema.patience import patiently
-from partbox.db.sql import Conn, composed, folder, own_rows
+from partbox.db.schema.grants import NO_ROLES, Roles
+from partbox.db.schema.lock_retry import retry_while_locked
+from partbox.db.sql import Conn, compose_text, own_rows, sql_folder
 from partbox.db.type_conversion import OwnCursor
 from partbox.errors import SchemaError
 from partbox.text.dsn import bare
@@ -52,7 +52,7 @@ class SchemaMigration:
     text: str
 
 
-class Version(NamedTuple):
+class SchemaVersion(NamedTuple):
     """The version of a schema: its newest migration and its newest breaking one; (0, 0) before the first."""
 
     newest: int
@@ -60,7 +60,7 @@ class Version(NamedTuple):
     inbox_only: bool = False
 
 
-def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NOBODY) -> list[str]:
+def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, roles: Roles = NO_ROLES) -> list[str]:
     """Bring `schema` up to date in one transaction, creating it if need be; the names of the migrations applied.
 
     `writer_only` creates it without a subscription. `roles` are granted what they need, and so is again, whatever the
@@ -69,8 +69,8 @@ def migrate(dsn: str, schema: str = "partbox", *, writer_only: bool = False, rol
     """
     check_name(schema)
     grants.check(roles)
-    with connect_plainly(dsn) as conn, _explained(schema):
-        return patiently(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
+    with connect_plain(dsn) as conn, _explain_errors(schema):
+        return retry_while_locked(conn, schema, lambda: _migrate(conn, schema, None, writer_only, roles))
 
 
 def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None) -> list[str]:
@@ -79,23 +79,23 @@ def migrate_in(conn: Conn, schema: str = "partbox", *, below: int | None = None)
     `below`: nothing is done if the schema has that version or a newer one.
     """
     check_name(schema)
-    with _explained(schema):
-        if is_there(conn, schema):
-            return patiently(conn, schema, lambda: _migrate(conn, schema, below, False, NOBODY))
+    with _explain_errors(schema):
+        if schema_exists(conn, schema):
+            return retry_while_locked(conn, schema, lambda: _migrate(conn, schema, below, False, NO_ROLES))
         # The first one cannot be made in a savepoint: see finish.sql.
-        return _migrate(conn, schema, below, False, NOBODY)
+        return _migrate(conn, schema, below, False, NO_ROLES)
 
 
 def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, roles: Roles) -> list[str]:
     _check_server(conn)
-    OwnCursor(conn).execute(fixed("begin", schema))
-    since = _version(conn, schema) or Version(0, 0)
+    OwnCursor(conn).execute(fixed_script("begin", schema))
+    since = _load_version(conn, schema) or SchemaVersion(0, 0)
     if below is not None and since.newest >= below:
         return []
-    if since.newest > known().newest:
+    if since.newest > program_version().newest:
         raise SchemaError(
             f"schema {schema!r} is at version {since.newest}, newer than this program, which knows "
-            f"{known().newest}: upgrade partbox; nothing was changed"
+            f"{program_version().newest}: upgrade partbox; nothing was changed"
         )
     _refuse_older(since, schema)
     if writer_only and since.newest and (names := subscriptions(conn, schema)):
@@ -104,21 +104,21 @@ def _migrate(conn: Conn, schema: str, below: int | None, writer_only: bool, role
             "each by `partbox subscription drop NAME` if nobody needs it; nothing was changed"
         )
     grants.check_exist(conn, roles)
-    roles = grants.granted(conn, schema) | roles  # as they are before functions are replaced
+    roles = grants.granted_roles(conn, schema) | roles  # as they are before functions are replaced
     for step in steps(schema, since, roles, writer_only=writer_only):
         OwnCursor(conn).execute(step)
-    return [migration.name for migration in _missing(since)]
+    return [migration.name for migration in _pending_migrations(since)]
 
 
 @contextmanager
-def _explained(schema: str) -> Iterator[None]:
+def _explain_errors(schema: str) -> Iterator[None]:
     """Raise SchemaError if a privilege is missing, or an object that partbox did not make has a name of ours."""
     try:
         yield
     except InsufficientPrivilege as error:
-        said = (error.diag.message_primary or str(error)).removeprefix("partbox: ")
+        reason = (error.diag.message_primary or str(error)).removeprefix("partbox: ")
         remedy = error.diag.message_hint or "have its owner do this, or grant it"
-        raise SchemaError(f"schema {schema!r} was not changed: {said}: {remedy}") from None
+        raise SchemaError(f"schema {schema!r} was not changed: {reason}: {remedy}") from None
     except (DuplicateTable, DuplicateObject, DuplicateFunction, InvalidFunctionDefinition, WrongObjectType) as error:
         raise SchemaError(
             f"schema {schema!r} holds something that partbox did not make ({error.diag.message_primary}): choose "
@@ -129,23 +129,23 @@ def _explained(schema: str) -> Iterator[None]:
 def migrate_inbox(dsn: str, schema: str = "partbox") -> bool:
     """Create a schema with nothing but an inbox, or bring one up to date; False if there is a whole outbox already."""
     check_name(schema)
-    with connect_plainly(dsn) as conn, _explained(schema):
-        return patiently(conn, schema, lambda: _migrate_inbox(conn, schema))
+    with connect_plain(dsn) as conn, _explain_errors(schema):
+        return retry_while_locked(conn, schema, lambda: _migrate_inbox(conn, schema))
 
 
 def _migrate_inbox(conn: Conn, schema: str) -> bool:
     _check_server(conn)
-    OwnCursor(conn).execute(fixed("begin", schema))
-    since = _version(conn, schema)
+    OwnCursor(conn).execute(fixed_script("begin", schema))
+    since = _load_version(conn, schema)
     if since is None:
-        OwnCursor(conn).execute(composed(migrations()[0].text, schema))
-        OwnCursor(conn).execute(fixed("inbox_only", schema))
+        OwnCursor(conn).execute(compose_text(migrations()[0].text, schema))
+        OwnCursor(conn).execute(fixed_script("inbox_only", schema))
     elif not since.inbox_only:
         return False
     for name in ("locked", "purge_rows", "purge_inbox"):
-        text = (folder() / "functions" / f"{name}.sql").read_text(encoding="utf-8")
-        OwnCursor(conn).execute(composed(text, schema))
-    OwnCursor(conn).execute(fixed("locks", schema))
+        text = (sql_folder() / "functions" / f"{name}.sql").read_text(encoding="utf-8")
+        OwnCursor(conn).execute(compose_text(text, schema))
+    OwnCursor(conn).execute(fixed_script("locks", schema))
     return True
 
 
@@ -153,9 +153,9 @@ def check(conn: Conn, schema: str = "partbox") -> None:
     """Raise SchemaError, naming the remedy, unless this program can work on `schema`. Writes nothing."""
     check_name(schema)
     _check_server(conn)
-    version, ours = _version(conn, schema), known()
+    version, ours = _load_version(conn, schema), program_version()
     if version is None:
-        raise missing(conn, schema)
+        raise missing_error(conn, schema)
     if version.inbox_only:
         raise SchemaError(
             f"schema {schema!r} holds nothing but an inbox: run {command('init', schema)} to make it a whole outbox"
@@ -173,89 +173,93 @@ def check(conn: Conn, schema: str = "partbox") -> None:
         )
 
 
-def missing(conn: Conn, schema: str) -> PassingSchemaError:
+def missing_error(conn: Conn, schema: str) -> TransientSchemaError:
     """The error for a missing schema, naming those that may be meant, or for a schema without our table meta."""
     if own_rows(conn, "migrate_remains", schema) == [(True,)]:
-        return PassingSchemaError(f"table meta of schema {schema!r} is gone, and its other tables are not: put it back")
+        return TransientSchemaError(
+            f"table meta of schema {schema!r} is gone, and its other tables are not: put it back"
+        )
     others = [name for (name,) in own_rows(conn, "migrate_schemas", schema)]
     near = get_close_matches(schema, others, n=1)
     hint = f", which has {near[0]!r} (is that meant?)" if near else f", which has {listed(others)}" if others else ""
-    return PassingSchemaError(f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}")
+    return TransientSchemaError(
+        f"schema {schema!r} does not exist in this database{hint}: run {command('init', schema)}"
+    )
 
 
 def is_inbox_only(conn: Conn, schema: str) -> bool:
     """True if `schema` holds nothing but an inbox."""
-    version = _version(conn, schema)
+    version = _load_version(conn, schema)
     return version is not None and version.inbox_only
 
 
 @cache
 def migrations() -> tuple[SchemaMigration, ...]:
     """The baseline, and every migration since, in the order of their numbers, which are without gaps."""
-    paths = sorted((folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
-    found = tuple(_read(int(path.name[:4]), path.stem, path.read_text(encoding="utf-8")) for path in paths)
+    paths = sorted((sql_folder() / "migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    found = tuple(_parse_migration(int(path.name[:4]), path.stem, path.read_text(encoding="utf-8")) for path in paths)
     if [migration.version for migration in found] != list(range(found[0].version, found[0].version + len(found))):
         raise ValueError(f"the numbers in sql/migrations have gaps: {[migration.name for migration in found]}")
     return found
 
 
-def _read(version: int, name: str, text: str) -> SchemaMigration:
+def _parse_migration(version: int, name: str, text: str) -> SchemaMigration:
     header = _HEADER.search(text)
     if header is None:
         raise ValueError(f"migration {name} does not say `-- breaking: yes` or `-- breaking: no`")
     return SchemaMigration(version, name, header[1] == "yes", text)
 
 
-def known() -> Version:
+def program_version() -> SchemaVersion:
     found = migrations()
-    return Version(found[-1].version, max((each.version for each in found if each.breaking), default=0))
+    return SchemaVersion(found[-1].version, max((each.version for each in found if each.breaking), default=0))
 
 
-def _missing(since: Version) -> list[SchemaMigration]:
+def _pending_migrations(since: SchemaVersion) -> list[SchemaMigration]:
     return [migration for migration in migrations() if migration.version > since.newest]
 
 
-def steps(schema: str, since: Version, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
+def steps(schema: str, since: SchemaVersion, roles: Roles, *, writer_only: bool = False) -> Iterator[compose.Composed]:
     """The statements that migrate a schema of version `since`. Functions are replaced by every migration."""
-    for migration in _missing(since):
+    for migration in _pending_migrations(since):
         first = migration is migrations()[0]
         if first and since.inbox_only:
-            yield fixed("inbox_aside", schema)
-        yield composed(migration.text, schema)
+            yield fixed_script("inbox_aside", schema)
+        yield compose_text(migration.text, schema)
         if first and since.inbox_only:
-            yield fixed("inbox_back", schema)
+            yield fixed_script("inbox_back", schema)
         if first and writer_only:
-            yield fixed("writer_only", schema)
-    for path in sorted((folder() / "functions").glob("*.sql")):
-        yield composed(path.read_text(encoding="utf-8"), schema)
-    yield fixed("locks", schema)
-    ours = known()
-    yield fixed("finish", schema, version=str(ours.newest), breaking=str(ours.breaking))
+            yield fixed_script("writer_only", schema)
+    for path in sorted((sql_folder() / "functions").glob("*.sql")):
+        yield compose_text(path.read_text(encoding="utf-8"), schema)
+    yield fixed_script("locks", schema)
+    ours = program_version()
+    yield fixed_script("finish", schema, version=str(ours.newest), breaking=str(ours.breaking))
     yield from grants.steps(schema, roles)
 
 
-def fixed(name: str, schema: str, /, **values: object) -> compose.Composed:
+def fixed_script(name: str, schema: str, /, **values: object) -> compose.Composed:
     """A text of `sql/migrations` that is no migration, with these values as literals."""
-    text = (folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
-    return composed(text, schema, **{key: compose.Literal(value) for key, value in values.items()})
+    text = (sql_folder() / "migrations" / f"{name}.sql").read_text(encoding="utf-8")
+    return compose_text(text, schema, **{key: compose.Literal(value) for key, value in values.items()})
 
 
-def _version(conn: Conn, schema: str) -> Version | None:
+def _load_version(conn: Conn, schema: str) -> SchemaVersion | None:
     """The version of `schema`; None if it does not exist or holds nothing of ours."""
-    if not is_there(conn, schema):
+    if not schema_exists(conn, schema):
         return None
     try:
         ((newest, breaking, inbox_only),) = own_rows(conn, "migrate_versions", schema) or [(None, None, False)]
     except (psycopg.errors.UndefinedColumn, psycopg.errors.InvalidTextRepresentation):
         newest, breaking, inbox_only = None, None, False
     if newest is None or breaking is None:
-        raise PassingSchemaError(
+        raise TransientSchemaError(
             f"schema {schema!r} has a table meta that partbox did not make: choose another schema name"
         )
-    return Version(newest, breaking, inbox_only)
+    return SchemaVersion(newest, breaking, inbox_only)
 
 
-def _refuse_older(version: Version, schema: str) -> None:
+def _refuse_older(version: SchemaVersion, schema: str) -> None:
     """SchemaError for a schema of the time before the baseline."""
     first = migrations()[0].version
     if 0 < version.newest < first:
@@ -288,7 +292,7 @@ def check_name(schema: str) -> None:
         raise SchemaError(f"a schema name has 1 to 63 bytes, no NUL and no $$, not {schema!r}: choose another")
 
 
-def is_there(conn: Conn, schema: str) -> bool:
+def schema_exists(conn: Conn, schema: str) -> bool:
     """True if `schema` has a table meta, of partbox or of somebody else."""
     return own_rows(conn, "migrate_found", schema) != [(False,)]
 

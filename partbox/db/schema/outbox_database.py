@@ -29,8 +29,8 @@ class OutboxDatabase:
 
     def source(self, dsn: str | None = None) -> Callable[[], str]:
         """The source of the DSN of each new connection; an embedded server is started here."""
-        chosen = dsn or self.dsn
-        return connect.DsnSource(chosen if callable(chosen) else connect.resolve(chosen))
+        chosen_dsn = dsn or self.dsn
+        return connect.DsnSource(chosen_dsn if callable(chosen_dsn) else connect.resolve(chosen_dsn))
 
     def resolve(self, dsn: str | None = None) -> Callable[[], str]:
         """`source`, with the schema made."""
@@ -40,14 +40,14 @@ class OutboxDatabase:
 
     def prepare(self, dsn: str | None, source: Callable[[], str]) -> None:
         """Make the schema in the database of `source`, which is that of `dsn`, unless that is done or not wanted."""
-        if source in self._migrated or not self._wanted(dsn or self.dsn):
+        if source in self._migrated or not self._is_wanted(dsn or self.dsn):
             return
         from partbox.db.schema.migrate import migrate
 
         migrate(source(), self.settings.schema_name)
         self._migrated.add(source)
 
-    def _wanted(self, dsn: Dsn | None) -> bool:
+    def _is_wanted(self, dsn: Dsn | None) -> bool:
         """`auto_migrate`; unless it is set, true for an embedded server, which is nobody else's."""
         if self.settings.origins["auto_migrate"] != "default":
             return self.settings.auto_migrate

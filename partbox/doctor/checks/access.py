@@ -4,8 +4,8 @@ places, rows that are gone; and from writing: triggers and rules of others. And 
 from collections.abc import Iterator
 
 from partbox.db.inspect.facts import ForeignTrigger
-from partbox.doctor.case import Case, Severity, Symptom, check, grouped
-from partbox.doctor.words import copyable, quoted
+from partbox.doctor.case import Case, Severity, Symptom, check, group_by
+from partbox.doctor.phrases import is_copyable, quote_name
 from partbox.text.wording import counted, several
 
 
@@ -14,14 +14,14 @@ def row_security(case: Case) -> Iterator[Symptom]:
     """Row security is on for a table and hides rows from the role of the workers: they read nothing until it is off, or
     the role is exempt."""
     hidden = (each for each in case.evidence.access if each.hidden)
-    for role, its in grouped(hidden, lambda each: each.role).items():
-        tables = [each.name or "" for each in its]
+    for role, of_role in group_by(hidden, lambda each: each.role).items():
+        tables = [each.name or "" for each in of_role]
         yield Symptom(
             f"row security hides rows of {several(tables)} from role {role}: its workers read nothing",
             ("an event that a worker may not see would be lost, so PostgreSQL is asked to fail instead",),
             (
-                *(f"`alter table {quoted(case.schema)}.{each} disable row level security`" for each in tables),
-                f"or exempt the role: `alter role {quoted(role)} bypassrls`",
+                *(f"`alter table {quote_name(case.schema)}.{each} disable row level security`" for each in tables),
+                f"or exempt the role: `alter role {quote_name(role)} bypassrls`",
             ),
         )
 
@@ -31,10 +31,10 @@ def privileges(case: Case) -> Iterator[Symptom]:
     """A privilege that workers need was taken from their role: what needs it fails, and is tried again until it is
     granted."""
     lacking = (each for each in case.evidence.access if each.missing)
-    for role, its in grouped(lacking, lambda each: each.role).items():
+    for role, of_role in group_by(lacking, lambda each: each.role).items():
         yield Symptom(
-            f"role {role} of workers lacks {counted(sum(len(each.missing) for each in its), 'privilege')}",
-            tuple(f"{several(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in its),
+            f"role {role} of workers lacks {counted(sum(len(each.missing) for each in of_role), 'privilege')}",
+            tuple(f"{several(each.missing)} on {' '.join(filter(None, (each.kind, each.name)))}" for each in of_role),
             (f"{case.command('init', None, options=(f'--worker-role={role}',))} grants all that it needs again",),
         )
 
@@ -52,17 +52,17 @@ def displaced(case: Case) -> Iterator[Symptom]:
 def triggers(case: Case) -> Iterator[Symptom]:
     """Somebody has put a trigger or a rule on a table of ours. A problem where it looks as if it kept rows as they are,
     which raises nothing: what publishes or saves counts what was written, fails, and tries again until it is gone."""
-    found, schema = case.evidence.triggers, quoted(case.schema)
+    found, schema = case.evidence.triggers, quote_name(case.schema)
     for severity in (Severity.PROBLEM, Severity.NOTE):
-        its = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
-        if not its:
+        of_role = [each for each in found if each.drops is (severity is Severity.PROBLEM)]
+        if not of_role:
             continue
-        tables = several([*dict.fromkeys(each.table for each in its)])
+        tables = several([*dict.fromkeys(each.table for each in of_role)])
         summary = f"there are triggers or rules of others on {tables}"
         if severity is Severity.PROBLEM:
             summary += ", which may keep rows from being written: publishers and workers fail at that"
-        drops = (f"`drop {each.kind} {quoted(each.name)} on {schema}.{quoted(each.table)}`" for each in its)
-        yield Symptom(summary, tuple(map(_told, its)), tuple(drops)[:5], severity=severity)
+        drops = (f"`drop {each.kind} {quote_name(each.name)} on {schema}.{quote_name(each.table)}`" for each in of_role)
+        yield Symptom(summary, tuple(map(_describe_trigger, of_role)), tuple(drops)[:5], severity=severity)
 
 
 @check("search-path", Severity.WARNING)
@@ -79,7 +79,7 @@ def search_path(case: Case) -> Iterator[Symptom]:
             if who == each.owner
             else f"`revoke create on schema {each.name} from {who}`"
             for who in each.creators
-            if copyable(each.name, who)
+            if is_copyable(each.name, who)
         )
         yield Symptom(
             f"others can run their code as role {each.user}: they may create functions in schema {each.name}, which is "
@@ -89,6 +89,6 @@ def search_path(case: Case) -> Iterator[Symptom]:
         )
 
 
-def _told(each: ForeignTrigger) -> str:
+def _describe_trigger(each: ForeignTrigger) -> str:
     runs = f", which runs {each.function}" if each.function else ""
-    return f"{each.kind} {quoted(each.name)} on {each.table}{runs}"
+    return f"{each.kind} {quote_name(each.name)} on {each.table}{runs}"

@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from partbox.db.delivery.traffic import Traffic
-from partbox.db.inspect.stats import Cluster, Instance, Running
-from partbox.doctor.case import Case, Severity, Symptom, grouped, living, subscription_check
-from partbox.doctor.limits import HANGING, OVERDUE, UNHEARD, UNREACHABLE
-from partbox.doctor.words import said
+from partbox.db.delivery.traffic import SinkTraffic
+from partbox.db.inspect.stats import Cluster, Instance, RunningHandler
+from partbox.doctor.case import Case, Severity, Symptom, group_by, subscription_check, working_processes
+from partbox.doctor.limits import HANDLER_LIMIT, HOOK_OUTAGE, SINK_OUTAGE, TIMEOUT_OVERRUN
+from partbox.doctor.phrases import error_text
 from partbox.text.wording import age, brief, counted, in_short, several
 
-SHOWN = 5
+MAX_SHOWN = 5
 
 
-class Hang(NamedTuple):
+class HangingHandler(NamedTuple):
     """A handler that hangs, in a process."""
 
     process: Instance
-    running: Running
+    running: RunningHandler
 
 
 @subscription_check("hanging-handler", Severity.PROBLEM)
@@ -26,10 +26,11 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     and so would a rebalance and a stop; where all handlers of a process hang, everything that the process owns waits.
     """
     hangs = [
-        Hang(process, each)
-        for process in living(cluster)
+        HangingHandler(process, each)
+        for process in working_processes(cluster)
         for each in process.running
-        if each.seconds > (HANGING if each.timeout is None else each.timeout + OVERDUE)  # a timeout does not end it
+        if each.seconds
+        > (HANDLER_LIMIT if each.timeout is None else each.timeout + TIMEOUT_OVERRUN)  # a timeout does not end it
     ]
     hangs.sort(key=lambda hang: -hang.running.seconds)
     if hangs:
@@ -37,27 +38,27 @@ def hanging_handler(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         more = f", {others:,} more for long" if others else ""
         yield Symptom(
             f"{counted(len(hangs), 'handler')} running without an end{more}",
-            (*_rows(case, hangs), *_behind(case, cluster, hangs)),
-            tuple(_ways_out(case, hangs)),
+            (*_handler_rows(case, hangs), *_waiting_rows(case, cluster, hangs)),
+            tuple(_remedies(case, hangs)),
             lasts=hangs[0].running.seconds,
         )
 
 
-def _rows(case: Case, hangs: list[Hang]) -> Iterator[str]:
+def _handler_rows(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
     """A row for each handler, with the event that it has had for the longest."""
-    for name, found in list(grouped(hangs, lambda hang: hang.running.handler).items())[:SHOWN]:
+    for name, found in list(group_by(hangs, lambda hang: hang.running.handler).items())[:MAX_SHOWN]:
         process, running = found[0]
         processes = counted(len({hang.process for hang in found}), "process")
-        often = f"{len(found):,} times in {processes}, the longest " if len(found) > 1 else ""
+        how_often = f"{len(found):,} times in {processes}, the longest " if len(found) > 1 else ""
         limit = f" (timeout {age(running.timeout)})" if running.timeout is not None else ""
         key = f" of {in_short(f'{running.aggregate_type} {running.aggregate_id}')}" if running.aggregate_id else ""
         yield (
-            f"{in_short(name)}, {often}for {age(running.seconds)}{limit}, in process {process.pid} on "
+            f"{in_short(name)}, {how_often}for {age(running.seconds)}{limit}, in process {process.pid} on "
             f"{case.node(process)}: record {running.record_id} ({in_short(running.event_type, 60)}){key}"
         )
 
 
-def _behind(case: Case, cluster: Cluster, hangs: list[Hang]) -> Iterator[str]:
+def _waiting_rows(case: Case, cluster: Cluster, hangs: list[HangingHandler]) -> Iterator[str]:
     """The records that wait, in the partitions of those events and in all that their processes own."""
     numbers = {hang.running.partition for hang in hangs if hang.running.partition is not None}
     owners = {hang.process.instance_id for hang in hangs}
@@ -72,7 +73,7 @@ def _behind(case: Case, cluster: Cluster, hangs: list[Hang]) -> Iterator[str]:
         yield f"in all partitions of {'these processes' if len(owners) > 1 else 'that process'}: {everywhere:,} pending"
 
 
-def _ways_out(case: Case, hangs: list[Hang]) -> Iterator[str]:
+def _remedies(case: Case, hangs: list[HangingHandler]) -> Iterator[str]:
     process = hangs[0].process
     yield f"see what it waits for: `py-spy dump --pid {process.pid}` on {case.node(process)}"
     if any(hang.running.timeout is None for hang in hangs):
@@ -92,14 +93,14 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     note: the messages that each sink has sent since its processes began, and how long its broker takes.
     """
     sinks = [each for each in cluster.sinks if not each.takes_dead_letters]
-    failing = _failing(sinks, UNREACHABLE)
+    failing = _failing_sinks(sinks, SINK_OUTAGE)
     if failing:
         yield Symptom(
             f"nothing is acknowledged by the broker of {several([in_short(each.sink) for each in failing])}, for "
             f"{age(failing[0].failing)}",
             (
-                *(f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}" for each in failing),
-                *map(_figures, sinks),
+                *(f"{in_short(each.sink)}, for {age(each.failing)}: {error_text(each.error)}" for each in failing),
+                *map(_sink_text, sinks),
             ),
             (
                 "bring the broker back, or what is between it and the workers: what waits is then sent in order, "
@@ -108,19 +109,19 @@ def sink(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             lasts=failing[0].failing,
         )
     elif sinks:
-        yield Symptom(f"{counted(len(sinks), 'sink')} at work", tuple(map(_figures, sinks)), severity=Severity.NOTE)
+        yield Symptom(f"{counted(len(sinks), 'sink')} at work", tuple(map(_sink_text, sinks)), severity=Severity.NOTE)
 
 
 @subscription_check("dead-letters", Severity.PROBLEM)
 def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """The dead-letter hook, or the target of `--dead-to`, has failed or not returned for five seconds, and dead events
     wait for it. Nothing else does."""
-    owed = case.evidence.letters.get(cluster.subscription, 0)
-    failing = _failing([each for each in cluster.sinks if each.takes_dead_letters], UNHEARD)
+    owed = case.evidence.owed_dead_letters.get(cluster.subscription, 0)
+    failing = _failing_sinks([each for each in cluster.sinks if each.takes_dead_letters], HOOK_OUTAGE)
     if failing and owed:
         yield Symptom(
             f"{counted(owed, 'dead event')} not told of, for {age(failing[0].failing)}",
-            tuple(f"{in_short(each.sink)}, for {age(each.failing)}: {said(each.error)}" for each in failing),
+            tuple(f"{in_short(each.sink)}, for {age(each.failing)}: {error_text(each.error)}" for each in failing),
             (
                 "mend what the hook calls, or bring the target back: each event waits in its row and is told of then, "
                 "one at a time at first; handlers go on meanwhile",
@@ -131,13 +132,13 @@ def dead_letters(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         )
 
 
-def _failing(sinks: list[Traffic], over: float) -> list[Traffic]:
+def _failing_sinks(sinks: list[SinkTraffic], over: float) -> list[SinkTraffic]:
     """Those in trouble for more than so many seconds, the longest first."""
     failing = [each for each in sinks if (each.failing or 0.0) > over]
     return sorted(failing, key=lambda each: -(each.failing or 0.0))
 
 
-def _figures(each: Traffic) -> str:
+def _sink_text(each: SinkTraffic) -> str:
     took = "" if each.mean is None else f", acknowledged in {brief(each.mean)} on average"
     again = f", {each.retries:,} sent again" if each.retries else ""
     return f"{in_short(each.sink)}: {each.sent:,} sent{took}, {each.in_flight:,} in flight{again}"

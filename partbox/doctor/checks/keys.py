@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from partbox.db.inspect.facts import DeadRows, DeferredRows
 from partbox.db.inspect.stats import Cluster
 from partbox.db.operator.blocked import BlockedKey
-from partbox.doctor.case import Case, Severity, Symptom, check, grouped, living, subscription_check
-from partbox.doctor.limits import ATTEMPTS, BACKLOG, BLOCKED, DEFERRED, FLOOD
-from partbox.doctor.words import MORE, copyable, said
+from partbox.doctor.case import Case, Severity, Symptom, check, group_by, subscription_check, working_processes
+from partbox.doctor.limits import DEAD_FLOOD, FAILED_ATTEMPTS, KEY_WAIT, MANY_DEFERRED, MANY_PENDING
+from partbox.doctor.phrases import MORE_WORKERS, error_text, is_copyable
 from partbox.text.wording import age, counted, in_short
 
-SHOWN = 5
+MAX_SHOWN = 5
 
 
 @check("blocked-key", Severity.PROBLEM)
@@ -18,16 +18,16 @@ def blocked_key(case: Case) -> Iterator[Symptom]:
     """An aggregate waits for an event whose handler keeps failing: at least three attempts failed, or it has been so
     for a minute. Of many subscriptions the 50 with the most blocked aggregates are looked at."""
     for name, keys in _by_subscription(case).items():
-        if stuck := [each for each in keys if each.state == "retrying" and _lasting(case, each)]:
-            yield _blocked(case, name, stuck, "wait for an event whose handler fails")
+        if blocked_keys_now := [each for each in keys if each.state == "retrying" and _is_lasting(case, each)]:
+            yield _blocked_symptom(case, name, blocked_keys_now, "wait for an event whose handler fails")
 
 
 @check("blocked-by-dead", Severity.PROBLEM)
 def blocked_by_dead(case: Case) -> Iterator[Symptom]:
     """An aggregate waits for a dead event (`on_dead = "block"`): somebody has to replay or skip it."""
     for name, keys in _by_subscription(case).items():
-        if stuck := [each for each in keys if each.state == "dead"]:
-            yield _blocked(case, name, stuck, "wait for a dead event")
+        if blocked_keys_now := [each for each in keys if each.state == "dead"]:
+            yield _blocked_symptom(case, name, blocked_keys_now, "wait for a dead event")
 
 
 @check("braked", Severity.PROBLEM)
@@ -54,7 +54,7 @@ def waiting(case: Case) -> Iterator[Symptom]:
     """Half of `max_waiting` records of a subscription are parked because they wait for a turn or a time, and each has a
     row. A problem where it is nearly all of it: partitions with more than their share read nothing new then."""
     most = case.limits.max_waiting
-    for name, rows in grouped(case.evidence.open, lambda each: each.subscription).items():
+    for name, rows in group_by(case.evidence.open, lambda each: each.subscription).items():
         total = sum(each.waiting for each in rows)
         if 2 * total >= most:
             yield Symptom(
@@ -77,32 +77,32 @@ def deferred(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     name = cluster.subscription
     rows = [each for each in case.evidence.deferred if each.subscription == name]
     keys = [each for each in _by_subscription(case).get(name, []) if each.state == "deferred"]
-    stuck = [each for each in keys if _lasting(case, each)]
+    blocked_keys_now = [each for each in keys if _is_lasting(case, each)]
     total = sum(each.rows for each in rows)
-    if total >= DEFERRED or stuck:
+    if total >= MANY_DEFERRED or blocked_keys_now:
         yield Symptom(
             f"{counted(max(total, len(keys)), 'event')} deferred: the circuit of a handler is open, or handlers "
             "return RetryAfter",
-            (*_reasons(rows), *_stuck(case, stuck)),
+            (*_deferred_rows(rows), *_blocked_text(case, blocked_keys_now)),
             (
                 "bring back what the handler calls: one event probes it every 30 s at the latest, "
                 "then all go on in order",
                 f"see which aggregates wait: {case.command('blocked list', name)}",
             ),
             name,
-            severity=Severity.PROBLEM if stuck else Severity.WARNING,
-            lasts=max([*(each.age for each in rows), *(_since(case, each) for each in stuck)]),
+            severity=Severity.PROBLEM if blocked_keys_now else Severity.WARNING,
+            lasts=max([*(each.age for each in rows), *(_seconds_blocked(case, each) for each in blocked_keys_now)]),
         )
 
 
-def _reasons(rows: list[DeferredRows]) -> Iterator[str]:
-    for each in rows[:SHOWN]:
-        yield f"{each.rows:,} of type {in_short(each.event_type, 60)}, for {age(each.age)}: {said(each.reason)}"
+def _deferred_rows(rows: list[DeferredRows]) -> Iterator[str]:
+    for each in rows[:MAX_SHOWN]:
+        yield f"{each.rows:,} of type {in_short(each.event_type, 60)}, for {age(each.age)}: {error_text(each.reason)}"
 
 
-def _stuck(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
+def _blocked_text(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
     if keys:
-        longest = max(_since(case, each) for each in keys)
+        longest = max(_seconds_blocked(case, each) for each in keys)
         behind = counted(sum(each.followers for each in keys), "event")
         yield f"{counted(len(keys), 'aggregate')} blocked by that, for up to {age(longest)}, {behind} behind them"
 
@@ -111,31 +111,35 @@ def _stuck(case: Case, keys: list[BlockedKey]) -> Iterator[str]:
 def dead_flood(case: Case) -> Iterator[Symptom]:
     """Many events died within the last hour: a handler, or what it is given, is broken. It names the most frequent
     errors."""
-    for name, rows, lately in _dead(case):
-        if lately >= FLOOD:
-            shown = [each for each in rows[:SHOWN] if each.lately]
-            yield _died(
-                case, name, f"{lately:,} events died within an hour", shown, [each.risen or 0.0 for each in shown]
+    for name, rows, lately in _dead_rows(case):
+        if lately >= DEAD_FLOOD:
+            shown = [each for each in rows[:MAX_SHOWN] if each.lately]
+            yield _dead_symptom(
+                case,
+                name,
+                f"{lately:,} events died within an hour",
+                shown,
+                [each.first_recent_age or 0.0 for each in shown],
             )
 
 
 @check("dead", Severity.WARNING)
 def dead(case: Case) -> Iterator[Symptom]:
     """Dead events wait for a decision, until `retain_dead` is over."""
-    for name, rows, lately in _dead(case):
-        if lately < FLOOD:
+    for name, rows, lately in _dead_rows(case):
+        if lately < DEAD_FLOOD:
             summary = counted(sum(each.rows for each in rows), "dead event")
-            yield _died(case, name, summary, rows[:SHOWN], [each.longest for each in rows])
+            yield _dead_symptom(case, name, summary, rows[:MAX_SHOWN], [each.longest for each in rows])
 
 
 @subscription_check("backlog-grows", Severity.WARNING)
 def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """More than a thousand records wait, the oldest for over a minute, and more come than handlers finish."""
     earlier, now, then = case.earlier(cluster.subscription), case.evidence.overview, case.before
-    if earlier is None or now is None or then is None or not living(cluster) or cluster.paused:
+    if earlier is None or now is None or then is None or not working_processes(cluster) or cluster.paused:
         return
     span, more = (now.at - then.at).total_seconds(), cluster.pending - earlier.pending
-    if span <= 0 or more <= 0 or cluster.pending < BACKLOG or (cluster.oldest_age or 0) < BLOCKED:
+    if span <= 0 or more <= 0 or cluster.pending < MANY_PENDING or (cluster.oldest_age or 0) < KEY_WAIT:
         return
     yield Symptom(
         "publishers are faster than handlers: the backlog grows",
@@ -143,54 +147,54 @@ def backlog_grows(case: Case, cluster: Cluster) -> Iterator[Symptom]:
             f"{cluster.pending:,} pending, {more / span:,.0f} more a second, "
             f"the oldest published {age(cluster.oldest_age)} ago",
             f"published: {(now.newest_id - then.newest_id) / span:,.0f} a second; "
-            f"{len(living(cluster))} worker processes",
+            f"{len(working_processes(cluster))} worker processes",
         ),
-        ("find out what handlers spend their time on", MORE),
+        ("find out what handlers spend their time on", MORE_WORKERS),
         lasts=cluster.oldest_age,
     )
 
 
 def _by_subscription(case: Case) -> dict[str, list[BlockedKey]]:
-    found = grouped(case.evidence.keys, lambda each: each[0])
+    found = group_by(case.evidence.keys, lambda each: each[0])
     return {name: [key for _, key in keys] for name, keys in found.items()}
 
 
-def _lasting(case: Case, key: BlockedKey) -> bool:
-    return key.attempts >= ATTEMPTS or _since(case, key) > BLOCKED
+def _is_lasting(case: Case, key: BlockedKey) -> bool:
+    return key.attempts >= FAILED_ATTEMPTS or _seconds_blocked(case, key) > KEY_WAIT
 
 
-def _since(case: Case, key: BlockedKey) -> float:
+def _seconds_blocked(case: Case, key: BlockedKey) -> float:
     now = case.evidence.overview
     return max(0.0, (now.at - key.blocked_since).total_seconds()) if now else 0.0
 
 
-def _blocked(case: Case, name: str, stuck: list[BlockedKey], why: str) -> Symptom:
+def _blocked_symptom(case: Case, name: str, blocked_keys_now: list[BlockedKey], why: str) -> Symptom:
     """One row for those of one type that fail of the same kind of error."""
-    groups = grouped(stuck, lambda each: (each.event_type, each.error_type or each.error))
+    groups = group_by(blocked_keys_now, lambda each: (each.event_type, each.error_type or each.error))
     known = len(_by_subscription(case)[name])
     total = next((each.blocked_keys for each in case.clusters if each.subscription == name), known)
-    shown = [_alike(case, each) for each in groups.values()][:SHOWN]
-    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > known or len(groups) > SHOWN else ()
-    summary = f"{counted(len(stuck), 'aggregate')}: events {why}"
-    longest = max(_since(case, each) for each in stuck)
-    return Symptom(summary, (*shown, *more), tuple(_ways_on(case, name, stuck[0])), name, lasts=longest)
+    shown = [_group_text(case, each) for each in groups.values()][:MAX_SHOWN]
+    more = (f"{counted(total, 'aggregate')} blocked in all",) if total > known or len(groups) > MAX_SHOWN else ()
+    summary = f"{counted(len(blocked_keys_now), 'aggregate')}: events {why}"
+    longest = max(_seconds_blocked(case, each) for each in blocked_keys_now)
+    return Symptom(summary, (*shown, *more), tuple(_remedies(case, name, blocked_keys_now[0])), name, lasts=longest)
 
 
-def _alike(case: Case, keys: list[BlockedKey]) -> str:
+def _group_text(case: Case, keys: list[BlockedKey]) -> str:
     key, now = keys[0], case.evidence.overview
     others = f"{len(keys):,} aggregates for the same reason, such as " if len(keys) > 1 else ""
     left = (key.due_at - now.at).total_seconds() if key.due_at and now else None
     due = "" if left is None else f", next in {age(left)}" if left > 0 else ", due now"
-    error = said(": ".join(part for part in (key.error_type, key.error) if part))
+    error = error_text(": ".join(part for part in (key.error_type, key.error) if part))
     return (
         f"{others}{in_short(f'{key.aggregate_type} {key.aggregate_id}')}: record {key.record_id} "
         f"({in_short(key.event_type, 60)}) {key.state}, {counted(key.attempts, 'attempt')}{due}, "
-        f"{counted(key.followers, 'event')} behind it, blocked for {age(_since(case, key))}: {error}"
+        f"{counted(key.followers, 'event')} behind it, blocked for {age(_seconds_blocked(case, key))}: {error}"
     )
 
 
-def _ways_on(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
-    if not copyable(key.aggregate_type, key.aggregate_id):
+def _remedies(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
+    if not is_copyable(key.aggregate_type, key.aggregate_id):
         yield f"see their names: {case.command('blocked list --json', name)}; then `partbox blocked retry` or `skip`"
         return
     names = (key.aggregate_type, key.aggregate_id)
@@ -199,20 +203,20 @@ def _ways_on(case: Case, name: str, key: BlockedKey) -> Iterator[str]:
     yield f"all of them: {case.command('blocked list', name)}"
 
 
-def _dead(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
+def _dead_rows(case: Case) -> Iterator[tuple[str, list[DeadRows], int]]:
     """The dead of each subscription, and how many of them died lately."""
-    for name, rows in grouped(case.evidence.dead, lambda each: each.subscription).items():
+    for name, rows in group_by(case.evidence.dead, lambda each: each.subscription).items():
         yield name, rows, sum(each.lately for each in rows)
 
 
-def _died(case: Case, name: str, summary: str, shown: list[DeadRows], ages: list[float]) -> Symptom:
+def _dead_symptom(case: Case, name: str, summary: str, shown: list[DeadRows], ages: list[float]) -> Symptom:
     worst = shown[0]
     kinds = (
-        f"{each.lately or each.rows:,} of type {in_short(each.event_type, 60)}: {said(each.error)} "
+        f"{each.lately or each.rows:,} of type {in_short(each.event_type, 60)}: {error_text(each.error)} "
         f"(the newest is record {each.newest}, {age(each.age)} ago)"
         for each in shown
     )
-    newest, filters = str(worst.newest), (f"--type={worst.event_type}",) if copyable(worst.event_type) else ()
+    newest, filters = str(worst.newest), (f"--type={worst.event_type}",) if is_copyable(worst.event_type) else ()
     ways_out = (
         f"see one: {case.command('dead show', name, newest)}",
         f"when the cause is gone: {case.command('dead replay --all', name, options=filters)}",

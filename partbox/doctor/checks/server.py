@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.evidence import HALF
+from partbox.db.inspect.evidence import WATCHED_USAGE
 from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.limits import ROW_BYTES, SKEW, SLOTS_USED, SMALL
-from partbox.doctor.words import RELOADED, ending, quoted, session
-from partbox.protocol.bell import why_off
+from partbox.doctor.limits import MAX_SKEW, ROW_BYTES, SLOTS_USED, SMALL_TABLE
+from partbox.doctor.phrases import RELOAD_COMMAND, end_session_text, quote_name, session
+from partbox.protocol.bell import reason_off
 from partbox.text.wording import age, counted, several
 
-FULL = 0.9
-SUSPECTS = 3  # sessions that are named if the server does not name one
-UNLOGGED = 150_000  # the first version with sequences that are not logged
+NEARLY_FULL = 0.9
+MAX_NAMED = 3  # sessions that are named if the server does not name one
+UNLOGGED_SINCE = 150_000  # the first version with sequences that are not logged
 
 
 @check("connections", Severity.WARNING)
@@ -34,7 +34,7 @@ def connections(case: Case) -> Iterator[Symptom]:
 def clock_skew(case: Case) -> Iterator[Symptom]:
     """The clock of the host that doctor runs on differs from the database's. Leases and due times follow the database's
     clock alone; `occurred_at` and log lines of that host are off."""
-    if abs(case.skew) >= SKEW:
+    if abs(case.skew) >= MAX_SKEW:
         yield Symptom(
             f"this host's clock is {age(abs(case.skew))} {'ahead of' if case.skew > 0 else 'behind'} the database's",
             (),
@@ -52,7 +52,7 @@ def durability(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"off, as this session has it: {several(off)}",
             ("a crash of the server may lose events that were committed, or more",),
-            tuple(f"`alter system set {name} = on`, then {RELOADED}" for name in off),
+            tuple(f"`alter system set {name} = on`, then {RELOAD_COMMAND}" for name in off),
         )
 
 
@@ -78,7 +78,7 @@ def pooled_role(case: Case) -> Iterator[Symptom]:
         if (given.get(name) == "0" if name.endswith("_timeout") else given.get(name) != value.strip("'"))
     ]
     if missing:
-        where = f"alter role {quoted(server.user)} in database {quoted(server.database)}"
+        where = f"alter role {quote_name(server.user)} in database {quote_name(server.database)}"
         yield Symptom(
             f"role {server.user} lacks settings that workers behind a pooler need",
             tuple(f"{name} = {given.get(name)}" for name in missing),
@@ -94,10 +94,10 @@ def bell(case: Case) -> Iterator[Symptom]:
     server, limits = case.evidence.server, case.limits
     if not server or limits.bell == "off":
         return
-    reason = why_off(
+    reason = reason_off(
         limits.bell,
         pooled=limits.pooler and not limits.listens,
-        sequence=int(server.settings.get("server_version_num", UNLOGGED)) >= UNLOGGED,
+        sequence=int(server.settings.get("server_version_num", UNLOGGED_SINCE)) >= UNLOGGED_SINCE,
         prepared=int(server.settings.get("max_prepared_transactions", 0)),
     )
     if reason is not None:
@@ -120,8 +120,8 @@ def autovacuum(case: Case) -> Iterator[Symptom]:
             "autovacuum is off" + (f" for {several(tables)}" if tables and not off else ""),
             tuple(f"{name} = off" for name in off),
             (
-                *(f"`alter system set {name} = on`, then {RELOADED}" for name in off),
-                *(f"`alter table {quoted(case.schema)}.{name} reset (autovacuum_enabled)`" for name in tables),
+                *(f"`alter system set {name} = on`, then {RELOAD_COMMAND}" for name in off),
+                *(f"`alter table {quote_name(case.schema)}.{name} reset (autovacuum_enabled)`" for name in tables),
             ),
         )
 
@@ -132,8 +132,8 @@ def bloat(case: Case) -> Iterator[Symptom]:
     back, or it does not run."""
     for each in case.evidence.tables:
         rows = 256 * len(case.clusters) if each.name == "partition" else each.live + 1
-        if each.size > max(SMALL, rows * ROW_BYTES):
-            table = f"{quoted(case.schema)}.{each.name}"
+        if each.size > max(SMALL_TABLE, rows * ROW_BYTES):
+            table = f"{quote_name(case.schema)}.{each.name}"
             yield Symptom(
                 f"table {each.name} is bloated: {each.size / (1 << 20):,.0f} MiB for {counted(rows, 'row')}",
                 (
@@ -157,12 +157,13 @@ def not_seen(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"role {role} does not see what sessions of other roles do, or since when",
             ("not judged: idle and long transactions, lock waits",),
-            (f"run as a role with pg_read_all_stats, or `grant pg_read_all_stats to {quoted(role)}`",),
+            (f"run as a role with pg_read_all_stats, or `grant pg_read_all_stats to {quote_name(role)}`",),
         )
     if evidence.unread:
         forbidden = any(each.forbidden for each in evidence.unread)
         grant = (
-            f"grant usage on schema {quoted(case.schema)}, select on all tables in it and on its sequence to this role"
+            f"grant usage on schema {quote_name(case.schema)}, select on all tables in it and on its "
+            f"sequence to this role"
         )
         yield Symptom(
             f"{counted(len(evidence.unread), 'part')} of the evidence could not be read",
@@ -178,10 +179,10 @@ def notification_queue(case: Case) -> Iterator[Symptom]:
     nobody wakes idle workers, or tells them of plans and commands. A problem when it is nearly full: then a transaction
     that notifies, of whatever program, fails at its COMMIT."""
     queue = case.evidence.queue
-    if queue is None or queue.usage < HALF:
+    if queue is None or queue.usage < WATCHED_USAGE:
         return
     open_ = case.evidence.sessions
-    named = [each for each in open_ if each.pid == queue.holder] if queue.holder else [*open_[:SUSPECTS]]
+    named = [each for each in open_ if each.pid == queue.holder] if queue.holder else [*open_[:MAX_NAMED]]
     unseen = queue.holder if not named else None
     keeps = (
         "keeps it from being emptied" if queue.holder is not None else "may keep it from being emptied, if it listens"
@@ -194,9 +195,9 @@ def notification_queue(case: Case) -> Iterator[Symptom]:
             "nobody rings meanwhile: an idle worker sees a new event within `poll_idle`, a plan or a command at a tick",
         ),
         tuple(
-            f"let it end its transaction, or {ending(pid, application)}"
+            f"let it end its transaction, or {end_session_text(pid, application)}"
             for pid, application in [(unseen, None), *((each.pid, each.application) for each in named)]
             if pid
         ),
-        severity=Severity.PROBLEM if queue.usage >= FULL else Severity.WARNING,
+        severity=Severity.PROBLEM if queue.usage >= NEARLY_FULL else Severity.WARNING,
     )

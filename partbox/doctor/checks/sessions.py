@@ -3,50 +3,50 @@ one may do at a time: those who do it try them, and do without, so nobody is see
 
 from collections.abc import Iterator
 
-from partbox.db.inspect.facts import OpenSession, Wait
+from partbox.db.inspect.facts import LockWait, OpenSession
 from partbox.doctor.case import Case, Severity, Symptom, check
-from partbox.doctor.words import RELOADED, ending, literal, quoted, session, statement
+from partbox.doctor.phrases import RELOAD_COMMAND, end_session_text, quote_name, session, sql_literal, statement_text
 from partbox.text.wording import age, counted, in_short, several
 
-UNSEEN = "has written events that nobody can see, or deliver, before it commits"
-LATE = "records are looked for, and kept from purge, from where the log was when it began"
-DEAD_ROWS = "vacuum keeps every dead row of the cursors since, and saving gets slower"
+UNSEEN_TEXT = "has written events that nobody can see, or deliver, before it commits"
+HELD_BACK_TEXT = "records are looked for, and kept from purge, from where the log was when it began"
+DEAD_ROWS_TEXT = "vacuum keeps every dead row of the cursors since, and saving gets slower"
 
 
-STOPS = {
+STOPPED_BY_LOCK = {
     "subscription": "no plan is made: who joins gets nothing, and what a dead process had stays",
     "meta": "no purge, and no segment, is made",
     "archiving": "nothing is archived",
     "imports": "no import of one table is made",
     "the first migration": "no schema is made",
 }
-LONG = ("partbox archive", "partbox import", "partbox rebase")  # ours that hold theirs for as long as they work
+LONG_RUNNING = ("partbox archive", "partbox import", "partbox rebase")  # ours that hold theirs for as long as they work
 
 
 @check("open-publisher", Severity.PROBLEM)
 def open_publisher(case: Case) -> Iterator[Symptom]:
     """A transaction that has published events stays open: nobody sees them before it commits."""
-    for each in _open(case):
+    for each in _long_open(case):
         if each.publishes:
-            yield _transaction(case, each, "a transaction with unseen events stays open")
+            yield _transaction_symptom(case, each, "a transaction with unseen events stays open")
 
 
 @check("idle-transaction", Severity.PROBLEM)
 def idle_transaction(case: Case) -> Iterator[Symptom]:
     """A session does nothing within an open transaction, and holds back vacuum (xmin), purge, or both: a forgotten
     `commit`, or a client that hangs."""
-    for each in _open(case):
-        if not each.publishes and _idle(each):
-            yield _transaction(case, each, "a session is idle in a transaction")
+    for each in _long_open(case):
+        if not each.publishes and _is_idle(each):
+            yield _transaction_symptom(case, each, "a session is idle in a transaction")
 
 
 @check("long-transaction", Severity.WARNING)
 def long_transaction(case: Case) -> Iterator[Symptom]:
     """A statement or a busy transaction runs for long, and holds back vacuum (xmin), purge, or both: a report, a dump,
     a migration."""
-    for each in _open(case):
-        if not each.publishes and not _idle(each):
-            yield _transaction(case, each, "a transaction runs for long")
+    for each in _long_open(case):
+        if not each.publishes and not _is_idle(each):
+            yield _transaction_symptom(case, each, "a transaction runs for long")
 
 
 @check("prepared-transaction", Severity.PROBLEM)
@@ -60,12 +60,12 @@ def prepared_transaction(case: Case) -> Iterator[Symptom]:
                 (
                     f"gid {in_short(each.gid)}, owner {each.owner}, database {each.database}, "
                     f"{each.xids:,} transactions ago",
-                    LATE,
-                    DEAD_ROWS,
+                    HELD_BACK_TEXT,
+                    DEAD_ROWS_TEXT,
                 ),
                 (
                     f"ask its transaction manager, then in database {each.database}: "
-                    f"`commit prepared {literal(each.gid)}` or `rollback prepared {literal(each.gid)}`",
+                    f"`commit prepared {sql_literal(each.gid)}` or `rollback prepared {sql_literal(each.gid)}`",
                 ),
                 lasts=each.age,
             )
@@ -76,15 +76,17 @@ def replication_slot(case: Case) -> Iterator[Symptom]:
     """A replication slot that nobody uses keeps WAL until the disk is full, or holds back vacuum (xmin); one in use
     does the latter when its standby has a long query."""
     for each in case.evidence.slots:
-        pins = each.xmin is not None and each.xmin > 1_000_000
-        if pins or (not each.active and (each.retained is not None or each.xmin is not None)):
+        pins_vacuum = each.xmin is not None and each.xmin > 1_000_000
+        if pins_vacuum or (not each.active and (each.retained is not None or each.xmin is not None)):
             held = f"; vacuum stops {each.xmin:,} transactions ago" if each.xmin is not None else ""
             yield Symptom(
                 f"replication slot {each.name} is {'behind' if each.active else 'not in use'}",
                 (f"{each.kind}, keeps {(each.retained or 0) / (1 << 20):,.0f} MiB of WAL{held}",),
                 (
-                    f"start what reads from it, or drop it: `select pg_drop_replication_slot({literal(each.name)})`",
-                    f"a limit for the future: `alter system set max_slot_wal_keep_size = '10GB'`, then {RELOADED}",
+                    f"start what reads from it, or drop it: `select "
+                    f"pg_drop_replication_slot({sql_literal(each.name)})`",
+                    f"a limit for the future: `alter system set max_slot_wal_keep_size = '10GB'`, then "
+                    f"{RELOAD_COMMAND}",
                 ),
             )
 
@@ -95,10 +97,10 @@ def locks(case: Case) -> Iterator[Symptom]:
     workers stand still."""
     long = case.limits.lock_wait
     waits = [each for each in case.evidence.waits if each.blockers and each.age is not None and each.age >= long]
-    shut = [each for each in case.evidence.sessions if each.shuts and (each.age or 0) >= long]
-    if not waits and not shut:
+    locked_tables = [each for each in case.evidence.sessions if each.blocks_others and (each.age or 0) >= long]
+    if not waits and not locked_tables:
         return
-    blockers = {pid for each in waits for pid in each.blockers if pid} | {each.pid for each in shut}
+    blockers = {pid for each in waits for pid in each.blockers if pid} | {each.pid for each in locked_tables}
     first = sorted(blockers - {each.pid for each in waits}) or sorted(blockers) or [0]
     applications = {each.pid: each.application for each in case.evidence.sessions}
     yield Symptom(
@@ -106,16 +108,16 @@ def locks(case: Case) -> Iterator[Symptom]:
         if waits
         else "a table of the outbox is locked",
         (
-            *(_wait(each) for each in waits[:5]),
-            *(f"it holds a lock on a whole table for {age(each.age)}: {session(each)}" for each in shut[:5]),
+            *(_wait_text(each) for each in waits[:5]),
+            *(f"it holds a lock on a whole table for {age(each.age)}: {session(each)}" for each in locked_tables[:5]),
         ),
         tuple(
-            f"let it end its transaction, or {ending(pid, applications.get(pid))}"
+            f"let it end its transaction, or {end_session_text(pid, applications.get(pid))}"
             if pid
             else "end the prepared transaction: `select gid from pg_prepared_xacts`, then `rollback prepared 'GID'`"
             for pid in first[:3]
         ),
-        lasts=max(seconds or 0.0 for seconds in [*(each.age for each in waits), *(each.age for each in shut)]),
+        lasts=max(seconds or 0.0 for seconds in [*(each.age for each in waits), *(each.age for each in locked_tables)]),
     )
 
 
@@ -123,34 +125,34 @@ def locks(case: Case) -> Iterator[Symptom]:
 def kept_lock(case: Case) -> Iterator[Symptom]:
     """A session keeps a row of `subscription` or `meta` locked, or the advisory lock of imports or of a first
     migration, which anybody may take: nobody waits for it, and what takes that lock is not done meanwhile."""
-    for each in case.evidence.keepers:
-        if each.age is None or each.age < case.limits.lock_wait or each.application in LONG:
+    for each in case.evidence.lock_holders:
+        if each.age is None or each.age < case.limits.lock_wait or each.application in LONG_RUNNING:
             continue
         named = ("user", each.user), ("application", each.application)
         who = ", ".join(f"{name} {in_short(said, 60)}" for name, said in named if said)
         yield Symptom(
             f"pid {each.pid} keeps the lock of {each.what} for {age(each.age)}",
-            (f"pid {each.pid} ({who})", f"{STOPS[each.what]} meanwhile"),
-            (f"let it end its transaction, or {ending(each.pid, each.application)}",),
+            (f"pid {each.pid} ({who})", f"{STOPPED_BY_LOCK[each.what]} meanwhile"),
+            (f"let it end its transaction, or {end_session_text(each.pid, each.application)}",),
             severity=Severity.PROBLEM if each.what == "subscription" else Severity.WARNING,
             lasts=each.age,
         )
 
 
-def _open(case: Case) -> Iterator[OpenSession]:
+def _long_open(case: Case) -> Iterator[OpenSession]:
     """Transactions that are open for too long and hold something back: a transaction id does in any database."""
     here = case.evidence.server.database if case.evidence.server else None
     for each in case.evidence.sessions:
-        holds = each.writes or (each.pins and each.database == here)
+        holds = each.writes or (each.pins_vacuum and each.database == here)
         if holds and each.age is not None and each.age >= case.limits.transaction:
             yield each
 
 
-def _idle(each: OpenSession) -> bool:
+def _is_idle(each: OpenSession) -> bool:
     return (each.state or "").startswith("idle in transaction")
 
 
-def _transaction(case: Case, each: OpenSession, what: str) -> Symptom:
+def _transaction_symptom(case: Case, each: OpenSession, what: str) -> Symptom:
     here = case.evidence.server.database if case.evidence.server else None
     evidence = [
         session(each),
@@ -158,18 +160,18 @@ def _transaction(case: Case, each: OpenSession, what: str) -> Symptom:
         + (f", {each.xids:,} transactions ago" if each.xids is not None else "")
         + (f", in database {each.database}" if each.database != here else ""),
     ]
-    evidence += [UNSEEN] if each.publishes else []
-    evidence += [LATE] if each.writes else []
-    evidence += [DEAD_ROWS] if (each.pins or each.writes) and each.database == here else []
-    remedy = [f"let its application commit; or {ending(each.pid, each.application)}"]
-    if _idle(each) and each.user:
-        limit = f"alter role {quoted(each.user)} set idle_in_transaction_session_timeout = '1min'"
+    evidence += [UNSEEN_TEXT] if each.publishes else []
+    evidence += [HELD_BACK_TEXT] if each.writes else []
+    evidence += [DEAD_ROWS_TEXT] if (each.pins_vacuum or each.writes) and each.database == here else []
+    remedy = [f"let its application commit; or {end_session_text(each.pid, each.application)}"]
+    if _is_idle(each) and each.user:
+        limit = f"alter role {quote_name(each.user)} set idle_in_transaction_session_timeout = '1min'"
         remedy.append(f"for the future: `{limit}`")
     return Symptom(f"{what}: pid {each.pid}, {age(each.age)}", tuple(evidence), tuple(remedy), lasts=each.age)
 
 
-def _wait(each: Wait) -> str:
+def _wait_text(each: LockWait) -> str:
     who = f"pid {each.pid}" + (f" ({each.application})" if each.application else "")
     blockers = several([f"pid {pid}" if pid else "a prepared transaction" for pid in each.blockers]) or "nobody now"
-    said = statement(each.query)
+    said = statement_text(each.query)
     return f"{who} waits for {age(each.age)} on {each.table}, for {blockers}" + (f": {said}" if said else "")

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from partbox.db.delivery.proof import lowered, raised
-from partbox.db.inspect.facts import Segments, SequenceFacts
+from partbox.db.delivery.proof import lower_cursors_sql, raise_sequence_sql
+from partbox.db.inspect.facts import SegmentFacts, SequenceFacts
 from partbox.db.inspect.stats import Cluster
-from partbox.doctor.case import Case, Severity, Symptom, check, living
+from partbox.doctor.case import Case, Severity, Symptom, check, working_processes
 from partbox.doctor.limits import SEGMENT_LEFT
-from partbox.doctor.words import literal, quoted, said
-from partbox.protocol.segments import AHEAD
-from partbox.segments.provisioning import qualified
+from partbox.doctor.phrases import error_text, quote_name, sql_literal
+from partbox.protocol.segments import MIN_AHEAD
+from partbox.segments.provisioning import trigger_remedy
 from partbox.text.wording import age, counted
 
 DEFAULT_ID = "CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN nextval("
@@ -20,7 +20,7 @@ DEFAULT_XID = "pg_current_xact_id()"
 def copied(case: Case) -> Iterator[Symptom]:
     """The schema came from a dump or by logical replication: its cursors speak of another server's transactions, and
     workers, which would lose events, refuse to start."""
-    if not case.evidence.original:
+    if not case.evidence.is_original:
         yield Symptom(
             "this schema is a logical copy: its cursors are those of another database cluster",
             ("the marker in table meta was not written here, or a saved snapshot lies in this server's future",),
@@ -36,13 +36,13 @@ def sequence_behind(case: Case) -> Iterator[Symptom]:
     """The id sequence is behind ids that are used, by the log, a cursor or a parked event: somebody has set it back, or
     it was not copied with the rest. New events get ids that are taken, or that count as consumed. Workers read nothing
     until it is raised."""
-    sequence, used = case.evidence.sequence, case.evidence.used
-    if sequence is None or sequence.last is None or used is None or used <= sequence.last:
+    sequence, highest_used_id = case.evidence.sequence, case.evidence.highest_used_id
+    if sequence is None or sequence.last is None or highest_used_id is None or highest_used_id <= sequence.last:
         return
     yield Symptom(
-        f"ids up to {used:,} are used, the sequence is at {sequence.last:,}",
+        f"ids up to {highest_used_id:,} are used, the sequence is at {sequence.last:,}",
         ("events that are published now get ids that are taken, or that a subscription has passed",),
-        (f"before anything else is published: `{raised(case.schema, used)}`",),
+        (f"before anything else is published: `{raise_sequence_sql(case.schema, highest_used_id)}`",),
     )
 
 
@@ -55,7 +55,7 @@ def hidden(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"{counted(found.records, 'record')} got ids that cursors had passed, and would never be delivered",
             (f"they lie between id {found.first:,} and {found.last:,}",),
-            (f"`{lowered(case.schema, found.first)}`, then they are delivered",),
+            (f"`{lower_cursors_sql(case.schema, found.first)}`, then they are delivered",),
         )
 
 
@@ -63,10 +63,10 @@ def hidden(case: Case) -> Iterator[Symptom]:
 def life(case: Case) -> Iterator[Symptom]:
     """The sequence `life` cannot be read, so no worker reads: a standby was promoted before its first restartpoint.
     Workers that start, and migrations, make it anew."""
-    if case.evidence.unreadable is not None:
+    if case.evidence.life_error is not None:
         yield Symptom(
             "the sequence life cannot be read, so no worker reads",
-            (case.evidence.unreadable,),
+            (case.evidence.life_error,),
             (f"{case.command('migrate')} makes it anew, as workers that start do",),
         )
 
@@ -76,7 +76,7 @@ def sequence(case: Case) -> Iterator[Symptom]:
     """Ids are not drawn as the cursors need it: one by one, rising, after the transaction id. With a cache, a cycle,
     another step or other defaults, events are lost or reordered."""
     found = case.evidence.sequence
-    wrong = list(_wrong(case, found)) if found else []
+    wrong = list(_sequence_faults(case, found)) if found else []
     if wrong:
         yield Symptom(
             "record ids are not drawn as the cursors need it",
@@ -97,29 +97,32 @@ def segments(case: Case) -> Iterator[Symptom]:
         yield Symptom(
             f"a segment from id {found.barred:,} was begun and is not there: publishing would fail at that id",
             (f"the newest id is {ids.last:,}",),
-            _make(case),
+            _segment_remedies(case),
         )
     triggers, ahead = case.evidence.event_triggers, sum(each > ids.last for each in found.lowers)
     near = found.end is None or ids.last > found.end - SEGMENT_LEFT  # what the default one holds is from before
     if not near and found.refused is None and not (triggers and not ahead):
         return
     yield Symptom(
-        _lack(found, near, ahead),
+        _segments_summary(found, near, ahead),
         (
             f"it ends before id {found.end:,}; the newest id is {ids.last:,}" if found.end else "there is none",
             *(("the default segment holds records",) if found.in_default and near else ()),
-            *((f"changing one failed: {said(found.refused)}",) if found.refused else ()),
+            *((f"changing one failed: {error_text(found.refused)}",) if found.refused else ()),
             *(f"an event trigger runs when one is made: {each}" for each in triggers),
         ),
-        (*((f"if an event trigger is the cause: {qualified(triggers)}",) if triggers else ()), *_make(case)),
+        (
+            *((f"if an event trigger is the cause: {trigger_remedy(triggers)}",) if triggers else ()),
+            *_segment_remedies(case),
+        ),
     )
 
 
-def _lack(found: Segments, near: bool, ahead: int) -> str:
+def _segments_summary(found: SegmentFacts, near: bool, ahead: int) -> str:
     if near:
         return "the log's last segment is full" if found.in_default else "the log's last segment is nearly full"
-    if ahead < AHEAD:
-        return f"segments of the log are not made ahead of need: {ahead} of {AHEAD}"
+    if ahead < MIN_AHEAD:
+        return f"segments of the log are not made ahead of need: {ahead} of {MIN_AHEAD}"
     return "segments of the log cannot be emptied or dropped"
 
 
@@ -156,7 +159,7 @@ def purge(case: Case) -> Iterator[Symptom]:
             f"it keeps records from being purged that are up to {age(held.age)} old",
             (
                 f"{counted(held.partitions, 'partition')}; retention {age(case.limits.retain_done)}",
-                _why(cluster, held.floors, held.partitions),
+                _keep_reason(cluster, held.floors, held.partitions),
             ),
             (
                 "find out why it does not go on: other findings say so",
@@ -177,24 +180,24 @@ def purge(case: Case) -> Iterator[Symptom]:
         )
 
 
-def _why(cluster: Cluster | None, floors: int, partitions: int) -> str:
+def _keep_reason(cluster: Cluster | None, floors: int, partitions: int) -> str:
     if cluster is not None and cluster.paused:
         return "it is paused"
-    if cluster is not None and not living(cluster):
+    if cluster is not None and not working_processes(cluster):
         return "no process works on it"
     if floors == partitions:
         return "it is through with them, but a transaction that was open at its last save may still write below them"
     return "it has not got there yet"
 
 
-def _sequence(case: Case) -> str:
-    return literal(f"{quoted(case.schema)}.record_id_seq")
+def _sequence_literal(case: Case) -> str:
+    return sql_literal(f"{quote_name(case.schema)}.record_id_seq")
 
 
-def _wrong(case: Case, found: SequenceFacts) -> Iterator[tuple[str, str]]:
+def _sequence_faults(case: Case, found: SequenceFacts) -> Iterator[tuple[str, str]]:
     """The faults of the sequence, each with the statement that corrects it."""
-    name = f"{quoted(case.schema)}.record_id_seq"
-    column = f"alter table {quoted(case.schema)}.record alter column"
+    name = f"{quote_name(case.schema)}.record_id_seq"
+    column = f"alter table {quote_name(case.schema)}.record alter column"
     defaults = found.defaults or {}
     if found.increment != 1:
         yield f"the sequence goes by {found.increment}, not 1", f"alter sequence {name} increment by 1"
@@ -205,22 +208,22 @@ def _wrong(case: Case, found: SequenceFacts) -> Iterator[tuple[str, str]]:
     if found.owned_by is not None:
         what = f"the sequence is owned by a column of {found.owned_by}: truncating that may set it back"
         yield what, f"alter sequence {name} owned by none"
-    if not _plain(defaults.get("id")).startswith(DEFAULT_ID):
-        default = f"case when pg_current_xact_id() is not null then nextval({_sequence(case)}) end"
+    if not _normalize(defaults.get("id")).startswith(DEFAULT_ID):
+        default = f"case when pg_current_xact_id() is not null then nextval({_sequence_literal(case)}) end"
         yield (
             "record.id has another default: an id could be drawn before its transaction's",
             (f"{column} id set default {default}"),
         )
-    if _plain(defaults.get("xid")) != DEFAULT_XID:
+    if _normalize(defaults.get("xid")) != DEFAULT_XID:
         yield "record.xid has another default", f"{column} xid set default pg_current_xact_id()"
 
 
-def _plain(expression: str | None) -> str:
+def _normalize(expression: str | None) -> str:
     """An expression of the catalog in one line, without the quotes of `quote_all_identifiers`."""
     return " ".join((expression or "").replace('"', "").split())
 
 
-def _make(case: Case) -> tuple[str, ...]:
+def _segment_remedies(case: Case) -> tuple[str, ...]:
     """The remedies that make segments ahead, without stopping publishers."""
     return (
         f"now: {case.command('purge')}",

@@ -7,17 +7,17 @@ from partbox.doctor.case import (
     Case,
     Severity,
     Symptom,
-    entering,
-    idle,
-    living,
-    quiet,
-    standing,
-    stood,
+    idle_processes,
+    seconds_quiet,
+    stalled_partitions,
+    stalled_seconds,
+    starting_processes,
     subscription_check,
     waiting,
+    working_processes,
 )
-from partbox.doctor.limits import ENTERING, PAUSED, STALLED
-from partbox.doctor.words import MORE, WORKER
+from partbox.doctor.limits import LIFESPAN_LIMIT, PARTITION_STALL, PAUSE_LIMIT
+from partbox.doctor.phrases import MORE_WORKERS, WORKER_COMMAND
 from partbox.text.wording import age, counted, in_short, several
 
 
@@ -25,53 +25,53 @@ from partbox.text.wording import age, counted, in_short, several
 def no_workers(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Records wait in a subscription, and no process works on it: none was started, all are down, or those of a node
     that runs cannot begin."""
-    if cluster.paused or living(cluster) or entering(cluster) or not waiting(cluster):
+    if cluster.paused or working_processes(cluster) or starting_processes(cluster) or not waiting(cluster):
         return
-    nodes, elsewhere = case.evidence.nodes, any(living(other) for other in case.clusters)
+    nodes, elsewhere = case.evidence.nodes, any(working_processes(other) for other in case.clusters)
     if nodes and nodes.number and not elsewhere:
         yield Symptom(
             "a node runs, and none of its processes has begun to work; records wait",
             (
-                _backlog(cluster),
+                _backlog_text(cluster),
                 f"{counted(nodes.number, 'session')} of nodes in this database, open for {age(nodes.age)}",
             ),
             (
                 "look at the log of `partbox worker` for the reason: it names what its processes cannot do or wait for",
-                f"if that node is of another subscription, {_start(case, cluster)}",
+                f"if that node is of another subscription, {_start_remedy(case, cluster)}",
             ),
             lasts=nodes.age,
         )
         return
-    remedy = [_start(case, cluster)]
+    remedy = [_start_remedy(case, cluster)]
     if elsewhere:
         remedy.append(f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}")
     yield Symptom(
         "no process works on it, and records wait",
-        (_backlog(cluster), *(f"its lease is over: {case.process(each)}" for each in cluster.instances[:5])),
+        (_backlog_text(cluster), *(f"its lease is over: {case.process(each)}" for each in cluster.instances[:5])),
         tuple(remedy),
         lasts=min((each.heartbeat_age for each in cluster.instances), default=None),
     )
 
 
-def _start(case: Case, cluster: Cluster) -> str:
-    return f"start workers: {case.command(WORKER, cluster.subscription)}"
+def _start_remedy(case: Case, cluster: Cluster) -> str:
+    return f"start workers: {case.command(WORKER_COMMAND, cluster.subscription)}"
 
 
 @subscription_check("lifespan", Severity.WARNING, Severity.PROBLEM)
 def lifespan(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Processes have been in their lifespan for over ten seconds, and deliver nothing before it yields. A problem where
     records wait and no other process works."""
-    found = [each for each in entering(cluster) if each.lifespan and each.lifespan.seconds > ENTERING]
+    found = [each for each in starting_processes(cluster) if each.lifespan and each.lifespan.seconds > LIFESPAN_LIMIT]
     if not found:
         return
-    alone = not living(cluster) and waiting(cluster) > 0 and not cluster.paused
+    alone = not working_processes(cluster) and waiting(cluster) > 0 and not cluster.paused
     seconds = [each.lifespan.seconds for each in found if each.lifespan]
     names = several(sorted({in_short(each.lifespan.lifespan) for each in found if each.lifespan}))
     yield Symptom(
         f"{counted(len(found), 'process')} in the lifespan {names}"
         + (", no other works, and records wait" if alone else ", not at work yet"),
         (
-            *((_backlog(cluster),) if alone else ()),
+            *((_backlog_text(cluster),) if alone else ()),
             *(
                 f"process {each.pid} on {case.node(each)}, for {age(for_)}"
                 for for_, each in zip(seconds, found, strict=True)
@@ -93,10 +93,10 @@ def paused(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     if not cluster.paused or cluster.paused_at is None or case.evidence.overview is None:
         return
     since = (case.evidence.overview.at - cluster.paused_at).total_seconds()
-    forgotten = since > PAUSED and waiting(cluster) > 0
+    forgotten = since > PAUSE_LIMIT and waiting(cluster) > 0
     yield Symptom(
         f"paused {age(since)} ago: nothing is delivered" + (", and the log keeps all of it" if forgotten else ""),
-        (_backlog(cluster),),
+        (_backlog_text(cluster),),
         (
             f"let it go on: {case.command('subscription resume', None, cluster.subscription)}",
             f"or, if nobody needs it: {case.command('subscription drop', None, cluster.subscription)}",
@@ -112,37 +112,37 @@ def stalled(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     for long: one holds the interpreter, the process cannot connect again, or what is between it and the database hangs
     again and again. A warning where it moves on in other partitions, and not in one for minutes: it has more to do than
     it can."""
-    owners = {each.instance_id: each for each in living(cluster) if not each.running}
-    still = [each for each in _standing(case, cluster) if each.owner in owners]
-    works = {each.owner for each in cluster.partitions if each.pending and quiet(each) <= STALLED}
-    works -= idle(cluster)
+    owners = {each.instance_id: each for each in working_processes(cluster) if not each.running}
+    stalled_now = [each for each in _still_stalled(case, cluster) if each.owner in owners]
+    progressing = {each.owner for each in cluster.partitions if each.pending and seconds_quiet(each) <= PARTITION_STALL}
+    progressing -= idle_processes(cluster)
     for slow in (False, True):
-        found = [each for each in still if (each.owner in works) == slow]
+        found = [each for each in stalled_now if (each.owner in progressing) == slow]
         if found:
             held_up = {each.owner: owners[each.owner] for each in found if each.owner}
-            yield _stalled(case, cluster, found, list(held_up.values()), slow=slow)
+            yield _stalled_symptom(case, cluster, found, list(held_up.values()), slow=slow)
 
 
-def _standing(case: Case, cluster: Cluster) -> list[PartitionStats]:
+def _still_stalled(case: Case, cluster: Cluster) -> list[PartitionStats]:
     """Those that stood still at both looks and are not braked, which another check tells."""
     braked = {each.partition for each in case.braked(cluster.subscription)}
     earlier = case.earlier(cluster.subscription)
-    then = {(each.partition, each.epoch, each.last_id) for each in standing(earlier or cluster)}
-    found = [each for each in standing(cluster) if (each.partition, each.epoch, each.last_id) in then]
+    then = {(each.partition, each.epoch, each.last_id) for each in stalled_partitions(earlier or cluster)}
+    found = [each for each in stalled_partitions(cluster) if (each.partition, each.epoch, each.last_id) in then]
     return [each for each in found if each.partition not in braked]
 
 
-def _stalled(
+def _stalled_symptom(
     case: Case, cluster: Cluster, found: list[PartitionStats], owners: list[Instance], *, slow: bool
 ) -> Symptom:
     what = "without progress while their process works on others" if slow else "whose owner neither reads nor saves"
     where = (
         f"partitions {several([str(each.partition) for each in found], 8)}: "
         f"{counted(sum(each.pending for each in found), 'record')} pending, the oldest published "
-        f"{age(max(each.oldest_age or 0 for each in found))} ago, no progress for {age(min(map(quiet, found)))}"
+        f"{age(max(each.oldest_age or 0 for each in found))} ago, no progress for {age(min(map(seconds_quiet, found)))}"
     )
     remedy = (
-        ("find out what handlers spend their time on", MORE)
+        ("find out what handlers spend their time on", MORE_WORKERS)
         if slow
         else (
             f"look at what it does: `py-spy dump --pid {owners[0].pid}` on {case.node(owners[0])}",
@@ -157,7 +157,7 @@ def _stalled(
         remedy,
         cluster.subscription,
         severity=Severity.WARNING if slow else Severity.PROBLEM,
-        lasts=max(map(stood, found)),
+        lasts=max(map(stalled_seconds, found)),
     )
 
 
@@ -166,13 +166,13 @@ def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """Processes died while they worked, and what may have killed them is run with care. A problem when the same record
     was running at several deaths: it ends dead when its attempts are over."""
     suspect = sum(each.suspect and each.pending > 0 for each in cluster.partitions)
-    accused = [each for each in case.evidence.accused if each.subscription == cluster.subscription]
-    again = [each for each in accused if each.attempts > 1]
-    if not (suspect or accused) or cluster.paused:
+    suspect_records = [each for each in case.evidence.suspect_records if each.subscription == cluster.subscription]
+    again = [each for each in suspect_records if each.attempts > 1]
+    if not (suspect or suspect_records) or cluster.paused:
         return
     rows = (
         f"record {each.record_id} ({each.event_type}), attempt {each.attempts}, started {age(each.age)} ago"
-        for each in (again or accused)[:5]
+        for each in (again or suspect_records)[:5]
     )
     yield Symptom(
         "processes die while they work"
@@ -190,7 +190,7 @@ def crashes(case: Case, cluster: Cluster) -> Iterator[Symptom]:
 def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
     """The processes of a subscription run different versions of partbox: right in a rolling deploy, not for long."""
     nodes: dict[str, set[str]] = {}
-    for each in living(cluster):
+    for each in working_processes(cluster):
         nodes.setdefault(each.version, set()).add(case.node(each))
     if len(nodes) > 1:
         yield Symptom(
@@ -200,7 +200,7 @@ def mixed_versions(case: Case, cluster: Cluster) -> Iterator[Symptom]:
         )
 
 
-def _backlog(cluster: Cluster) -> str:
+def _backlog_text(cluster: Cluster) -> str:
     parked = waiting(cluster) - cluster.pending
     oldest = f", the oldest published {age(cluster.oldest_age)} ago" if cluster.pending else ""
     about = "" if cluster.exact else "about "

@@ -40,27 +40,28 @@ class ProbeResult:
 class DatabaseProbe:
     """Runs one probe at a time, in a thread of its own; any thread may ask. `database` names it in the log.
 
-    `latest`: the result of the last probe, None before the first has ended; `newest`: the last one with an overview.
+    `latest`: the result of the last probe, None before the first has ended; `latest_overview`: the last one with an
+    overview.
     """
 
-    def __init__(self, look: Callable[[], Overview], database: str = "") -> None:
-        self._look = look
+    def __init__(self, read_overview: Callable[[], Overview], database: str = "") -> None:
+        self._read_overview = read_overview
         self._database = database
         self._changed = threading.Condition()
-        self._looking = False
+        self._is_probing = False
         self.latest: ProbeResult | None = None
-        self.newest: ProbeResult | None = None
-        self._said: str | None = None
+        self.latest_overview: ProbeResult | None = None
+        self._last_error: str | None = None
 
     def request(self) -> float:
         """Start a probe unless one is running; return the present time, for `wait`. If no thread can be started, none
         begins, and there is nothing to wait for."""
         asked = time.monotonic()
         with self._changed:
-            if not self._looking:
+            if not self._is_probing:
                 with suppress(RuntimeError):  # the machine has no more threads
                     threading.Thread(target=self._run, name="partbox-look", daemon=True).start()
-                    self._looking = True
+                    self._is_probing = True
         return asked
 
     def wait(self, since: float, timeout: float) -> ProbeResult | None:
@@ -71,28 +72,28 @@ class DatabaseProbe:
 
     def _run(self) -> None:
         with about(self._database):
-            result = self._probed()
+            result = self._probe_once()
         with self._changed:
-            self._looking, self.latest = False, result
-            self.newest = result if result.overview is not None else self.newest
+            self._is_probing, self.latest = False, result
+            self.latest_overview = result if result.overview is not None else self.latest_overview
             self._changed.notify_all()
 
-    def _probed(self) -> ProbeResult:
+    def _probe_once(self) -> ProbeResult:
         try:
-            overview, error = self._look(), None
+            overview, error = self._read_overview(), None
         except Exception as failed:  # the DSN may come from a function of the application
             overview, error = None, failed
-        before, self._said = self._said, None if error is None else f"{type(error).__name__}: {error}"
+        before, self._last_error = self._last_error, None if error is None else f"{type(error).__name__}: {error}"
         if error is None:
             return ProbeResult(time.monotonic(), overview)
-        if self._said != before:  # once until it changes
+        if self._last_error != before:  # once until it changes
             text = "cannot look at the database for metrics and health checks, which is tried again: %s: %s"
             log_event(log, "look_failed", text, type(error).__name__, error)
         slow = isinstance(error, psycopg.errors.QueryCanceled)
-        return ProbeResult(time.monotonic(), None, shown(error), isinstance(error, PartboxError), slow)
+        return ProbeResult(time.monotonic(), None, public_error(error), isinstance(error, PartboxError), slow)
 
 
-def shown(error: Exception) -> str:
+def public_error(error: Exception) -> str:
     """The part of an error that may be shown: the text of our own errors about the schema, the type of others, whose
     texts hold hosts and users, and more if the application gives the DSN."""
     if isinstance(error, SchemaError):

@@ -15,11 +15,11 @@ from partbox.db.inspect.stats import Cluster, Overview
 from partbox.observe.health.database_probe import ProbeResult
 from partbox.observe.health.vitals import MonitoredSupervisor, ProcessVitals, SupervisorVitals
 
-LOOP = (30.0, 5)  # seconds, leases: a supervisor's loop that has not turned for the longer of the two is stuck
+LOOP_STUCK = (30.0, 5)  # seconds, leases: a supervisor's loop that has not turned for the longer of the two is stuck
 SILENT = 4  # leases: a supervisor replaces a silent process after three
 UNOWNED = 2  # leases
 STALE = (1.0, 1)  # seconds, leases: a process that could not read or save for the longer of the two does not work
-PATIENCE = 2.0  # seconds that a probe of readiness waits for the databases
+PROBE_TIMEOUT = 2.0  # seconds that a probe of readiness waits for the databases
 FOLDER = "databases"  # of the pages of all databases but the first
 
 
@@ -35,21 +35,21 @@ class HealthReport:
         return 503 if self.problems else 200
 
 
-def deadly(vitals: SupervisorVitals) -> Iterator[str]:
+def list_fatal(vitals: SupervisorVitals) -> Iterator[str]:
     """Problems that only a restart of this node can solve."""
-    limit = max(LOOP[0], LOOP[1] * vitals.lease)
+    limit = max(LOOP_STUCK[0], LOOP_STUCK[1] * vitals.lease)
     if not vitals.started:
         return
     if not vitals.running and not vitals.stopping:
         yield f"the supervisor has ended: {vitals.failure or 'its log says why'}"
-    elif vitals.running and vitals.stepped > limit:
-        yield f"the supervisor's loop has not turned for {vitals.stepped:.0f} s, and no heartbeat is sent meanwhile"
+    elif vitals.running and vitals.loop_age > limit:
+        yield f"the supervisor's loop has not turned for {vitals.loop_age:.0f} s, and no heartbeat is sent meanwhile"
     elif vitals.processes and all(_is_silent(process, vitals.lease) for process in vitals.processes):
         least = min(process.silent for process in vitals.processes)
         yield f"all {len(vitals.processes)} processes have shown no life for {least:.0f} s"
 
 
-def hindering(vitals: SupervisorVitals) -> Iterator[str]:
+def list_temporary(vitals: SupervisorVitals) -> Iterator[str]:
     """Problems that keep this node from working now, though waiting may help."""
     if vitals.stopping:
         yield "the node is stopping"
@@ -60,7 +60,7 @@ def hindering(vitals: SupervisorVitals) -> Iterator[str]:
         why = f": the lifespan has not yielded for {entering:.0f} s" if entering else ""
         yield f"no process is ready yet{why}"
     elif not any(process.trusted for process in vitals.processes):
-        ago = "there was none" if vitals.beaten is None else f"the last was {vitals.beaten:.1f} s ago"
+        ago = "there was none" if vitals.heartbeat_age is None else f"the last was {vitals.heartbeat_age:.1f} s ago"
         yield f"no process holds a lease, which a heartbeat renews for {vitals.lease:g} s: {ago}"
     for process in vitals.processes:
         for what, seconds in (("read", process.unread), ("saved", process.unsaved)):
@@ -70,13 +70,13 @@ def hindering(vitals: SupervisorVitals) -> Iterator[str]:
         yield f"{vitals.deaths} processes have died within a minute: look at the first of their errors"
 
 
-def orphaned(count: int, seconds: float, lease: float) -> Iterator[str]:
+def list_orphaned(count: int, seconds: float, lease: float) -> Iterator[str]:
     """The problem if `count` partitions have had no owner, one of them for `seconds`."""
     if seconds > UNOWNED * lease:
         yield f"{count} partitions have no owner, some of them for {seconds:.0f} s: a process should have claimed them"
 
 
-class Orphans:
+class OrphanTracker:
     """Partitions of one subscription without an owner, and since when, as far as overviews show."""
 
     def __init__(self) -> None:
@@ -87,69 +87,78 @@ class Orphans:
         do not count. A partition that had an owner between two overviews has another epoch. The same overview again
         changes nothing."""
         living = {each.instance_id for each in cluster.instances}
-        free = {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
+        ownerless = (
+            {} if cluster.paused else {p.partition: p.epoch for p in cluster.partitions if p.owner not in living}
+        )
         self._since = {
             number: seen if (seen := self._since.get(number)) and seen[0] == epoch else (epoch, now)
-            for number, epoch in free.items()
+            for number, epoch in ownerless.items()
         }
-        return len(free), max((now - since for _, since in self._since.values()), default=0.0)
+        return len(ownerless), max((now - since for _, since in self._since.values()), default=0.0)
 
 
 class Health:
     """The health of one node, in all of its databases. Any thread."""
 
-    def __init__(self, watched: Sequence[MonitoredSupervisor]) -> None:
-        self._watched = watched
-        self._orphans = [Orphans() for _ in watched]
+    def __init__(self, monitored: Sequence[MonitoredSupervisor]) -> None:
+        self._monitored = monitored
+        self._orphans = [OrphanTracker() for _ in monitored]
         self._lock = threading.Lock()
 
     def alive(self) -> HealthReport:
         """Liveness. Waits for nothing: the backlog is that of the last overview."""
-        for each in self._watched:
+        for each in self._monitored:
             each.probe.request()
-        vitals = [each.vitals() for each in self._watched]
+        vitals = [each.vitals() for each in self._monitored]
         problems = [
-            self._of(each, said) for each, its in zip(self._watched, vitals, strict=True) for said in deadly(its)
+            self._prefixed(each, problem)
+            for each, its in zip(self._monitored, vitals, strict=True)
+            for problem in list_fatal(its)
         ]
-        return self._answer(problems, vitals, [each.probe.latest for each in self._watched])
+        return self._build_report(problems, vitals, [each.probe.latest for each in self._monitored])
 
     def ready(self) -> HealthReport:
-        """Readiness. Waits for the databases, `PATIENCE` at most."""
-        asked, until = [each.probe.request() for each in self._watched], time.monotonic() + PATIENCE
+        """Readiness. Waits for the databases, `PROBE_TIMEOUT` at most."""
+        asked, until = [each.probe.request() for each in self._monitored], time.monotonic() + PROBE_TIMEOUT
         results = [
             each.probe.wait(since, until - time.monotonic()) or each.probe.latest
-            for each, since in zip(self._watched, asked, strict=True)
+            for each, since in zip(self._monitored, asked, strict=True)
         ]
-        vitals = [each.vitals() for each in self._watched]
+        vitals = [each.vitals() for each in self._monitored]
         with self._lock:
             problems = [
-                self._of(each, said)
-                for each, orphans, its, result in zip(self._watched, self._orphans, vitals, results, strict=True)
-                for said in (*deadly(its), *hindering(its), *_of_database(each, orphans, its, result))
+                self._prefixed(each, problem)
+                for each, orphans, its, result in zip(self._monitored, self._orphans, vitals, results, strict=True)
+                for problem in (
+                    *list_fatal(its),
+                    *list_temporary(its),
+                    *_list_database_problems(each, orphans, its, result),
+                )
             ]
-        return self._answer(problems, vitals, results)
+        return self._build_report(problems, vitals, results)
 
-    def _of(self, watched: MonitoredSupervisor, said: str) -> str:
-        return f"{watched.database}: {said}" if len(self._watched) > 1 else said
+    def _prefixed(self, monitored: MonitoredSupervisor, problem: str) -> str:
+        return f"{monitored.database}: {problem}" if len(self._monitored) > 1 else problem
 
-    def _answer(
+    def _build_report(
         self, problems: list[str], vitals: Sequence[SupervisorVitals], results: Sequence[ProbeResult | None]
     ) -> HealthReport:
-        several = len(self._watched) > 1
+        several = len(self._monitored) > 1
         body = {
             "status": "failing" if problems else "ok",
             "problems": problems,
-            "node": self._watched[0].node if self._watched else None,
+            "node": self._monitored[0].node if self._monitored else None,
             "supervisors": [
-                ({"database": each.database, "hindrance": its.hindrance} if several else {}) | _told(each, its, result)
-                for each, its, result in zip(self._watched, vitals, results, strict=True)
+                ({"database": each.database, "hindrance": its.hindrance} if several else {})
+                | _supervisor_body(each, its, result)
+                for each, its, result in zip(self._monitored, vitals, results, strict=True)
             ],
         }
         return HealthReport(problems, body)
 
 
-def _of_database(
-    watched: MonitoredSupervisor, orphans: Orphans, vitals: SupervisorVitals, result: ProbeResult | None
+def _list_database_problems(
+    monitored: MonitoredSupervisor, orphans: OrphanTracker, vitals: SupervisorVitals, result: ProbeResult | None
 ) -> Iterator[str]:
     if result is None or vitals.hindrance is not None:
         return
@@ -157,11 +166,11 @@ def _of_database(
         yield f"the database is not as it must be: {result.error}"
     if result.overview is None:
         return
-    cluster = _cluster(result.overview, watched.subscription)
+    cluster = _cluster(result.overview, monitored.subscription)
     if cluster is None:
-        yield f"subscription {watched.subscription!r} does not exist any more: stop this worker, or create it again"
+        yield f"subscription {monitored.subscription!r} does not exist any more: stop this worker, or create it again"
         return
-    yield from orphaned(*orphans.update(cluster, result.at), vitals.lease)
+    yield from list_orphaned(*orphans.update(cluster, result.at), vitals.lease)
 
 
 def _is_silent(process: ProcessVitals, lease: float) -> bool:
@@ -174,11 +183,13 @@ def _cluster(overview: Overview | None, subscription: str) -> Cluster | None:
     return next((cluster for cluster in clusters if cluster.subscription == subscription), None)
 
 
-def _told(watched: MonitoredSupervisor, vitals: SupervisorVitals, result: ProbeResult | None) -> dict[str, Any]:
+def _supervisor_body(
+    monitored: MonitoredSupervisor, vitals: SupervisorVitals, result: ProbeResult | None
+) -> dict[str, Any]:
     return {
-        "subscription": watched.subscription,
+        "subscription": monitored.subscription,
         "lease_seconds": vitals.lease,
-        "heartbeat_age_seconds": _rounded(vitals.beaten),
+        "heartbeat_age_seconds": _rounded(vitals.heartbeat_age),
         "processes": {
             "wanted": vitals.wanted,
             "living": len(vitals.processes),
@@ -187,13 +198,13 @@ def _told(watched: MonitoredSupervisor, vitals: SupervisorVitals, result: ProbeR
             "died_within_a_minute": vitals.deaths,
         },
         "database_error": result.error if result is not None else None,
-        "backlog": _backlog(watched, result),
+        "backlog": _backlog(monitored, result),
     }
 
 
-def _backlog(watched: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
+def _backlog(monitored: MonitoredSupervisor, result: ProbeResult | None) -> dict[str, Any] | None:
     """The backlog as last seen; it never fails a health check."""
-    cluster = _cluster(result.overview if result else None, watched.subscription)
+    cluster = _cluster(result.overview if result else None, monitored.subscription)
     if result is None or cluster is None:
         return None
     return {
@@ -229,13 +240,18 @@ def folder(place: int) -> str:
     return f"{FOLDER}/{place + 1}/" if place else ""
 
 
-def siblings(watched: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
+def siblings(monitored: Sequence[MonitoredSupervisor], here: int) -> Sequence[Sibling]:
     """The databases as listed on the page of the one at `here`, itself included; empty if it is the only one."""
-    if len(watched) < 2:
+    if len(monitored) < 2:
         return ()
     up = "../../" if here else "./"
-    vitals = [each.vitals() for each in watched]
+    vitals = [each.vitals() for each in monitored]
     return [
-        Sibling(each.database, f"{up}{folder(place)}", place == here, next(chain(deadly(its), hindering(its)), None))
-        for place, (each, its) in enumerate(zip(watched, vitals, strict=True))
+        Sibling(
+            each.database,
+            f"{up}{folder(place)}",
+            place == here,
+            next(chain(list_fatal(its), list_temporary(its)), None),
+        )
+        for place, (each, its) in enumerate(zip(monitored, vitals, strict=True))
     ]

@@ -32,9 +32,10 @@ class ProcessVitals:
 class SupervisorVitals:
     """A supervisor at one moment; times are in seconds.
 
-    `stepped`: since its loop last turned, 0.0 while it waits for the database; `beaten`: since the last successful
-    heartbeat, None if there was none; `deaths`: processes that died within the last minute, `crash_loop` if those are
-    too many; `hindrance`: the reason that a database, one of several, cannot be worked for; it may be shown to anybody.
+    `loop_age`: since its loop last turned, 0.0 while it waits for the database; `heartbeat_age`: since the last
+    successful heartbeat, None if there was none; `deaths`: processes that died within the last minute, `crash_loop` if
+    those are too many; `hindrance`: the reason that a database, one of several, cannot be worked for; it may be shown
+    to anybody.
     """
 
     started: bool
@@ -42,8 +43,8 @@ class SupervisorVitals:
     stopping: bool
     failure: str | None
     lease: float
-    stepped: float
-    beaten: float | None
+    loop_age: float
+    heartbeat_age: float | None
     wanted: int
     processes: tuple[ProcessVitals, ...]
     deaths: int

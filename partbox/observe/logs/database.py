@@ -26,7 +26,7 @@ def about(name: str) -> Iterator[None]:
         _of_thread.reset(token)
 
 
-def work_for(name: str) -> None:
+def set_log_database(name: str) -> None:
     """Set the database of this process's log lines."""
     global _of_process  # noqa: PLW0603  one a process
     _of_process = name

@@ -68,7 +68,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["trace"] = printable(masked(self.formatException(record.exc_info)))
-        return _within(line)
+        return _fit_line(line)
 
 
 def indented(text: str) -> str:
@@ -76,7 +76,7 @@ def indented(text: str) -> str:
     return printable(text).replace("\n", MARGIN)
 
 
-def _within(line: dict[str, Any]) -> str:
+def _fit_line(line: dict[str, Any]) -> str:
     """The line as JSON; if too long, the middle of its longest texts is cut: a trace begins with the call and ends with
     the error."""
     text = _json(line)

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from psycopg.errors import DiskFull
 
 from partbox.events import DeliveredEvent
-from partbox.log_rate_limit import Flood
+from partbox.log_rate_limit import LogRateLimiter
 from partbox.observe.logs.database import current
 from partbox.observe.logs.table import LOG_EVENTS, PREFIX
 from partbox.text.printing import printable_line, text_of
@@ -20,10 +20,10 @@ from partbox.text.secrets import masked
 LONGEST = 1_000  # characters of one argument in a line
 FULL_DISK: Final = "a disk of the PostgreSQL server is full: make room there, and all goes on by itself: "
 
-Traced = tuple[type[BaseException], BaseException, TracebackType | None]
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
 
-flood = Flood()
+log_rate_limiter = LogRateLimiter()
 
 
 def log_event(
@@ -32,7 +32,7 @@ def log_event(
     text: str,
     *arguments: object,
     about: DeliveredEvent | None = None,
-    trace: BaseException | Traced | None = None,
+    trace: BaseException | ExcInfo | None = None,
     **fields: object,
 ) -> None:
     """Log `text % arguments` as the log event `name`, with `fields`, those of the event it is `about`, and the trace of
@@ -47,16 +47,16 @@ def log_event(
     level, more = event.level, ""
     if not event.every:
         kind = (log.name, name, text, fields.get("handler"), fields.get("subscription"), current())
-        level, more = flood.line(kind, level)
+        level, more = log_rate_limiter.line(kind, level)
     if log.isEnabledFor(level):
         where = {"database": current()} if current() else {}
-        named = {"event": PREFIX + name, **where, **(_of(about) if about is not None else {}), **fields}
-        message, said = text + more, [_shown(each) for each in arguments]
+        named = {"event": PREFIX + name, **where, **(_event_fields(about) if about is not None else {}), **fields}
+        message, shown_arguments = text + more, [_printable_value(each) for each in arguments]
         # Ever less, until it works: a record factory may use one of these names, a filter may fail, an error may raise
         # when it is formatted. No worker ends of it.
-        for options in ({"extra": named, "exc_info": _traced(trace)}, {"exc_info": _traced(trace)}, {}):
+        for options in ({"extra": named, "exc_info": _exc_info(trace)}, {"exc_info": _exc_info(trace)}, {}):
             try:
-                return log.log(level, message, *said, stacklevel=2, **options)
+                return log.log(level, message, *shown_arguments, stacklevel=2, **options)
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise
@@ -68,7 +68,7 @@ def is_ctrl_c(error: BaseException) -> bool:
     return issubclass(type(error), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def _traced(error: BaseException | Traced | None) -> Traced | None:
+def _exc_info(error: BaseException | ExcInfo | None) -> ExcInfo | None:
     """The `exc_info` of an error, without calling the error, which may be anything."""
     if error is None or type(error) is tuple:  # isinstance would ask the error for its class
         return error
@@ -76,7 +76,7 @@ def _traced(error: BaseException | Traced | None) -> Traced | None:
     return type(failed), failed, _TRACEBACK(failed)
 
 
-def _of(event: DeliveredEvent) -> dict[str, object]:
+def _event_fields(event: DeliveredEvent) -> dict[str, object]:
     return {
         "subscription": event.subscription,
         "partition": event.partition,
@@ -89,7 +89,7 @@ def _of(event: DeliveredEvent) -> dict[str, object]:
     }
 
 
-def _shown(value: object) -> Any:
+def _printable_value(value: object) -> Any:
     """A number, or the text of an error, an event or any value in one line."""
     if issubclass(type(value), int | float):
         return value

@@ -20,11 +20,11 @@ from partbox.text.wording import counted
 
 log = logging.getLogger("partbox")
 
-PATIENCE = 0.5  # seconds that a caller waits for its line, until the reader counts as stalled
-KEPT = 256  # lines that wait for a stalled reader
+WRITE_TIMEOUT = 0.5  # seconds that a caller waits for its line, until the reader counts as stalled
+MAX_WAITING = 256  # lines that wait for a stalled reader
 
 
-class Outlet:
+class StallTolerantWriter:
     """Writes lines to a file descriptor whose reader may stall; `note` makes the line about a number of lost ones.
 
     A thread of its own writes. A caller waits until its line is written, so that the last lines of a dying process are
@@ -42,49 +42,49 @@ class Outlet:
         # Reentrant, as the lock of a logging handler: a signal's handler may log.
         self._changed = threading.Condition(threading.RLock())
         self._waiting: deque[bytes] = deque()
-        self._started = self._stuck = False
-        self._taken = self._written = self._lost = 0
+        self._started = self._is_stalled = False
+        self._accepted = self._written = self._lost = 0
 
     def write(self, line: bytes) -> None:
-        """Write the line, or keep it for later, or count it. Any thread; waits for `PATIENCE` at most."""
+        """Write the line, or keep it for later, or count it. Any thread; waits for `WRITE_TIMEOUT` at most."""
         if self._pid != os.getpid():
             self._reset()  # forked: the thread is the parent's, and so are the lines that wait
         with self._changed:
-            if len(self._waiting) >= KEPT:
+            if len(self._waiting) >= MAX_WAITING:
                 self._lost += 1
                 return
             self._waiting.append(line)
-            self._taken += 1
-            mine = self._taken
+            self._accepted += 1
+            position = self._accepted
             self._changed.notify_all()
             if not self._started:
                 threading.Thread(target=self._run, name="partbox-log", daemon=True).start()
                 self._started = True
-            if not self._stuck:
-                self._stuck = not self._changed.wait_for(lambda: self._written >= mine, PATIENCE)
+            if not self._is_stalled:
+                self._is_stalled = not self._changed.wait_for(lambda: self._written >= position, WRITE_TIMEOUT)
 
     def flush(self) -> None:
-        """Wait until every line is out, for `PATIENCE` at most."""
+        """Wait until every line is out, for `WRITE_TIMEOUT` at most."""
         with self._changed:
             if self._pid == os.getpid():
-                self._changed.wait_for(lambda: self._written == self._taken and not self._lost, PATIENCE)
+                self._changed.wait_for(lambda: self._written == self._accepted and not self._lost, WRITE_TIMEOUT)
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._lost)
                 lost, line = self._lost, self._waiting[0] if self._waiting else b""
-            self._put(line or self._note(lost))
+            self._write_fully(line or self._note(lost))
             with self._changed:
                 if line:
                     self._waiting.popleft()
                     self._written += 1
                 else:
                     self._lost -= lost
-                self._stuck = self._stuck and bool(self._waiting or self._lost)
+                self._is_stalled = self._is_stalled and bool(self._waiting or self._lost)
                 self._changed.notify_all()
 
-    def _put(self, line: bytes) -> None:
+    def _write_fully(self, line: bytes) -> None:
         """Write the whole line, however long that takes; drop it if there is no reader."""
         with suppress(OSError):
             while line:
@@ -96,7 +96,7 @@ class Outlet:
 
 Format = Literal["text", "json"]
 
-_said: set[str] = set()  # of strays
+_warned_strays: set[str] = set()  # of strays
 
 
 class StderrHandler(logging.Handler):
@@ -104,17 +104,17 @@ class StderrHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._outlet = Outlet(sys.stderr.fileno(), self._lost_lines)
+        self._writer = StallTolerantWriter(sys.stderr.fileno(), self._lost_lines)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._line(record)
         except Exception:  # not `handleError`, which would wait for the reader
             line = masked(indented(format_exc())).encode(errors="backslashreplace")
-        self._outlet.write(line)
+        self._writer.write(line)
 
     def flush(self) -> None:
-        self._outlet.flush()
+        self._writer.flush()
 
     def _line(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode(errors="backslashreplace")
@@ -134,45 +134,45 @@ def configure(format: Format, level: int | None = None) -> None:
     A second call changes both. An application's own setup is left as it is.
     """
     root = logging.getLogger()
-    ours = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
-    if ours is None:
+    own_handler = next((each for each in root.handlers if isinstance(each.formatter, TextLines | JsonLines)), None)
+    if own_handler is None:
         if root.handlers:
             return
-        ours = StderrHandler() if _may_block() else logging.StreamHandler()
-        root.addHandler(ours)
+        own_handler = StderrHandler() if _may_block() else logging.StreamHandler()
+        root.addHandler(own_handler)
         level = logging.INFO if level is None else level
     if level is not None:
         root.setLevel(level)
-    ours.setFormatter(JsonLines() if format == "json" else TextLines())
+    own_handler.setFormatter(JsonLines() if format == "json" else TextLines())
 
 
-def level_said(settings: Settings) -> int | None:
+def configured_level(settings: Settings) -> int | None:
     """The level that was set; None for the default, which overrides no setup of an application."""
     said = settings.origins["log_level"] != "default"
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if said else None
 
 
-def level_of(settings: Settings) -> int:
+def worker_level(settings: Settings) -> int:
     """The level of worker processes: the setting, else that of this process."""
-    said = level_said(settings)
+    said = configured_level(settings)
     return logging.getLogger().getEffectiveLevel() if said is None else said
 
 
-def tell_strays() -> None:
+def warn_of_strays() -> None:
     """Warn of variables of the environment that look like settings and are none; the same text once in a process.
 
     They are no errors: Kubernetes adds PARTBOX_SERVICE_HOST and the like to containers beside a service of that name.
     """
     text = strays()
-    if text is not None and text not in _said:
-        _said.add(text)
+    if text is not None and text not in _warned_strays:
+        _warned_strays.add(text)
         log_event(log, "unknown_variables", "%s", text)
 
 
-def pass_over() -> str | None:
-    """The text that `tell_strays` would log; from now on it counts as logged."""
+def take_strays_text() -> str | None:
+    """The text that `warn_of_strays` would log; from now on it counts as logged."""
     text = strays()
-    _said.update(() if text is None else (text,))
+    _warned_strays.update(() if text is None else (text,))
     return text
 
 

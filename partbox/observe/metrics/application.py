@@ -10,7 +10,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
 from partbox.errors import SettingsError
-from partbox.observe.metrics.families import LabelledReading, family, of_processes, text
+from partbox.observe.metrics.families import LabelledReading, family, label_value, process_families
 from partbox.observe.metrics.meter import Layout, Meters
 from partbox.observe.metrics.table import BY_NAME
 
@@ -48,7 +48,9 @@ class ApplicationCollector(Collector):
     def collect(self) -> Iterator[Family]:
         with self._lock:
             published, meters = self._published, list(self._meters)
-        return self._families(published, [LabelledReading((text(name),), each.reading()) for name, each in meters])
+        return self._families(
+            published, [LabelledReading((label_value(name),), each.reading()) for name, each in meters]
+        )
 
     def _shared(self, subscription: str, layout: Layout) -> Meters:
         key = subscription, layout.handlers, layout.sinks
@@ -68,14 +70,14 @@ class ApplicationCollector(Collector):
         made = family(self._prefix, BY_NAME["published_total"])
         made.add_metric([], published)  # type: ignore[attr-defined]
         yield made
-        yield from of_processes(self._prefix, reads)
+        yield from process_families(self._prefix, reads)
 
 
 _applications: WeakKeyDictionary[CollectorRegistry, dict[str, ApplicationCollector]] = WeakKeyDictionary()
 _registering = threading.Lock()
 
 
-def application_of(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
+def application_collector(registry: CollectorRegistry, prefix: str) -> ApplicationCollector:
     """The collector of this registry, registered at the first call. SettingsError if its names are taken."""
     if not isinstance(registry, CollectorRegistry):
         raise SettingsError(f"registry = {registry!r} must be a prometheus_client.CollectorRegistry, such as REGISTRY")

@@ -34,12 +34,12 @@ class LabelledReading(NamedTuple):
 
 
 class LabelledOverview(NamedTuple):
-    """An overview of an outbox; `labels` are the label values that come before those of a series, `mine` the instances
-    of this node."""
+    """An overview of an outbox; `labels` are the label values that come before those of a series, `own_instances` the
+    instances of this node."""
 
     labels: Labels
     overview: Overview
-    mine: Collection[UUID]
+    own_instances: Collection[UUID]
 
 
 def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
@@ -47,11 +47,11 @@ def family(prefix: str, metric: Metric, extra: Labels = ()) -> Family:
     return FAMILIES[metric.kind](f"{prefix}_{metric.name}", metric.meaning, labels=[*extra, *metric.labels])
 
 
-def of_processes(prefix: str, reads: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
+def process_families(prefix: str, readings: Sequence[LabelledReading], extra: Labels = ()) -> Iterator[Family]:
     """The metrics of processes. Readings with the same labels are summed."""
     for metric in MEASURED:
         made = family(prefix, metric, extra)
-        for labels, cells in sorted(_gathered(metric, reads).items()):
+        for labels, cells in sorted(_gather_values(metric, readings).items()):
             if metric.buckets:
                 bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
                 buckets = list(zip(bounds, accumulate(cells[:-1]), strict=True))
@@ -60,28 +60,28 @@ def of_processes(prefix: str, reads: Sequence[LabelledReading], extra: Labels = 
                 made.add_metric(labels, cells[0])  # type: ignore[attr-defined]
         yield made
     living = family(prefix, BY_NAME["processes"], extra)
-    for labels in sorted({read.labels for read in reads}):
-        count = sum(len(read.reading.living) for read in reads if read.labels == labels)
+    for labels in sorted({read.labels for read in readings}):
+        count = sum(len(read.reading.living) for read in readings if read.labels == labels)
         living.add_metric(labels, count)  # type: ignore[attr-defined]
     yield living
 
 
-def text(value: str) -> str:
+def label_value(value: str) -> str:
     """A label value that can be encoded: an application's names may hold what UTF-8 cannot."""
     return value.encode(errors="backslashreplace").decode()
 
 
-def _gathered(metric: Metric, reads: Sequence[LabelledReading]) -> Values:
+def _gather_values(metric: Metric, readings: Sequence[LabelledReading]) -> Values:
     found: Values = {}
-    for labels, reading in reads:
+    for labels, reading in readings:
         for value in reading.layout.values(metric):
             cells = _cells(metric, reading, value)
             if value == OTHER and not any(cells):
                 continue
-            whole = (*labels, *([text(value)] if value else []))
+            whole = (*labels, *([label_value(value)] if value else []))
             before = found.get(whole)
             found[whole] = (
-                cells if before is None else [merged(metric, pair) for pair in zip(before, cells, strict=True)]
+                cells if before is None else [merge_values(metric, pair) for pair in zip(before, cells, strict=True)]
             )
     return found
 
@@ -90,81 +90,87 @@ def _cells(metric: Metric, reading: MeterReading, value: str) -> list[float]:
     at = reading.layout.at(metric.name, value)
     if metric.kind != "gauge":
         return list(reading.counted[at : at + width(metric)])
-    return [merged(metric, [cells[at] for cells in reading.living])]
+    return [merge_values(metric, [cells[at] for cells in reading.living])]
 
 
-def merged(metric: Metric, values: Iterable[float]) -> float:
+def merge_values(metric: Metric, values: Iterable[float]) -> float:
     """The value of a series that several have."""
     return max(values, default=0.0) if metric.greatest else sum(values)
 
 
-def of_database(prefix: str, seen: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
+def database_families(prefix: str, overviews: Sequence[LabelledOverview], extra: Labels = ()) -> Iterator[Family]:
     """The metrics of databases, of all their subscriptions."""
     for metric in METRICS:
         if metric.name not in _ROWS:
             continue
         made = family(prefix, metric, extra)
-        for labels, overview, mine in seen:
+        for labels, overview, own_instances in overviews:
             for cluster in overview.clusters:
-                for more, value in _ROWS[metric.name](cluster, mine):
-                    made.add_metric([*labels, text(cluster.subscription), *more], value)  # type: ignore[attr-defined]
+                for more, value in _ROWS[metric.name](cluster, own_instances):
+                    made.add_metric([*labels, label_value(cluster.subscription), *more], value)  # type: ignore[attr-defined]
         yield made
 
 
-def _one(value: Callable[[Cluster], float]) -> Rows:
+def _single_row(value: Callable[[Cluster], float]) -> Rows:
     return lambda cluster, _: [((), value(cluster))]
 
 
-def _records(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
+def _record_rows(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
     counts = {"pending": cluster.pending, "completed": cluster.completed, **cluster.parked}
     return [((status,), counts.get(status, 0)) for status in STATUSES]
 
 
-def _of_instances(value: Callable[[Instance], float]) -> Rows:
-    return lambda cluster, _: [((text(each.node), str(each.instance_id)), value(each)) for each in cluster.instances]
+def _instance_rows(value: Callable[[Instance], float]) -> Rows:
+    return lambda cluster, _: [
+        ((label_value(each.node), str(each.instance_id)), value(each)) for each in cluster.instances
+    ]
 
 
-def _of_limits(value: Callable[[HandlerLimit], float | None]) -> Rows:
+def _limit_rows(value: Callable[[HandlerLimit], float | None]) -> Rows:
     def rows(cluster: Cluster, _: Collection[UUID]) -> Iterator[Row]:
         for each in cluster.limits:
             if (number := value(each)) is not None:
-                yield (text(each.handler),), number
+                yield (label_value(each.handler),), number
 
     return rows
 
 
-def _owners(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
+def _owner_rows(cluster: Cluster, _: Collection[UUID]) -> Iterable[Row]:
     ranked = sorted(cluster.instances, key=lambda each: (each.node, each.pid, each.instance_id))
-    owners = {each.instance_id: ((text(each.node), str(each.instance_id)), rank) for rank, each in enumerate(ranked, 1)}
+    owners = {
+        each.instance_id: ((label_value(each.node), str(each.instance_id)), rank) for rank, each in enumerate(ranked, 1)
+    }
     for partition in cluster.partitions:
         who, rank = owners.get(partition.owner, (("", ""), 0)) if partition.owner else (("", ""), 0)
         yield (str(partition.partition), *who), rank
 
 
-def _of_partitions(attribute: str) -> Rows:
+def _partition_rows(attribute: str) -> Rows:
     return lambda cluster, _: [((str(each.partition),), getattr(each, attribute) or 0) for each in cluster.partitions]
 
 
 _ROWS: dict[str, Rows] = {
-    "records": _records,
-    "oldest_pending_age_seconds": _one(lambda cluster: cluster.oldest_age or 0.0),
-    "partitions": _one(lambda cluster: cluster.sums.partitions),
-    "partitions_unowned": _one(lambda cluster: cluster.unowned),
-    "partitions_assigned_here": lambda cluster, mine: [((), sum(each.owner in mine for each in cluster.partitions))],
-    "instance_partitions": _of_instances(lambda each: each.partitions),
-    "instances": _one(lambda cluster: len(cluster.instances)),
-    "instance_heartbeat_age_seconds": _of_instances(lambda each: each.heartbeat_age),
-    "partition_pending_max": _one(lambda cluster: cluster.pending_max),
-    "partition_pending_avg": _one(lambda cluster: cluster.sums.pending / max(1, cluster.sums.partitions)),
-    "subscription_paused": _one(lambda cluster: cluster.paused),
-    "blocked_keys": _one(lambda cluster: cluster.blocked_keys),
-    "limit_per_second": _of_limits(lambda each: each.rate),
-    "limit_at_once": _of_limits(lambda each: each.at_once),
-    "limit_waiting": _of_limits(lambda each: each.waiting),
-    "limit_wait_seconds": _of_limits(lambda each: each.waited or 0.0),
-    "segments_ahead": _one(lambda cluster: cluster.segments_ahead),
-    "partition_owner": _owners,
-    "partition_epoch": _of_partitions("epoch"),
-    "partition_pending": _of_partitions("pending"),
-    "partition_lag_seconds": _of_partitions("oldest_age"),
+    "records": _record_rows,
+    "oldest_pending_age_seconds": _single_row(lambda cluster: cluster.oldest_age or 0.0),
+    "partitions": _single_row(lambda cluster: cluster.sums.partitions),
+    "partitions_unowned": _single_row(lambda cluster: cluster.unowned),
+    "partitions_assigned_here": lambda cluster, own_instances: [
+        ((), sum(each.owner in own_instances for each in cluster.partitions))
+    ],
+    "instance_partitions": _instance_rows(lambda each: each.partitions),
+    "instances": _single_row(lambda cluster: len(cluster.instances)),
+    "instance_heartbeat_age_seconds": _instance_rows(lambda each: each.heartbeat_age),
+    "partition_pending_max": _single_row(lambda cluster: cluster.pending_max),
+    "partition_pending_avg": _single_row(lambda cluster: cluster.sums.pending / max(1, cluster.sums.partitions)),
+    "subscription_paused": _single_row(lambda cluster: cluster.paused),
+    "blocked_keys": _single_row(lambda cluster: cluster.blocked_keys),
+    "limit_per_second": _limit_rows(lambda each: each.rate),
+    "limit_at_once": _limit_rows(lambda each: each.at_once),
+    "limit_waiting": _limit_rows(lambda each: each.waiting),
+    "limit_wait_seconds": _limit_rows(lambda each: each.waited or 0.0),
+    "segments_ahead": _single_row(lambda cluster: cluster.segments_ahead),
+    "partition_owner": _owner_rows,
+    "partition_epoch": _partition_rows("epoch"),
+    "partition_pending": _partition_rows("pending"),
+    "partition_lag_seconds": _partition_rows("oldest_age"),
 }

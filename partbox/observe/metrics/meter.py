@@ -148,8 +148,8 @@ class MetricsRecorder(Observer):
         self._lock = meter.lock
         # The first cells of series, by the names of their metrics: of the subscription, of a handler, of a sink.
         self._at = meter.layout.series("")
-        self._of = {handler: meter.layout.series(handler) for handler in meter.layout.handlers}
-        self._other = self._of[OTHER]
+        self._cells_of = {handler: meter.layout.series(handler) for handler in meter.layout.handlers}
+        self._other = self._cells_of[OTHER]
         self._sinks = {sink: meter.layout.series(sink) for sink in meter.layout.sinks}
         self._parked = {state: meter.layout.at("parked_total", state) for state in PARKED}
 
@@ -159,7 +159,7 @@ class MetricsRecorder(Observer):
             self._cells[self._at["late_scan_ids_total"]] += late_ids
 
     def delivered(self, turn: Turn) -> None:
-        of, cells, count = self._of.get(turn.handler, self._other), self._cells, turn.count
+        of, cells, count = self._cells_of.get(turn.handler, self._other), self._cells, turn.count
         ran, lag, first = of["handler_seconds"], of["lag_seconds"], count // 2
         oldest, newest = max(0.0, turn.ended - turn.oldest), max(0.0, turn.ended - turn.newest)
         with self._lock:
@@ -175,7 +175,7 @@ class MetricsRecorder(Observer):
     def parked(
         self, event: DeliveredEvent, handler: str, verdict: Verdict, error: BaseException | None, seconds: float | None
     ) -> None:
-        of, cells = self._of.get(handler, self._other), self._cells
+        of, cells = self._cells_of.get(handler, self._other), self._cells
         failed = error is not None or verdict.attempts >= event.attempt
         with self._lock:
             cells[of["failed_total"]] += failed
@@ -202,7 +202,7 @@ class MetricsRecorder(Observer):
             self._observe(acknowledged, ACKNOWLEDGED_SECONDS, answer.seconds, answer.acknowledged)
 
     def circuit(self, handler: str, is_open: bool) -> None:
-        self._cells[self._of.get(handler, self._other)["circuit_open"]] = float(is_open)
+        self._cells[self._cells_of.get(handler, self._other)["circuit_open"]] = float(is_open)
 
     def saved(self, partitions: int, parked: Mapping[str, int], seconds: float) -> None:
         with self._lock:

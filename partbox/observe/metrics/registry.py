@@ -49,9 +49,9 @@ class ApplicationRegistry(Observer):
         self._prefix = prefix
         self._application: ApplicationCollector | None = None
         if registry is not None:
-            from partbox.observe.metrics.application import application_of
+            from partbox.observe.metrics.application import application_collector
 
-            self._application = application_of(registry, prefix)
+            self._application = application_collector(registry, prefix)
 
     def show_on(self, display: Display) -> None:
         """Show them there too."""

@@ -10,73 +10,73 @@ from typing import Any
 
 from partbox.errors import PublishError
 from partbox.publish.adapter import Adapter, AsyncAdapter
-from partbox.publish.transaction import PUBLISHES
+from partbox.publish.transaction import PUBLISH_REMEDIES
 
-Known = type[Adapter] | type[AsyncAdapter] | str
+AdapterOrRemedy = type[Adapter] | type[AsyncAdapter] | str
 """An adapter, or what to pass instead."""
 
-_FILES = {
+_MODULES = {
     "asyncpg": "asyncpg",
     "django": "django",
     "psycopg": "psycopg",
     "psycopg_pool": "psycopg",
     "sqlalchemy": "sqlalchemy",
 }
-_own: dict[type, Known] = {}
-_seen: dict[tuple[type, type], type[Adapter] | type[AsyncAdapter]] = {}
+_registered: dict[type, AdapterOrRemedy] = {}
+_found_classes: dict[tuple[type, type], type[Adapter] | type[AsyncAdapter]] = {}
 
 
 def register(kind: type, adapter: type[Adapter] | type[AsyncAdapter]) -> None:
     """Have connections of this type, and of types that extend it, published on through `adapter`."""
-    _own[kind] = adapter
-    _seen.clear()
+    _registered[kind] = adapter
+    _found_classes.clear()
 
 
-def sync_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> Adapter:
+def sync_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> Adapter:
     """The adapter of `conn`. PublishError, with the remedy, if there is none or it is asynchronous."""
-    found = adapter_of(conn)
+    found = adapter_class_of(conn)
     if issubclass(found, Adapter):
         return found(conn)
-    raise PublishError(f"{_name(conn.__class__)} is asynchronous: {remedies[1]}")
+    raise PublishError(f"{_type_name(conn.__class__)} is asynchronous: {remedies[1]}")
 
 
-def async_of(conn: Any, remedies: tuple[str, str] = PUBLISHES) -> AsyncAdapter:
+def async_adapter_of(conn: Any, remedies: tuple[str, str] = PUBLISH_REMEDIES) -> AsyncAdapter:
     """The adapter of `conn`. PublishError, with the remedy, if there is none or it is synchronous."""
-    found = adapter_of(conn)
+    found = adapter_class_of(conn)
     if issubclass(found, AsyncAdapter):
         return found(conn)
-    raise PublishError(f"{_name(conn.__class__)} is synchronous: {remedies[0]}")
+    raise PublishError(f"{_type_name(conn.__class__)} is synchronous: {remedies[0]}")
 
 
-def adapter_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
+def adapter_class_of(conn: Any) -> type[Adapter] | type[AsyncAdapter]:
     """The class of the adapter of `conn`; PublishError if there is none."""
     kinds = type(conn), conn.__class__
-    return _seen.get(kinds) or _found(*kinds)
+    return _found_classes.get(kinds) or _find_adapter(*kinds)
 
 
-def _found(outer: type, kind: type) -> type[Adapter] | type[AsyncAdapter]:
-    found = _known(outer) or _known(kind)
+def _find_adapter(outer: type, kind: type) -> type[Adapter] | type[AsyncAdapter]:
+    found = _lookup_type(outer) or _lookup_type(kind)
     if isinstance(found, str):
-        raise PublishError(f"a {_name(kind)} holds no transaction of yours: {found}")
+        raise PublishError(f"a {_type_name(kind)} holds no transaction of yours: {found}")
     if found is None:
         raise PublishError(
-            f"a connection or session of psycopg, SQLAlchemy, Django or asyncpg is needed, not a {_name(kind)}: "
+            f"a connection or session of psycopg, SQLAlchemy, Django or asyncpg is needed, not a {_type_name(kind)}: "
             "pass that which your transaction is on, or register an adapter for its type"
         )
-    _seen[outer, kind] = found
+    _found_classes[outer, kind] = found
     return found
 
 
-def _known(kind: type) -> Known | None:
+def _lookup_type(kind: type) -> AdapterOrRemedy | None:
     for each in kind.__mro__:
-        if each in _own:
-            return _own[each]
-        if file := _FILES.get(each.__module__.partition(".")[0]):
-            kinds: dict[str, Known] = import_module(f"{__name__}.{file}").KINDS
+        if each in _registered:
+            return _registered[each]
+        if file := _MODULES.get(each.__module__.partition(".")[0]):
+            kinds: dict[str, AdapterOrRemedy] = import_module(f"{__name__}.{file}").KINDS
             if each.__name__ in kinds:
                 return kinds[each.__name__]
     return None
 
 
-def _name(kind: type) -> str:
+def _type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -32,13 +32,13 @@ class AsyncpgAdapter(Unreported, AsyncAdapter):
         return await self.conn.fetch(text, *(parameters[name] for name in names))  # type: ignore[no-any-return]
 
     async def copy(self, step: Copy) -> int:
-        return await copied(self.conn, step)
+        return await copy_rows(self.conn, step)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         return self.conn.transaction()  # type: ignore[no-any-return]
 
 
-async def copied(conn: Any, step: Copy) -> int:
+async def copy_rows(conn: Any, step: Copy) -> int:
     """COPY on a connection of asyncpg; the number of rows that were written."""
 
     async def source() -> AsyncIterator[bytes]:
@@ -46,8 +46,8 @@ async def copied(conn: Any, step: Copy) -> int:
             yield piece.encode()
 
     to = {"schema_name": step.schema, "columns": step.columns, "format": "text"}
-    said = await conn.copy_to_table(step.table, source=source(), **to)
-    return int(said.removeprefix("COPY "))
+    status = await conn.copy_to_table(step.table, source=source(), **to)
+    return int(status.removeprefix("COPY "))
 
 
 KINDS = {

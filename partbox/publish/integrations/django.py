@@ -18,9 +18,9 @@ from partbox.db import statements
 from partbox.errors import PartboxError, PublishError
 from partbox.publish import transaction
 from partbox.publish.adapter import COMMIT, Adapter, Parameters
-from partbox.publish.failures import FAILED
+from partbox.publish.failures import TRANSACTION_FAILED
 from partbox.publish.steps import Copy, Row
-from partbox.publish.transaction_outcome import Call, warn_unknown
+from partbox.publish.transaction_outcome import EndCallback, warn_unknown_outcome
 
 
 class DjangoAdapter(Adapter):
@@ -37,13 +37,13 @@ class DjangoAdapter(Adapter):
         if conn.vendor != "postgresql":
             raise PublishError(f"{conn.alias!r} is a database of {conn.vendor}: publish on one of PostgreSQL")
         if conn.needs_rollback:
-            raise PublishError(FAILED)
+            raise PublishError(TRANSACTION_FAILED)
         is_manual = not conn.get_autocommit() and not conn.in_atomic_block
         if is_manual:
             self.tells = ()
         if conn.connection is None:
             raise PublishError("the connection was closed inside the transaction: leave the block, and begin another")
-        transaction.check_status(conn.connection)
+        transaction.check_driver_status(conn.connection)
         return bool(is_manual or conn.in_atomic_block)
 
     def database(self) -> Hashable:
@@ -56,27 +56,27 @@ class DjangoAdapter(Adapter):
 
     def copy(self, step: Copy) -> int:
         driver = self.conn.connection
-        with transaction.no_copy_left(driver), self.conn.cursor() as cursor:
+        with transaction.closing_broken_copy(driver), self.conn.cursor() as cursor:
             with cursor.copy(step.statement.decode()) as copy:
                 for piece in step.lines():
                     copy.write(piece)
             return int(cursor.rowcount)
 
-    def on_commit(self, call: Call) -> None:
+    def on_commit(self, call: EndCallback) -> None:
         ((xid,),) = self.execute(statements.publish_xid().decode(), {})
 
-        def committed() -> None:
+        def call_if_committed() -> None:
             try:
                 ((status,),) = self.execute(statements.published_status().decode(), {"xid": xid})
             except Exception as error:  # the connection was lost since the commit, which may have been a rollback
-                warn_unknown(1, error)
+                warn_unknown_outcome(1, error)
             else:
                 if status != "aborted":  # in a TestCase the outermost transaction is still in progress
                     call()
 
-        self.conn.on_commit(committed, robust=True)
+        self.conn.on_commit(call_if_committed, robust=True)
 
-    def wake_after_commit(self, call: Call) -> None:
+    def wake_after_commit(self, call: EndCallback) -> None:
         self.conn.on_commit(call, robust=True)
 
 
@@ -88,23 +88,23 @@ KINDS = {
 
 
 _BLANK = r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*"
-_READS = re.compile(
+_READ_STATEMENT = re.compile(
     _BLANK + r"(?:select|with|values|table|explain|show|set|declare|fetch|close|begin|savepoint|release|rollback)\b",
     re.IGNORECASE | re.DOTALL,
 )
-_WRITES_WITHIN = re.compile(r"\b(?:insert\s+into|update\s+\S+\s+set|delete\s+from|merge\s+into)\b", re.IGNORECASE)
+_WRITE_WITHIN = re.compile(r"\b(?:insert\s+into|update\s+\S+\s+set|delete\s+from|merge\s+into)\b", re.IGNORECASE)
 
 
 @contextmanager
-def refused(conn: Any) -> Iterator[None]:
+def refuse_foreign_writes(conn: Any) -> Iterator[None]:
     """Raise PartboxError for each write of this thread on a connection of Django that is not on `conn`."""
     with ExitStack() as stack:
         for each in connections.all() if settings.configured else ():
-            stack.enter_context(each.execute_wrapper(partial(_execute, conn)))
+            stack.enter_context(each.execute_wrapper(partial(_execute_checked, conn)))
         yield
 
 
-def _execute(conn: Any, execute: Any, sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+def _execute_checked(conn: Any, execute: Any, sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
     used = context["connection"]
     if used.connection is not conn and not _only_reads(str(sql)):
         raise PartboxError(
@@ -116,4 +116,4 @@ def _execute(conn: Any, execute: Any, sql: Any, params: Any, many: bool, context
 
 
 def _only_reads(sql: str) -> bool:
-    return _READS.match(sql) is not None and _WRITES_WITHIN.search(sql) is None
+    return _READ_STATEMENT.match(sql) is not None and _WRITE_WITHIN.search(sql) is None

@@ -8,8 +8,8 @@ from psycopg import AsyncConnection, Connection
 from partbox.db.type_conversion import AsyncOwnCursor, OwnCursor
 from partbox.publish import integrations, transaction
 from partbox.publish.adapter import Adapter, AsyncAdapter, Unreported
-from partbox.publish.bell import place_of
-from partbox.publish.steps import Steps, answered, answered_async
+from partbox.publish.bell import database_key_of
+from partbox.publish.steps import Steps, run_steps, run_steps_async
 
 T = TypeVar("T")
 
@@ -22,39 +22,39 @@ class _Psycopg(Unreported):
         self.copies = not transaction.is_pipelined(conn)
 
     def database(self) -> Hashable:
-        return place_of(self.conn)
+        return database_key_of(self.conn)
 
 
 class PsycopgAdapter(_Psycopg, Adapter):
     conn: Connection[Any]
 
     def require_transaction(self) -> None:
-        transaction.settle(self.conn)
-        transaction.check(self.conn)
+        transaction.refresh_status(self.conn)
+        transaction.check_open(self.conn)
 
     def run(self, steps: Steps[T]) -> T:
         with OwnCursor(self.conn) as cursor:
-            return answered(steps, lambda step: step.run(cursor))
+            return run_steps(steps, lambda step: step.run(cursor))
 
 
 class AsyncPsycopgAdapter(_Psycopg, AsyncAdapter):
     conn: AsyncConnection[Any]
 
     async def require_transaction(self) -> None:
-        await transaction.settle_async(self.conn)
-        transaction.check(self.conn)
+        await transaction.refresh_status_async(self.conn)
+        transaction.check_open(self.conn)
 
     async def run(self, steps: Steps[T]) -> T:
         async with AsyncOwnCursor(self.conn) as cursor:
-            return await answered_async(steps, lambda step: step.run_async(cursor))
+            return await run_steps_async(steps, lambda step: step.run_async(cursor))
 
 
 def is_psycopg(conn: Any) -> TypeGuard[Connection[Any]]:
-    return integrations.adapter_of(conn) is PsycopgAdapter
+    return integrations.adapter_class_of(conn) is PsycopgAdapter
 
 
 def is_async_psycopg(conn: Any) -> TypeGuard[AsyncConnection[Any]]:
-    return integrations.adapter_of(conn) is AsyncPsycopgAdapter
+    return integrations.adapter_class_of(conn) is AsyncPsycopgAdapter
 
 
 _POOL = "take a connection, `with pool.connection() as conn:`, and pass that"

@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session, scoped_session
 from partbox.errors import PublishError
 from partbox.publish import transaction
 from partbox.publish.adapter import BOTH, Adapter, AsyncAdapter, Parameters
-from partbox.publish.failures import FAILED
-from partbox.publish.integrations.asyncpg import copied
-from partbox.publish.integrations.sqlalchemy_end import check_not_over, ending_of
+from partbox.publish.failures import TRANSACTION_FAILED
+from partbox.publish.integrations.asyncpg import copy_rows
+from partbox.publish.integrations.sqlalchemy_end import check_not_ended, transaction_end_of
 from partbox.publish.steps import Copy, Row
 from partbox.publish.transaction_outcome import EndReporter
 from partbox.publish.values import numbered
@@ -44,21 +44,21 @@ class SqlalchemyAdapter(Adapter):
     untold = _UNTOLD
 
     def in_transaction(self) -> bool:
-        self._on = on = _connection(self.conn)
-        _check(on)
-        self.copies = (on.dialect.driver, on.dialect.is_async) in _COPIES
+        self._target = on = _connection_of(self.conn)
+        _check_usable(on)
+        self.copies = (on.dialect.driver, on.dialect.is_async) in _COPY_FUNCTIONS
         self.tells = () if isinstance(on.get_transaction(), TwoPhaseTransaction) else BOTH
         return not on.connection.dbapi_connection.autocommit  # type: ignore[union-attr]
 
     def end_reporter(self) -> EndReporter:
-        return ending_of(self._on)
+        return transaction_end_of(self._target)
 
     def database(self) -> Hashable:
-        return "sqlalchemy", id(self._on.dialect)  # each engine has its own
+        return "sqlalchemy", id(self._target.dialect)  # each engine has its own
 
     def execute(self, statement: str, parameters: Parameters) -> Sequence[Row]:
-        text, values = _in_style(self._on, statement, parameters)
-        result = self._on.exec_driver_sql(text, values)
+        text, values = _adapt_statement(self._target, statement, parameters)
+        result = self._target.exec_driver_sql(text, values)
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def copy(self, step: Copy) -> int:
@@ -67,12 +67,12 @@ class SqlalchemyAdapter(Adapter):
         SQLAlchemy does not commit what it knows nothing of, and PostgreSQL would commit at once where the driver has
         not sent its BEGIN yet.
         """
-        on = self._on
+        on = self._target
         if not _has_begun(on):
             on.exec_driver_sql("select 1")
         if not _has_begun(on):
             raise PublishError("SQLAlchemy has begun no transaction on the driver's connection: nothing is copied")
-        return _COPIES[on.dialect.driver, on.dialect.is_async](on, step)
+        return _COPY_FUNCTIONS[on.dialect.driver, on.dialect.is_async](on, step)
 
 
 class AsyncSqlalchemyAdapter(AsyncAdapter):
@@ -87,11 +87,11 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
         target: AsyncSession | AsyncConnection = conn if hasattr(conn, "run_sync") else conn.registry()
         self._run = target.run_sync  # which a scoped session has not
 
-        def there(within: Session | Connection) -> bool:
+        def find_transaction(within: Session | Connection) -> bool:
             self._sync = SqlalchemyAdapter(within)
             return self._sync.in_transaction()
 
-        answer = await self._run(there)
+        answer = await self._run(find_transaction)
         self.copies, self.tells = self._sync.copies, self._sync.tells
         return answer
 
@@ -108,14 +108,14 @@ class AsyncSqlalchemyAdapter(AsyncAdapter):
         return await self._run(lambda _: self._sync.copy(step))
 
 
-def _connection(given: Session | scoped_session[Any] | Connection) -> Connection:
+def _connection_of(given: Session | scoped_session[Any] | Connection) -> Connection:
     """The connection of a session now, in its savepoint if it has one; begins its transaction if needed."""
     if isinstance(given, Connection):
         return given
     try:
         return given.connection()
     except exc.PendingRollbackError as error:
-        raise PublishError(FAILED) from error
+        raise PublishError(TRANSACTION_FAILED) from error
     except exc.UnboundExecutionError as error:
         raise PublishError(
             "the session has an engine for each of its tables and none for all: pass one of its connections, "
@@ -125,7 +125,7 @@ def _connection(given: Session | scoped_session[Any] | Connection) -> Connection
         raise PublishError(f"there is no transaction: {error}") from error
 
 
-def _check(on: Connection) -> None:
+def _check_usable(on: Connection) -> None:
     """Raise PublishError if nothing can be executed there now."""
     if on.dialect.name != "postgresql":
         raise PublishError(f"this is a database of {on.dialect.name}: publish on one of PostgreSQL")
@@ -133,13 +133,13 @@ def _check(on: Connection) -> None:
         raise PublishError("the connection is closed: take another")
     begun = [each for each in (on.get_transaction(), on.get_nested_transaction()) if each is not None]
     if not all(each.is_active for each in begun) or (on.invalidated and begun):
-        raise PublishError(FAILED)
-    check_not_over(on)
+        raise PublishError(TRANSACTION_FAILED)
+    check_not_ended(on)
     if hasattr(driver := on.connection.driver_connection, "info"):  # asyncpg does not say
-        transaction.check_status(driver)
+        transaction.check_driver_status(driver)
 
 
-def _in_style(on: Connection, statement: str, parameters: Parameters) -> tuple[str, Any]:
+def _adapt_statement(on: Connection, statement: str, parameters: Parameters) -> tuple[str, Any]:
     """The statement and its values as the driver takes them."""
     style = on.dialect.paramstyle
     if style == "pyformat":
@@ -152,29 +152,30 @@ def _in_style(on: Connection, statement: str, parameters: Parameters) -> tuple[s
     return text, tuple(parameters[name] for name in names)
 
 
-def _driver(on: Connection) -> Any:
+def _driver_of(on: Connection) -> Any:
     return on.connection.driver_connection
 
 
-def _adapted(on: Connection) -> Any:
+def _dbapi_connection(on: Connection) -> Any:
     """SQLAlchemy's synchronous form of that of an asynchronous driver."""
     return on.connection.dbapi_connection
 
 
 def _has_begun(on: Connection) -> bool:
     """True if both SQLAlchemy and PostgreSQL are inside a transaction."""
-    driver = _driver(on)
+    driver = _driver_of(on)
     if hasattr(driver, "info"):
         return on.in_transaction() and bool(driver.info.transaction_status == TransactionStatus.INTRANS)
     return on.in_transaction() and bool(driver.is_in_transaction())
 
 
 @contextmanager
-def _none_left(on: Connection) -> Iterator[Any]:
-    """`no_copy_left`, after which SQLAlchemy must not try to roll back: its error would hide the interruption."""
-    driver = _driver(on)
+def _closing_broken_copy(on: Connection) -> Iterator[Any]:
+    """`closing_broken_copy`, after which SQLAlchemy must not try to roll back: its error would hide the
+    interruption."""
+    driver = _driver_of(on)
     try:
-        with transaction.no_copy_left(driver):
+        with transaction.closing_broken_copy(driver):
             yield driver
     except BaseException as error:
         if driver.closed:
@@ -182,15 +183,15 @@ def _none_left(on: Connection) -> Iterator[Any]:
         raise
 
 
-def _by_psycopg(on: Connection, step: Copy) -> int:
-    with _none_left(on) as driver, driver.cursor() as cursor:
+def _copy_by_psycopg(on: Connection, step: Copy) -> int:
+    with _closing_broken_copy(on) as driver, driver.cursor() as cursor:
         with cursor.copy(step.statement) as copy:
             for piece in step.lines():
                 copy.write(piece)
         return int(cursor.rowcount)
 
 
-def _by_async_psycopg(on: Connection, step: Copy) -> int:
+def _copy_by_async_psycopg(on: Connection, step: Copy) -> int:
     async def copied_to(driver: Any) -> int:
         async with driver.cursor() as cursor:
             async with cursor.copy(step.statement) as copy:
@@ -198,25 +199,25 @@ def _by_async_psycopg(on: Connection, step: Copy) -> int:
                     await copy.write(piece)
             return int(cursor.rowcount)
 
-    with _none_left(on):
-        return int(_adapted(on).run_async(copied_to))
+    with _closing_broken_copy(on):
+        return int(_dbapi_connection(on).run_async(copied_to))
 
 
-def _by_psycopg2(on: Connection, step: Copy) -> int:
-    with _driver(on).cursor() as cursor:
+def _copy_by_psycopg2(on: Connection, step: Copy) -> int:
+    with _driver_of(on).cursor() as cursor:
         cursor.copy_expert(step.statement.decode(), io.StringIO("".join(step.lines())))
         return int(cursor.rowcount)
 
 
-def _by_asyncpg(on: Connection, step: Copy) -> int:
-    return int(_adapted(on).run_async(lambda driver: copied(driver, step)))
+def _copy_by_asyncpg(on: Connection, step: Copy) -> int:
+    return int(_dbapi_connection(on).run_async(lambda driver: copy_rows(driver, step)))
 
 
-_COPIES = {
-    ("psycopg", False): _by_psycopg,
-    ("psycopg", True): _by_async_psycopg,
-    ("psycopg2", False): _by_psycopg2,
-    ("asyncpg", True): _by_asyncpg,
+_COPY_FUNCTIONS = {
+    ("psycopg", False): _copy_by_psycopg,
+    ("psycopg", True): _copy_by_async_psycopg,
+    ("psycopg2", False): _copy_by_psycopg2,
+    ("asyncpg", True): _copy_by_asyncpg,
 }
 """The way to COPY, by the name of the driver and whether the driver is asynchronous."""
 

@@ -22,31 +22,31 @@ from partbox.db import statements
 from partbox.errors import PublishError
 from partbox.observe.logs.log_event import log_event
 from partbox.publish.failures import is_failed_transaction
-from partbox.publish.transaction_outcome import Call, TransactionEnd
+from partbox.publish.transaction_outcome import EndCallback, TransactionEnd
 
 log = logging.getLogger("partbox.publish")
 
-_watched: WeakSet[Dialect] = WeakSet()
-_open: dict[Any, TransactionEnd] = {}
+_watched_dialects: WeakSet[Dialect] = WeakSet()
+_open_ends: dict[Any, TransactionEnd] = {}
 """The ends that somebody waits for, by the driver's connection, or what SQLAlchemy adapts it by."""
-_over: set[Any] = set()
+_ended: set[Any] = set()
 """The connections whose transaction has ended, and whose calls are being made."""
 
 
-def ending_of(conn: Connection) -> TransactionEnd:
+def transaction_end_of(conn: Connection) -> TransactionEnd:
     """The end of the transaction that is open on `conn`, or that its next statement begins."""
-    _watch(conn.dialect)
-    return _open.setdefault(conn.connection.dbapi_connection, TransactionEnd())
+    _watch_dialect(conn.dialect)
+    return _open_ends.setdefault(conn.connection.dbapi_connection, TransactionEnd())
 
 
 def read_marks(conn: Connection) -> None:
     """Read now which batches savepoints have undone, and not before the COMMIT: no savepoint comes between."""
     driver = conn.connection.dbapi_connection
-    if (ending := _open.get(driver)) is not None and (marks := _marks(driver)) is not None:
-        ending.commits(marks)
+    if (transaction_end := _open_ends.get(driver)) is not None and (marks := _fetch_marks(driver)) is not None:
+        transaction_end.note_commit(marks)
 
 
-class KeptMarks:
+class MarkRestorer:
     """Keeps the marks of a transaction whose settings are set back in between. They are read once a batch."""
 
     def __init__(self) -> None:
@@ -55,66 +55,70 @@ class KeptMarks:
     def script(self, conn: Connection) -> bytes:
         """Return the statement that sets the marks again, as they are now; empty if there are none."""
         driver = conn.connection.dbapi_connection
-        ending = _open.get(driver)
-        if ending is None or not ending.marked:
+        transaction_end = _open_ends.get(driver)
+        if transaction_end is None or not transaction_end.has_marks:
             return b""
-        if self._read[:2] != (ending, ending.batches):
-            kept = " ".join(text for (text,) in _marks(driver) or () if text)
-            self._read = ending, ending.batches, statements.published_anew(kept)
+        if self._read[:2] != (transaction_end, transaction_end.batches):
+            kept = " ".join(text for (text,) in _fetch_marks(driver) or () if text)
+            self._read = transaction_end, transaction_end.batches, statements.published_anew(kept)
         return self._read[2]
 
 
-def check_not_over(conn: Connection) -> None:
+def check_not_ended(conn: Connection) -> None:
     """Raise PublishError in a hook that is called at the end of this very transaction."""
-    if conn.connection.dbapi_connection in _over:
+    if conn.connection.dbapi_connection in _ended:
         raise PublishError("the transaction has ended, and its hooks are being called: publish in another one")
 
 
-def _watch(dialect: Dialect) -> None:
+def _watch_dialect(dialect: Dialect) -> None:
     """Have the ends of all transactions of an engine noticed, from now on."""
-    if dialect not in _watched:
-        _watched.add(dialect)
-        dialect.do_commit = _committing(dialect.do_commit)  # type: ignore[assignment,method-assign]
+    if dialect not in _watched_dialects:
+        _watched_dialects.add(dialect)
+        dialect.do_commit = _wrap_commit(dialect.do_commit)  # type: ignore[assignment,method-assign]
         for name in ("do_rollback", "do_close", "do_terminate"):
-            setattr(dialect, name, _taking_back(getattr(dialect, name)))
+            setattr(dialect, name, _wrap_rollback(getattr(dialect, name)))
 
 
-def _committing(commit: Callable[[Any], None]) -> Callable[[Any], None]:
+def _wrap_commit(commit: Callable[[Any], None]) -> Callable[[Any], None]:
     def do_commit(given: Any) -> None:
-        conn = _of(given)
-        ending = _open.get(conn)
-        if ending is not None and not ending.is_read and (marks := _marks(conn)) is not None:
-            ending.commits(marks)
+        conn = _driver_connection(given)
+        transaction_end = _open_ends.get(conn)
+        if (
+            transaction_end is not None
+            and not transaction_end.has_read_marks
+            and (marks := _fetch_marks(conn)) is not None
+        ):
+            transaction_end.note_commit(marks)
         try:
             commit(given)
         except BaseException as error:
-            _end(conn, error)
+            _finish_transaction(conn, error)
             raise
-        _end(conn)
+        _finish_transaction(conn)
 
     return do_commit
 
 
-def _taking_back(method: Callable[[Any], None]) -> Callable[[Any], None]:
+def _wrap_rollback(method: Callable[[Any], None]) -> Callable[[Any], None]:
     def do(given: Any) -> None:
-        if (ending := _open.get(_of(given))) is not None:
-            ending.does_not_commit()
+        if (transaction_end := _open_ends.get(_driver_connection(given))) is not None:
+            transaction_end.revoke_commit()
         try:
             method(given)
         finally:
-            _end(_of(given))
+            _finish_transaction(_driver_connection(given))
 
     return do
 
 
-def _of(given: Any) -> Any:
+def _driver_connection(given: Any) -> Any:
     """The driver's connection: some methods get that, some what the pool lends."""
     return getattr(given, "dbapi_connection", given)
 
 
-def _marks(conn: Any) -> list[tuple[str | None]] | None:
+def _fetch_marks(conn: Any) -> list[tuple[str | None]] | None:
     """The marks that savepoints have not undone; None if PostgreSQL will roll back."""
-    if not _open[conn].marked:
+    if not _open_ends[conn].has_marks:
         return []
     try:
         with closing(conn.cursor()) as cursor:
@@ -126,18 +130,18 @@ def _marks(conn: Any) -> list[tuple[str | None]] | None:
         raise  # SQLAlchemy takes it for the error of the COMMIT: a lost connection is not to pass in silence
 
 
-def _end(conn: Any, error: BaseException | None = None) -> None:
-    if (ending := _open.pop(conn, None)) is None:
+def _finish_transaction(conn: Any, error: BaseException | None = None) -> None:
+    if (transaction_end := _open_ends.pop(conn, None)) is None:
         return
-    _over.add(conn)
+    _ended.add(conn)
     try:
-        for call in ending.calls(error):
-            _make(call, conn)
+        for call in transaction_end.list_calls(error):
+            _make_call(call, conn)
     finally:
-        _over.discard(conn)
+        _ended.discard(conn)
 
 
-def _make(call: Call, conn: Any) -> None:
+def _make_call(call: EndCallback, conn: Any) -> None:
     """Make the call; one of an asynchronous publish is awaited, as SQLAlchemy awaits its driver."""
     result = call()
     if inspect.isawaitable(result):

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from partbox.events.record import ID, PARTITION, Row
 from partbox.protocol.horizon import Page
-from partbox.worker.engine.lock import verb
+from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Partition
 from partbox.worker.engine.phase import Phase
 from partbox.worker.engine.poll_groups import PollGroups
 from partbox.worker.engine.read_budget import ReadBudget
-from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
 
 # Seconds for which little room is left alone: runners may soon have nothing to do, or have more than they can take.
-BRIEFLY, LONG = 0.05, 0.15
+SHORT_PATIENCE, LONG_PATIENCE = 0.05, 0.15
 
 
 class Credit(NamedTuple):
@@ -28,8 +28,8 @@ class Credit(NamedTuple):
 
     `backlog` is the part of the rooms that belongs to partitions with a backlog. `is_enough`: it is half a page, or
     less than that is left to run. `patience`: the seconds after the last poll for which less than enough is left alone.
-    `stuck` are the partitions whose handlers stand in the way of reading on: whoever asked lets these be parked that
-    have run too long (`Credits.unstick`).
+    `blocked_by_slow` are the partitions whose handlers stand in the way of reading on: whoever asked lets these be
+    parked that have run too long (`Credits.evict_slow`).
     """
 
     partitions: list[Partition]
@@ -39,7 +39,7 @@ class Credit(NamedTuple):
     backlog: int
     is_enough: bool
     patience: float
-    stuck: set[Partition]
+    blocked_by_slow: set[Partition]
 
     def is_worth(self, waited: float) -> bool:
         """True if a poll is worth its cost for the backlog alone: it may bring half a page, or less is left to run.
@@ -50,7 +50,7 @@ class Credit(NamedTuple):
         return self.backlog > 0 and (self.is_enough or waited > self.patience)
 
 
-class InMemory(NamedTuple):
+class MemoryLoad(NamedTuple):
     """The records that were read and are not saved, how many there may be, lanes with something to do, partitions."""
 
     records: int
@@ -62,35 +62,37 @@ class InMemory(NamedTuple):
 class Credits:
     """Asked by the poller's thread only. `transactional`: some handlers are, so late records wait in no lane."""
 
-    def __init__(self, state: EngineState, runs: Runs, budget: ReadBudget, *, transactional: bool) -> None:
+    def __init__(
+        self, state: EngineState, scheduler: LaneScheduler, budget: ReadBudget, *, transactional: bool
+    ) -> None:
         self._state = state
         self._lock = state.lock
-        self._runs = runs
+        self._scheduler = scheduler
         self._budget = budget
         self._transactional = transactional
 
     @property
-    def starved(self) -> bool:
+    def is_starved(self) -> bool:
         """True if the bytes were used up when they were last counted."""
-        return self._budget.starved
+        return self._budget.is_starved
 
-    @verb  # partitions come and go with ownership; a phase changes with a save
+    @under_lock  # partitions come and go with ownership; a phase changes with a save
     def groups(self, shared: Page | None) -> PollGroups:
         """The partitions that may be read now; those that are behind leave the page that the others share."""
-        held = self._state.partitions.values()
-        cut = any(each.cursor.cut is not None for each in held)
+        owned = self._state.partitions.values()
+        cut = any(each.cursor.cut is not None for each in owned)
         if cut:
-            self._budget.left(held)
-        groups = PollGroups([each for each in held if self._readable(each)], cut=cut)
+            self._budget.left(owned)
+        groups = PollGroups([each for each in owned if self._may_poll(each)], cut=cut)
         if groups.caught_up and shared is not None:
             groups.stay(shared)
         return groups
 
     def note_backlog(self, groups: PollGroups) -> None:
         """Remember whether there is more to read than there is room for: then a save wakes the poller."""
-        self._state.backlog = bool(groups.behind) or groups.cut or self._budget.starved
+        self._state.backlog = bool(groups.behind) or groups.cut or self._budget.is_starved
 
-    @verb  # runners and saves free room while it is counted
+    @under_lock  # runners and saves free room while it is counted
     def ask(self, partitions: list[Partition]) -> Credit:
         """The credit of a poll of these partitions, one or more.
 
@@ -99,31 +101,33 @@ class Credits:
         """
         budget = self._budget
         left = budget.left(self._state.partitions.values())
-        rooms = budget.of(partitions, left)
+        rooms = budget.share_rooms(partitions, left)
         pairs = list(zip(partitions, rooms, strict=True))
         backlog = sum(room for each, room in pairs if each.cursor.full)
         is_enough = backlog > 0 and budget.is_enough(partitions, backlog)
-        stuck = self._stuck(each for each, room in pairs if room == 0 and budget.full(each))
-        patience = LONG if self._runs.is_supplied else BRIEFLY
-        return Credit(partitions, rooms, left, budget.cap(len(partitions), left), backlog, is_enough, patience, stuck)
+        blocked_by_slow = self._blocked_by_slow(each for each, room in pairs if room == 0 and budget.full(each))
+        patience = LONG_PATIENCE if self._scheduler.is_supplied else SHORT_PATIENCE
+        return Credit(
+            partitions, rooms, left, budget.cap(len(partitions), left), backlog, is_enough, patience, blocked_by_slow
+        )
 
-    @verb  # as in `ask`
-    def recount(self) -> set[Partition]:
+    @under_lock  # as in `ask`
+    def recount_bytes(self) -> set[Partition]:
         """Count anew the bytes that were used up; if they still are, the partitions that hold some and run."""
         self._budget.left(self._state.partitions.values())
-        return self._stuck(())
+        return self._blocked_by_slow(())
 
-    @verb  # a lane ends, or its event is parked, never both
-    def unstick(self, stuck: Collection[Partition], now: float) -> None:
+    @under_lock  # a lane ends, or its event is parked, never both
+    def evict_slow(self, blocked_by_slow: Collection[Partition], now: float) -> None:
         """Park what has run too long in these partitions, though it goes on here, and its key behind it."""
-        self._runs.unstick(stuck, now)
+        self._scheduler.evict_slow(blocked_by_slow, now)
 
-    @verb  # as in `ask`
+    @under_lock  # as in `ask`
     def widest(self, partitions: Sequence[Partition]) -> list[int]:
         """The room of each of these if it may have more of a page than its share: all that its window leaves."""
         return [self._budget.widest(each) for each in partitions]
 
-    @verb  # handlers that end let go bytes
+    @under_lock  # handlers that end let go bytes
     def greedy(self, credit: Credit) -> set[int]:
         """The numbers of the partitions that hold more bytes than were left: they get no large payload now.
 
@@ -131,60 +135,60 @@ class Credits:
         """
         return {each.number for each in credit.partitions if self._budget.greedy(each, credit.bytes)}
 
-    def take_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
+    def reserve_page(self, caught_up: Mapping[int, Partition], rows: Sequence[Row]) -> bool:
         """True if there is room for all rows of a quick page: they are counted then. Late ones need none.
 
         Else the page is discarded, nothing moves, and all is polled in full (⛨ DESIGN 4, EVIDENCE H2).
         """
-        self._budget.learn(rows)
+        self._budget.learn_size(rows)
         ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in rows:
             ids[row[PARTITION]].append(row[ID])
         with self._lock:  # as in `ask`
-            fits = all(self._fits(caught_up[number], its) for number, its in ids.items())
-            return fits and self._budget.takes(len(rows), self._state.partitions.values())
+            fits = all(self._has_room(caught_up[number], its) for number, its in ids.items())
+            return fits and self._budget.reserve(len(rows), self._state.partitions.values())
 
-    @verb  # guards the bytes that partitions hold
-    def beside_page(self, records: int) -> int:
+    @under_lock  # guards the bytes that partitions hold
+    def bytes_for_quick_page(self, records: int) -> int:
         """The bytes for the large payloads of a quick page of so many records: at least 1 while any are left."""
-        return self._budget.beside(records, self._budget.left(self._state.partitions.values()))
+        return self._budget.bytes_for_payloads(records, self._budget.left(self._state.partitions.values()))
 
-    def beside(self, records: int, left: int) -> int:
+    def bytes_for_payloads(self, records: int, left: int) -> int:
         """The bytes, of `left`, for the large payloads of a page of so many records: at least 1 while any are left."""
-        return self._budget.beside(records, left)
+        return self._budget.bytes_for_payloads(records, left)
 
     def came(self, rows: Sequence[Row]) -> None:
         """A full poll came in time, with these rows: where credits were cut they grow, and sizes are learned."""
         self._budget.came()
-        self._budget.learn(rows)
+        self._budget.learn_size(rows)
 
-    def cancelled(self, credit: Credit) -> None:
+    def note_timeout(self, credit: Credit) -> None:
         """A poll with this credit took too long: the next gets half of it, down to one record."""
-        self._budget.cancelled(credit.rooms)
+        self._budget.note_timeout(credit.rooms)
 
-    @verb  # all sums are of one moment
-    def load(self) -> InMemory:
+    @under_lock  # all sums are of one moment
+    def load(self) -> MemoryLoad:
         """Measure what is in memory, and how much may be."""
-        held = [each for each in self._state.partitions.values() if not each.lost]
-        records = sum(each.progress.unsaved() for each in held)
-        return InMemory(records, self._budget.bound(held), sum(each.queues() for each in held), len(held))
+        owned = [each for each in self._state.partitions.values() if not each.lost]
+        records = sum(each.progress.unsaved() for each in owned)
+        return MemoryLoad(records, self._budget.bound(owned), sum(each.count_lanes() for each in owned), len(owned))
 
-    @verb  # guards the partitions and their parked rows
-    def open_rows(self) -> dict[int, int]:
+    @under_lock  # guards the partitions and their parked rows
+    def count_open_rows(self) -> dict[int, int]:
         """The parked rows that count against the brake, by partition."""
-        held = self._state.partitions.items()  # in each tick, where the property `lost` of so many would show
-        return {number: each.parked.open for number, each in held if each.phase is not Phase.LOST}
+        owned = self._state.partitions.items()  # in each tick, where the property `lost` of so many would show
+        return {number: each.parked.open for number, each in owned if each.phase is not Phase.LOST}
 
-    def _fits(self, partition: Partition, ids: list[int]) -> bool:
-        return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.of_one(partition)
+    def _has_room(self, partition: Partition, ids: list[int]) -> bool:
+        return len(ids) - bisect_right(ids, partition.cursor.last_id) <= self._budget.room_of(partition)
 
-    def _stuck(self, full: Iterable[Partition]) -> set[Partition]:
+    def _blocked_by_slow(self, full: Iterable[Partition]) -> set[Partition]:
         """Partitions that run, or have something that waits for a turn, among those with a full window; among all,
         where the bytes are used up."""
-        in_the_way = self._state.partitions.values() if self._budget.starved else full
-        return {each for each in in_the_way if each.running or self._runs.limited is not None}
+        in_the_way = self._state.partitions.values() if self._budget.is_starved else full
+        return {each for each in in_the_way if each.running or self._scheduler.limited is not None}
 
-    def _readable(self, partition: Partition) -> bool:
+    def _may_poll(self, partition: Partition) -> bool:
         """True if it may be polled: its parked rows are known, and it is neither lost nor draining.
 
         A cut page is read on while its partition drains, for a release saves no cursor inside one (DESIGN 5). Late
@@ -197,4 +201,4 @@ class Credits:
         if partition.cursor.cut is None:
             return phase is not Phase.DRAINING
         parks = phase is Phase.DRAINING or self._transactional
-        return parks or not (self._budget.starved or self._budget.awaits_bytes(partition))
+        return parks or not (self._budget.is_starved or self._budget.awaits_bytes(partition))

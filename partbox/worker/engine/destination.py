@@ -6,12 +6,12 @@ from typing import NamedTuple, Protocol
 
 from partbox.events import DeliveredEvent
 from partbox.events.record import EVENT_TYPE, ROUTE, Row
-from partbox.protocol.turns import Place
+from partbox.protocol.turns import LimitKey
 
 _event_type = itemgetter(EVENT_TYPE)
 
 
-class Finder(Protocol):
+class RouteTable(Protocol):
     """Finds the handler of an event, as `partbox.handlers.Routes` does."""
 
     def __getitem__(self, route: tuple[str, str], /) -> object: ...
@@ -22,21 +22,21 @@ class Finder(Protocol):
 class Destination(NamedTuple):
     """The handler that a list is made for: an event is for it if its types lead there.
 
-    Of a handler with a limit it is for what waits at one `place`, as an event does that `fits`.
+    Of a handler with a limit it is for what waits at one `limit_key`, as an event does that `fits`.
     """
 
-    routes: Finder
+    routes: RouteTable
     endpoint: object
-    place: Place | None = None
+    limit_key: LimitKey | None = None
     fits: Callable[[DeliveredEvent], bool] | None = None
 
-    def takes(self, types: Set[str]) -> bool:
+    def accepts_types(self, types: Set[str]) -> bool:
         """True if all events of these types are for it."""
         return all(self.routes.of_type(each) is self.endpoint for each in types)
 
-    def leads(self, rows: Sequence[Row]) -> int:
+    def count_leading(self, rows: Sequence[Row]) -> int:
         """The number of these rows, from the first one on, that are for it."""
         routes, endpoint = self.routes, self.endpoint
-        if self.takes(set(map(_event_type, rows))):
+        if self.accepts_types(set(map(_event_type, rows))):
             return len(rows)
         return next((at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint), len(rows))

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.events.record import (
     AGGREGATE,
     AGGREGATE_ID,
@@ -17,21 +17,21 @@ from partbox.events.record import (
     EVENT_TYPE,
     ID,
     PARTITION,
+    PageStats,
+    PartitionRows,
     Row,
-    Share,
-    Survey,
     lacks_names,
     microseconds,
 )
-from partbox.protocol.cursor import Ask, Reading
+from partbox.protocol.cursor import PagePart, ReadRequest
 from partbox.protocol.horizon import Page
 from partbox.worker.engine.key import Key, key_of
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
-from partbox.worker.engine.runs import Runs
 from partbox.worker.engine.saves import READY
+from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
 
-PORTION = 16
+LOCK_PORTION = 16
 """Partitions for which the lock is taken once: who takes it for each of 256 meets the runner's wish for it as often."""
 
 _id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
@@ -39,11 +39,11 @@ _id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
 T = TypeVar("T")
 
 
-class Brought(NamedTuple):
+class FetchedPage(NamedTuple):
     """A page with its payloads: per partition the sizes of its large records, and the first id that is left out.
 
     Of a partition's late records more than `cap` are not taken. `clock`: the server's at the poll. `cut`: partitions of
-    which there may be more, though there was room for it. `survey`: what is known of the rows.
+    which there may be more, though there was room for it. `stats`: what is known of the rows.
     """
 
     rows: list[Row]
@@ -51,7 +51,7 @@ class Brought(NamedTuple):
     ends: dict[int, int]
     cap: int
     clock: int
-    survey: Survey
+    stats: PageStats
     cut: Container[int] = ()
 
     def fits(self) -> bool:
@@ -59,79 +59,82 @@ class Brought(NamedTuple):
         return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
 
 
-class Arrived(NamedTuple):
+class MovedPage(NamedTuple):
     """A partition that a page has moved, and its rows, which are not handed over yet."""
 
     partition: Partition
-    reading: Reading
+    reading: PagePart
     rows: list[Row]
 
 
 class Intake:
-    """Takes pages from the poller's thread. `wanted`: the event types that the subscription takes; None: all of them.
+    """Takes pages from the poller's thread. `wanted_types`: the event types that the subscription takes; None: all of
+    them.
 
     `transactional`: some handlers are, so a late record that came is parked before anything after it runs.
     """
 
-    def __init__(self, state: EngineState, runs: Runs, claim: Claim, *, transactional: bool) -> None:
+    def __init__(
+        self, state: EngineState, scheduler: LaneScheduler, claim: ClaimContext, *, transactional: bool
+    ) -> None:
         self._state = state
         self._lock = state.lock
-        self._runs = runs
-        self._shared = claim[1:]  # by all partitions
+        self._scheduler = scheduler
+        self._claim_parts = claim[1:]  # by all partitions
         self._transactional = transactional
-        self._lined_up: list[SharedLane] = []  # lines that have got longer in this section
-        self.wanted: frozenset[str] | None = None
+        self._lengthened: list[SharedLane] = []  # lines that have got longer in this section
+        self.wanted_types: frozenset[str] | None = None
 
     def page(
-        self, asked: Sequence[tuple[Partition, Ask, int]], page: Page, brought: Brought, *, together: bool
-    ) -> list[Arrived]:
+        self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
+    ) -> list[MovedPage]:
         """Move all partitions that were asked for, each with the floor of its late search, to `page`.
 
         Returns what `hand_over` is to be given next. `together`: partitions in lockstep share the page. What a
         partition that drains has read, and a piece of a cut page, is handed over at once.
         """
-        shares, moved = brought.survey.shares, list[Arrived]()
-        for some in _portions(asked):
+        by_partition, moved = fetched.stats.by_partition, list[MovedPage]()
+        for some in _split_portions(asked):
             # Cursor and progress move as one: a save between them would pass what no lane has.
             with self._lock:
                 for partition, ask, floor in some:
                     if not partition.lost:
-                        share = shares.get(partition.number) or Share([], [])
-                        one = self._move(partition, ask, page, floor, share, brought, together=together)
+                        share = by_partition.get(partition.number) or PartitionRows([], [])
+                        one = self._move(partition, ask, page, floor, share, fetched, together=together)
                         # It may be released at any time, and a release parks only what is in a lane (DESIGN 5).
-                        if one.reading.piece or partition.draining:
-                            self._hand_over_moved(one, brought)
+                        if one.reading.is_piece or partition.draining:
+                            self._hand_over_moved(one, fetched)
                         else:
                             moved.append(one)
-                self._make_ready()
+                self._wake_lengthened()
         return moved
 
-    def hand_over(self, moved: Sequence[Arrived], brought: Brought) -> None:
+    def hand_over(self, moved: Sequence[MovedPage], fetched: FetchedPage) -> None:
         """Hand over what a page has moved, before the next one moves anything."""
-        for some in _portions(moved):
+        for some in _split_portions(moved):
             with self._lock:  # rows become events or parked rows, never neither
                 for each in some:
                     if not each.partition.lost:
-                        self._hand_over_moved(each, brought)
-                self._make_ready()
+                        self._hand_over_moved(each, fetched)
+                self._wake_lengthened()
 
-    def quick_page(self, caught_up: Mapping[int, Partition], page: Page, brought: Brought) -> None:
+    def take_quick_page(self, caught_up: Mapping[int, Partition], page: Page, fetched: FetchedPage) -> None:
         """Move and hand over a quick page to those caught up of which it brought something; others need no touch."""
-        for number, share in brought.survey.shares.items():
+        for number, share in fetched.stats.by_partition.items():
             partition = caught_up[number]
             with self._lock:  # as in `page`
                 if not partition.lost:
-                    self._follow(partition, page, share, brought)
-                self._make_ready()
+                    self._move_caught_up(partition, page, share, fetched)
+                self._wake_lengthened()
 
-    def follow(self, partitions: Iterable[Partition], page: Page) -> None:
+    def move_caught_up(self, partitions: Iterable[Partition], page: Page) -> None:
         """Move these, which are caught up, to `page`, which has brought nothing of theirs: so a save can pass it."""
         for partition in partitions:
             with self._lock:  # as in `page`
                 if not partition.lost:
-                    self._follow(partition, page, Share([], []), None)
+                    self._move_caught_up(partition, page, PartitionRows([], []), None)
 
-    def needs(self, partition: Partition, row: Row, clock: int) -> bool:
+    def needs_parts(self, partition: Partition, row: Row, clock: int) -> bool:
         """True if a record's omitted parts are needed now.
 
         Its names always are, for it may be parked under them; its payload only if it may run: if its time has come by
@@ -141,69 +144,83 @@ class Intake:
             return True
         if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):
             return False
-        return not _waits(row[AVAILABLE_AT], clock) and (self.wanted is None or row[EVENT_TYPE] in self.wanted)
+        return not _is_scheduled(row[AVAILABLE_AT], clock) and (
+            self.wanted_types is None or row[EVENT_TYPE] in self.wanted_types
+        )
 
     def _move(
-        self, partition: Partition, ask: Ask, page: Page, floor: int, share: Share, brought: Brought, *, together: bool
-    ) -> Arrived:
-        rows, ids = _in_order(share)
+        self,
+        partition: Partition,
+        ask: ReadRequest,
+        page: Page,
+        floor: int,
+        share: PartitionRows,
+        fetched: FetchedPage,
+        *,
+        together: bool,
+    ) -> MovedPage:
+        rows, ids = _sort_share(share)
         late = bisect_right(ids, ask.last_id)
-        end = brought.ends.get(partition.number)
+        end = fetched.ends.get(partition.number)
         # What follows a payload that was left out counts as not asked for. Below 0: a late record's was. Late records
         # are kept whatever the room (A4).
         whole = (len(ids) if end is None else bisect_left(ids, end)) - late
         kept = late + min(ask.room, whole)
         new, rows = ids[late:kept], rows[:kept]
-        cap = brought.cap if end is None else min(kept, brought.cap)
-        if end is not None or partition.number in brought.cut:
+        cap = fetched.cap if end is None else min(kept, fetched.cap)
+        if end is not None or partition.number in fetched.cut:
             ask = ask.with_room(len(new))  # so the cursor says that there is more
         if end is not None:
-            partition.narrow = 2 * max(0, whole) + 1
-        elif partition.narrow is not None and (new or not partition.payload_bytes.total):
-            partition.widen()
+            partition.max_records = 2 * max(0, whole) + 1
+        elif partition.max_records is not None and (new or not partition.payload_bytes.total):
+            partition.raise_max_records()
         reading = partition.cursor.take(ask, page, floor, ids[:late], new, together=together, cap=cap)
-        if reading.piece:
+        if reading.is_piece:
             partition.progress.take_piece(reading.page, reading.late, reading.last)
             rows = rows[: len(reading.late)]
         else:
-            partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
-        return Arrived(partition, reading, rows)
+            partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised_to)
+        return MovedPage(partition, reading, rows)
 
-    def _hand_over_moved(self, moved: Arrived, brought: Brought) -> None:
+    def _hand_over_moved(self, moved: MovedPage, fetched: FetchedPage) -> None:
         partition, reading, rows = moved
         had_ahead = bool(partition.parked.ahead)
         if rows:
-            self._hand_over(partition, rows, len(reading.late), brought)
-        if reading.piece:
+            self._hand_over(partition, rows, len(reading.late), fetched)
+        if reading.is_piece:
             # No cursor inside a cut page is saved (DESIGN 4), so only the last piece makes what was done savable.
             if partition.draining or (reading.last and partition.progress.count_finished()):
-                self._state.touch(partition)
+                self._state.mark_dirty(partition)
             return
         if not partition.cursor.full:  # the dead process cannot have had what comes after an uncut page (DESIGN 7)
             partition.suspects.left = 0
         if had_ahead:
             self._forget_ahead(partition)
 
-    def _follow(self, partition: Partition, page: Page, share: Share, brought: Brought | None) -> None:
+    def _move_caught_up(
+        self, partition: Partition, page: Page, share: PartitionRows, fetched: FetchedPage | None
+    ) -> None:
         rows, ids = share
         reading = partition.cursor.take_quick(page, ids)
-        partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised)
-        if partition.narrow is not None:
-            partition.widen()
-        if brought is not None:
-            self._hand_over(partition, rows, len(reading.late), brought)
+        partition.progress.take_page(reading.page, reading.late, reading.new, reading.raised_to)
+        if partition.max_records is not None:
+            partition.raise_max_records()
+        if fetched is not None:
+            self._hand_over(partition, rows, len(reading.late), fetched)
 
-    def _hand_over(self, partition: Partition, rows: list[Row], late: int, brought: Brought) -> None:
+    def _hand_over(self, partition: Partition, rows: list[Row], late: int, fetched: FetchedPage) -> None:
         """Queue or park the records of a partition, the first `late` of them late ones, and count large ones' bytes."""
-        large = brought.large.get(partition.number, {})
-        there = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
-        for id, bytes in there:
+        large = fetched.large.get(partition.number, {})
+        large_sizes = [(row[ID], large[row[ID]]) for row in rows if row[ID] in large] if large else []
+        for id, bytes in large_sizes:
             partition.payload_bytes.add(id, bytes)
-        self._queue_new(partition, rows, late, brought, large=bool(there))
-        if there:
-            partition.payload_bytes.drop(id for id, _ in there if partition.progress.has_finished(id))
+        self._queue_new(partition, rows, late, fetched, large=bool(large_sizes))
+        if large_sizes:
+            partition.payload_bytes.drop(id for id, _ in large_sizes if partition.progress.has_finished(id))
 
-    def _queue_new(self, partition: Partition, rows: list[Row], late: int, brought: Brought, *, large: bool) -> None:
+    def _queue_new(
+        self, partition: Partition, rows: list[Row], late: int, fetched: FetchedPage, *, large: bool
+    ) -> None:
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         plain = not (
@@ -212,31 +229,31 @@ class Intake:
             or partition.draining
             or partition.suspects.left
             or last_late
-            or self.wanted is not None
+            or self.wanted_types is not None
             or (rows and rows[0][ID] <= partition.resumption.done_to)  # done before a lost connection, perhaps (A9)
         )
-        delayed = brought.survey.delayed and any(map(_available_at, rows))
-        if plain and self._runs.lines_up and partition.lined_up and not delayed:
+        has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
+        if plain and self._scheduler.may_share_lanes and partition.may_share_lane and not has_delayed:
             # Nothing is known of these records, and one runner runs them all: they need no lanes to keep their order
             # (DESIGN 6, shared line).
-            line = partition.line
-            line.claim = self._claim(partition)
-            line.types.add(brought.survey.types, alone=not line.queue)
-            line.queue.extend(rows)
-            if line.running or not line.active:
-                line.active = True
-                self._lined_up.append(line)
+            shared_lane = partition.shared_lane
+            shared_lane.claim = self._build_claim(partition)
+            shared_lane.types.add(fetched.stats.types, replace=not shared_lane.queue)
+            shared_lane.queue.extend(rows)
+            if shared_lane.running or not shared_lane.is_active:
+                shared_lane.is_active = True
+                self._lengthened.append(shared_lane)
         else:
-            self._sort(partition, rows, last_late, brought.clock, plain=plain, large=large)
+            self._queue_by_key(partition, rows, last_late, fetched.clock, plain=plain, large=large)
 
-    def _sort(
+    def _queue_by_key(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
     ) -> None:
         """Put each record into the lane of its key, unless it is kept back. `large`: names may be long.
 
         `plain`: nothing is known of any record, so only those that have a time may be kept back.
         """
-        claim, lanes, parked, woken = self._claim(partition), partition.lanes, partition.parked, []
+        claim, lanes, parked, woken = self._build_claim(partition), partition.lanes, partition.parked, []
         for row in rows:
             event = DeliveredEvent(row, claim)
             if (row[AVAILABLE_AT] is not None or not plain) and self._keep_back(partition, event, last_late, clock):
@@ -249,16 +266,16 @@ class Intake:
             if lane is None:
                 lane = lanes[key] = Lane(partition, key)
             lane.queue.append(event)
-            if not lane.active:
-                lane.active = True
+            if not lane.is_active:
+                lane.is_active = True
                 woken.append(lane)
-        self._runs.ready(woken)
+        self._scheduler.make_ready(woken)
 
-    def _make_ready(self) -> None:
+    def _wake_lengthened(self) -> None:
         """Have the lines run that have got something to do: many at once cost less than each by itself."""
-        if self._lined_up:
-            lines, self._lined_up = self._lined_up, []
-            self._runs.lengthened(lines)
+        if self._lengthened:
+            shared_lanes, self._lengthened = self._lengthened, []
+            self._scheduler.run_or_watch(shared_lanes)
 
     def _forget_ahead(self, partition: Partition) -> None:
         """Forget which rows were parked ahead of the cursor as far as the log is read by now, and wake their keys.
@@ -277,19 +294,19 @@ class Intake:
         """
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
-        if parked.meet(event.id):  # its row says what becomes of it, and may run from now on (B6)
+        if parked.take_ahead(event.id):  # its row says what becomes of it, and may run from now on (B6)
             partition.progress.finish([event.id], [b""])
             self._state.wake(partition, key_of(event))
         elif event.identity in remembered:  # done, or still running, since before a lost connection (A9)
             remembered.discard(event.identity)
             partition.finish([event.record])
-        elif self.wanted is not None and event.event_type not in self.wanted:
+        elif self.wanted_types is not None and event.event_type not in self.wanted_types:
             partition.finish([event.record])
-        elif _waits(event.record[AVAILABLE_AT], clock):  # it never blocks
+        elif _is_scheduled(event.record[AVAILABLE_AT], clock):  # it never blocks
             parked.schedule(event)
         elif partition.draining:  # the rest of a cut page: its next owner runs it (B5)
             parked.park(event, READY)
-        elif partition.suspects.include(event.id):  # it may have killed the last owner: charged before it runs
+        elif partition.suspects.includes(event.id):  # it may have killed the last owner: charged before it runs
             parked.suspect(event)
         elif event.id <= last_late:  # no transaction begins beside an unfinished late record (DESIGN 6)
             parked.park(event, READY)
@@ -297,25 +314,25 @@ class Intake:
             parked.hold(event)
         else:
             return False
-        self._state.touch(partition)
+        self._state.mark_dirty(partition)
         return True
 
-    def _claim(self, partition: Partition) -> Claim:
-        return Claim(partition.epoch, *self._shared)
+    def _build_claim(self, partition: Partition) -> ClaimContext:
+        return ClaimContext(partition.epoch, *self._claim_parts)
 
 
-def _portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
+def _split_portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
     """Slices of as many as are moved without letting others have the lock."""
-    return (several[at : at + PORTION] for at in range(0, len(several), PORTION))
+    return (several[at : at + LOCK_PORTION] for at in range(0, len(several), LOCK_PORTION))
 
 
-def _waits(available_at: bytes | None, clock: int) -> bool:
+def _is_scheduled(available_at: bytes | None, clock: int) -> bool:
     """True if the time of a record had not come by this clock (microseconds since 2000)."""
     return available_at is not None and microseconds(available_at) > clock
 
 
-def _in_order(share: Share) -> Share:
+def _sort_share(share: PartitionRows) -> PartitionRows:
     """The share sorted by id: late records first, as their ids are lower."""
     rows, ids = share
     ordered = sorted(ids)
-    return share if ids == ordered else Share(sorted(rows, key=_id), ordered)
+    return share if ids == ordered else PartitionRows(sorted(rows, key=_id), ordered)

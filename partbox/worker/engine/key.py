@@ -15,14 +15,14 @@ Key = tuple[str, str] | tuple[None, int]
 
 def key_of(event: DeliveredEvent) -> Key:
     aggregate_id = event.aggregate_id
-    return (None, event.id) if aggregate_id is None else keyed(event.aggregate_type, aggregate_id)
+    return (None, event.id) if aggregate_id is None else make_key(event.aggregate_type, aggregate_id)
 
 
-def keyed(aggregate_type: str, aggregate_id: str) -> tuple[str, str]:
+def make_key(aggregate_type: str, aggregate_id: str) -> tuple[str, str]:
     """The key of these names, as they are in a record or a parked row."""
-    return short(aggregate_type), short(aggregate_id)
+    return shorten(aggregate_type), shorten(aggregate_id)
 
 
-def short(name: str) -> str:
+def shorten(name: str) -> str:
     """The name, or its beginning and its digest if it is longer than any that is published; twice is as once."""
     return name if len(name) <= MAX_ID else f"{name[:100]}... sha256:{sha256(name.encode()).hexdigest()}"

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 NOTE_EVERY = 60.0  # seconds from one note of progress to the next
 
 
-NEVER: Final = -1  # a number of finished records that there is not
+NO_COUNT: Final = -1  # a number of finished records that there is not
 
 
 class LastNote(NamedTuple):
@@ -33,20 +33,20 @@ class LastNote(NamedTuple):
 class LastSave:
     """The last save of a partition: when it was committed (monotonic seconds), and what the database knows by it.
 
-    `finished` counts the records that had been finished here when it was made. `under_way`: another has been gathered
-    and is not committed, so that what the database knows cannot be told.
+    `finished` counts the records that had been finished here when it was made. `is_in_flight`: another has been
+    gathered and is not committed, so that what the database knows cannot be told.
     """
 
     at: float
     last_id: int
     note: LastNote
     finished: int = 0
-    under_way: bool = False
+    is_in_flight: bool = False
 
-    def anew(self, now: float, last_id: int) -> "LastSave":
+    def restart(self, now: float, last_id: int) -> "LastSave":
         """The last save where the partition is read anew from its saved cursor, and nothing is finished here yet.
 
         What is saved and not noted, or perhaps saved, is owed a note at the release all the same.
         """
-        owed = self.under_way or self.finished != self.note.finished
-        return LastSave(now, last_id, LastNote(self.note.due, NEVER if owed else 0))
+        owed = self.is_in_flight or self.finished != self.note.finished
+        return LastSave(now, last_id, LastNote(self.note.due, NO_COUNT if owed else 0))

@@ -18,19 +18,19 @@ from typing import NamedTuple
 from partbox.events import DeliveredEvent
 from partbox.protocol.limits import Limit
 from partbox.protocol.parking import ParkedRow, RowStage, RowState
-from partbox.protocol.turns import Place, ProcessBounds, Turns
+from partbox.protocol.turns import LimitKey, PermitQueues, ProcessBounds
 from partbox.worker.engine.key import Key
 from partbox.worker.engine.partition import Lane, Partition, SharedLane
-from partbox.worker.engine.ready_queue import SEARCHED, Queue
+from partbox.worker.engine.ready_queue import SEARCHED, RunQueue
 
-PlaceOf = Callable[[DeliveredEvent], Place | None]
+LimitKeyOf = Callable[[DeliveredEvent], LimitKey | None]
 """The place at which an event waits for its turn; None if its handler has no limit."""
 
-AHEAD = 2.0  # seconds; what has a turn by then stays in memory, or comes back
-AT_ONCE = 0.2  # the same of what fills a window
-FEW = 16  # lanes of a place that stay in any case, while nobody needs the memory
-LOOK = 0.005  # seconds between two looks for turns at least
-OFTEN, SELDOM = 0.1, 1.0  # seconds between two looks at all that waits, where windows are full and else
+KEEP_SECONDS = 2.0  # seconds; what has a turn by then stays in memory, or comes back
+KEEP_SECONDS_FULL = 0.2  # the same of what fills a window
+MIN_LANES = 16  # lanes of a place that stay in any case, while nobody needs the memory
+POLL_INTERVAL = 0.005  # seconds between two looks for turns at least
+INTERVAL_FULL, INTERVAL_ELSE = 0.1, 1.0  # seconds between two looks at all that waits, where windows are full and else
 
 
 class WaitingLane(NamedTuple):
@@ -43,10 +43,10 @@ class WaitingLane(NamedTuple):
     def is_stale(self) -> bool:
         """True if that event does not wait here any more, or is not going to be started."""
         queue = self.lane.queue
-        return self.lane.partition.stopping or not queue or queue[0].id != self.head
+        return self.lane.partition.is_stopping or not queue or queue[0].id != self.head
 
 
-class Away(NamedTuple):
+class EvictedRow(NamedTuple):
     """A row that was put away: its event waits at a place, and is not in memory."""
 
     partition: Partition
@@ -55,94 +55,96 @@ class Away(NamedTuple):
     row: ParkedRow
     since: float  # monotonic seconds
 
-    def is_over(self) -> bool:
+    def is_obsolete(self) -> bool:
         """True if the row is not this process's any more, or waits for its turn no longer, or again."""
         partition, row = self.partition, self.row
-        if partition.stopping or partition.incarnation != self.incarnation:
+        if partition.is_stopping or partition.incarnation != self.incarnation:
             return True
         return row.state is not RowState.DEFERRED or not row.waits or row.stage is RowStage.LOADED
 
-    def is_coming(self) -> bool:
+    def is_returning(self) -> bool:
         """True if the row, which was called back, is not in memory yet."""
-        return not self.is_over() and (self.row.blocks or self.row.id in self.partition.parked.early)
+        return not self.is_obsolete() and (self.row.blocks or self.row.id in self.partition.parked.early)
 
 
-class Crowd(NamedTuple):
+class EvictableLanes(NamedTuple):
     """The lanes that are in the way.
 
-    The `leaving` ones have left a place, for so many seconds. Of the `long` ones only the head is to stay.
+    The `evicted` ones have left a place, for so many seconds. Of the `oversized` ones only the head is to stay.
     """
 
-    leaving: Sequence[tuple[Lane, Place, float]] = ()
-    long: Sequence[Lane] = ()
+    evicted: Sequence[tuple[Lane, LimitKey, float]] = ()
+    oversized: Sequence[Lane] = ()
 
 
 class LimitWait(NamedTuple):
     """The line at a place: the number of events, and since when the first waits (monotonic seconds)."""
 
-    place: Place
+    limit_key: LimitKey
     events: int
     since: float
 
 
 class LimitedQueue:
-    """Lock held, but for `covers`. `look` says what time it is, before it is asked for lanes."""
+    """Lock held, but for `covers`. `poll` says what time it is, before it is asked for lanes."""
 
-    def __init__(self, queue: Queue, place_of: PlaceOf) -> None:
-        self.plain = queue
-        self.turns = Turns[WaitingLane]()
-        self.place_of = place_of
+    def __init__(self, queue: RunQueue, limit_key_of: LimitKeyOf) -> None:
+        self.unlimited = queue
+        self.turns = PermitQueues[WaitingLane]()
+        self.limit_key_of = limit_key_of
         self._now = 0.0
-        self._plain_first = True
-        self._started: dict[Lane, tuple[Place, int]] = {}  # its turn, and the event's id
-        self._promised: dict[Place, float] = {}  # up to when the turns of those are that were put away
-        self._away: defaultdict[Place, deque[Away]] = defaultdict(deque)  # those, in the order in which they come back
-        self._coming: dict[Place, list[Away]] = {}  # those that were called back lately
-        self._short: set[Place] = set()  # places whose line may be short, though some are away
-        self._crowded = 0.0
-        self._known_at = inf  # when the poller looks for turns (monotonic seconds)
+        self._unlimited_first = True
+        self._permits: dict[Lane, tuple[LimitKey, int]] = {}  # its turn, and the event's id
+        self._promised: dict[LimitKey, float] = {}  # up to when the turns of those are that were put away
+        self._evicted: defaultdict[LimitKey, deque[EvictedRow]] = defaultdict(
+            deque
+        )  # those, in the order in which they come back
+        self._returning: dict[LimitKey, list[EvictedRow]] = {}  # those that were called back lately
+        self._short_queues: set[LimitKey] = set()  # places whose line may be short, though some are away
+        self._evicted_at = 0.0
+        self._timer_at = inf  # when the poller looks for turns (monotonic seconds)
 
     def __len__(self) -> int:
-        return len(self.plain) + len(self.turns)
+        return len(self.unlimited) + len(self.turns)
 
     def add(self, lanes: Sequence[Lane], *, due: bool) -> None:
         free = []
         for lane in lanes:
-            place = self._place(lane)
-            if place is None:
+            limit_key = self._limit_key(lane)
+            if limit_key is None:
                 free.append(lane)
             else:
                 # What is parked is older than what was just read, and has waited.
                 parked = lane.queue[0].parked is not None
                 if parked:
-                    lane.partition.parked.wait_in_line(lane.key)
-                self.turns.add(place, WaitingLane(lane, lane.queue[0].id, self._now), self._now, first=parked)
+                    lane.partition.parked.count_as_waiting(lane.key)
+                self.turns.add(limit_key, WaitingLane(lane, lane.queue[0].id, self._now), self._now, first=parked)
         if free:
-            self.plain.add(free, due=due)
+            self.unlimited.add(free, due=due)
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Find out what may have a turn `now` (monotonic seconds)."""
         self._now = max(now, self._now)
-        while (place := self.turns.next(self._now)) is not None and self.turns.first(place).is_stale():
-            self._again(self.turns.take(place, lambda _: True, 1))
+        while (limit_key := self.turns.next(self._now)) is not None and self.turns.first(limit_key).is_stale():
+            self._requeue(self.turns.take(limit_key, lambda _: True, 1))
 
     def take(self) -> list[Lane]:
         """The next lanes: by turns some of those without a limit, and one that has its turn."""
-        self._plain_first = not self._plain_first
-        place = self.turns.next(self._now)
-        if place is None or (self._plain_first and len(self.plain)):
-            return self.plain.take() if len(self.plain) else []
-        waiting = self.turns.start(place, self._now)
-        self._started[waiting.lane] = place, waiting.head
-        if place in self._away:
-            self._short.add(place)
-        self.look(self._now)
+        self._unlimited_first = not self._unlimited_first
+        limit_key = self.turns.next(self._now)
+        if limit_key is None or (self._unlimited_first and len(self.unlimited)):
+            return self.unlimited.take() if len(self.unlimited) else []
+        waiting = self.turns.start(limit_key, self._now)
+        self._permits[waiting.lane] = limit_key, waiting.head
+        if limit_key in self._evicted:
+            self._short_queues.add(limit_key)
+        self.poll(self._now)
         return [waiting.lane]
 
-    def take_those(self, joining: Callable[[Lane], int], most: int, place: Place | None = None) -> list[Lane]:
+    def take_joining(self, joining: Callable[[Lane], int], most: int, limit_key: LimitKey | None = None) -> list[Lane]:
         """Take lanes of this place, or of none, as `ReadyQueue` does."""
-        if place is None:
-            return self.plain.take_those(joining, most)
+        if limit_key is None:
+            return self.unlimited.take_joining(joining, most)
         left = most
 
         def joins(waiting: WaitingLane) -> bool:
@@ -151,17 +153,17 @@ class LimitedQueue:
             left -= many
             return many > 0
 
-        return [each.lane for each in self.turns.take(place, joins, SEARCHED * most)]
+        return [each.lane for each in self.turns.take(limit_key, joins, SEARCHED * most)]
 
-    def covers(self, lane: Lane) -> tuple[Place, int] | None:
+    def covers(self, lane: Lane) -> tuple[LimitKey, int] | None:
         """The turn that the lane has, and the id of the event that has it; None if it has none. Any thread."""
-        return self._started.get(lane)
+        return self._permits.get(lane)
 
     def ended(self, lanes: Sequence[Lane]) -> None:
         """Note that these lanes do not run any more: others may have their turn."""
-        for lane in lanes if self._started else ():
-            if (turn := self._started.pop(lane, None)) is not None:
-                self.turns.end(turn[0], self._now)
+        for lane in lanes if self._permits else ():
+            if (permit := self._permits.pop(lane, None)) is not None:
+                self.turns.end(permit[0], self._now)
 
     # The timer, which the poller has.
 
@@ -171,126 +173,130 @@ class LimitedQueue:
         Where a turn has come, and the process is not `full`, runners are called; each may make the next one known."""
         at = self.turns.next_at()
         if at is None and not (len(self.turns) and not full):
-            self._known_at = inf
+            self._timer_at = inf
             return None
-        self._known_at = max(at or 0.0, self._now + LOOK)
-        return self._known_at
+        self._timer_at = max(at or 0.0, self._now + POLL_INTERVAL)
+        return self._timer_at
 
-    def is_sooner(self) -> bool:
+    def advance_timer(self) -> bool:
         """True if there is a turn sooner than the poller knows of, which it is told then."""
         at = self.turns.next_at()
-        if at is None or at > self._known_at - LOOK:
+        if at is None or at > self._timer_at - POLL_INTERVAL:
             return False
-        self._known_at = at
+        self._timer_at = at
         return True
 
-    def is_awake(self) -> None:
+    def note_poller_awake(self) -> None:
         """The poller is awake, and asks for the next turn before it rests."""
-        self._known_at = self._now
+        self._timer_at = self._now
 
     # What is in force.
 
     def limit(self, limits: Mapping[str, Limit], now: float) -> None:
         """Have these limits in force."""
-        self.look(now)
-        self._again(self.turns.limit(limits, self._now))
-        self._short.update(self._away)
-        self.look(now)
+        self.poll(now)
+        self._requeue(self.turns.limit(limits, self._now))
+        self._short_queues.update(self._evicted)
+        self.poll(now)
 
     def share(self, share: float, now: float | None) -> None:
         """The process owns so much of the partitions from now on; None: since the last look, and it is less."""
-        self.look(self._now if now is None else now)
+        self.poll(self._now if now is None else now)
         self.turns.change_share(share, self._now)
-        self.sweep()
+        self.drop_stale()
 
-    def sweep(self) -> None:
+    def drop_stale(self) -> None:
         """Let go what does not wait any more: of lost partitions, or parked behind others."""
-        self._again([waiting for _, waiting in self.turns.remove(lambda each, _, __: each.is_stale(), self._now)])
-        self.look(self._now)
+        self._requeue([waiting for _, waiting in self.turns.remove(lambda each, _, __: each.is_stale(), self._now)])
+        self.poll(self._now)
 
-    def crowd(self, full: Collection[Partition], before: float, now: float) -> Crowd:
+    def evictable(self, full: Collection[Partition], before: float, now: float) -> EvictableLanes:
         """Take out the lanes that are in the way, each with the seconds until its turn may come: of partitions whose
         windows are `full`, all that have no turn soon or are long, and those that have been there since `before`; and
         of events that are parked already, those that take memory for long. In a full window a long lane whose head is
         parked loses what is behind that.
 
         One that is charged stays: put away it would run uncharged."""
-        long: list[Lane] = []
+        oversized: list[Lane] = []
 
-        def goes(waiting: WaitingLane, ahead: int, bounds: ProcessBounds) -> bool:
-            lane, row, few = waiting.lane, waiting.lane.queue[0].parked, max(1.0, _starts(bounds, AHEAD))
+        def must_leave(waiting: WaitingLane, ahead: int, bounds: ProcessBounds) -> bool:
+            lane, row, few = waiting.lane, waiting.lane.queue[0].parked, max(1.0, _count_starts(bounds, KEEP_SECONDS))
             if lane.partition not in full:
-                return row is not None and not row.charged and ahead >= max(FEW, few)
+                return row is not None and not row.charged and ahead >= max(MIN_LANES, few)
             is_long = len(lane.queue) > few
             if row is None:
-                return ahead + 1 > _starts(bounds, AT_ONCE) or is_long or waiting.since < before
-            goes = not row.charged and ahead >= few
-            if not goes and len(lane.queue) > 1 and (is_long or lane.queue[-1].parked is None):
-                long.append(lane)
-            return goes
+                return ahead + 1 > _count_starts(bounds, KEEP_SECONDS_FULL) or is_long or waiting.since < before
+            must_leave = not row.charged and ahead >= few
+            if not must_leave and len(lane.queue) > 1 and (is_long or lane.queue[-1].parked is None):
+                oversized.append(lane)
+            return must_leave
 
-        if now < self._crowded + (OFTEN if full else SELDOM):
-            return Crowd()
-        self._crowded = now
-        self.look(now)
-        self.sweep()
-        self._promised = {place: until for place, until in self._promised.items() if until > now}
-        gone = self.turns.remove(goes, now)
-        return Crowd([(each.lane, place, self._promise(place, now)) for place, each in gone], long)
+        if now < self._evicted_at + (INTERVAL_FULL if full else INTERVAL_ELSE):
+            return EvictableLanes()
+        self._evicted_at = now
+        self.poll(now)
+        self.drop_stale()
+        self._promised = {limit_key: until for limit_key, until in self._promised.items() if until > now}
+        removed = self.turns.remove(must_leave, now)
+        return EvictableLanes(
+            [(each.lane, limit_key, self._promise_delay(limit_key, now)) for limit_key, each in removed], oversized
+        )
 
-    def put_away(self, place: Place, lane: Lane, row: ParkedRow) -> None:
-        """Have a row come back when its turn is near, whose lane `crowd` has taken out."""
-        self._away[place].append(Away(lane.partition, lane.partition.incarnation, lane.key, row, self._now))
-        self._short.add(place)
+    def evict(self, limit_key: LimitKey, lane: Lane, row: ParkedRow) -> None:
+        """Have a row come back when its turn is near, whose lane `evictable` has taken out."""
+        self._evicted[limit_key].append(
+            EvictedRow(lane.partition, lane.partition.incarnation, lane.key, row, self._now)
+        )
+        self._short_queues.add(limit_key)
 
-    def recall(self) -> Iterator[Away]:
+    def take_returning(self) -> Iterator[EvictedRow]:
         """Take as many of those that were put away as may start within the next seconds; all where no limit is left."""
-        for place in [*self._short]:
-            away, room = self._away[place], inf
-            coming = [each for each in self._coming.pop(place, ()) if each.is_coming()]
-            if self.turns.has(place[0]):
+        for limit_key in [*self._short_queues]:
+            evicted, room = self._evicted[limit_key], inf
+            returning = [each for each in self._returning.pop(limit_key, ()) if each.is_returning()]
+            if self.turns.has_limit(limit_key[0]):
                 # What was just read is younger than what was put away, and makes no line.
-                _, in_line = self.turns.count(place)
-                room = max(1.0, _starts(self.turns.bounds(place[0]), AHEAD)) - in_line
-            while away and (away[0].is_over() or (room > len(coming) and not away[0].row.unsaved)):
-                each = away.popleft()
-                if not each.is_over():
-                    coming.append(each)
+                _, in_line = self.turns.count(limit_key)
+                room = max(1.0, _count_starts(self.turns.bounds(limit_key[0]), KEEP_SECONDS)) - in_line
+            while evicted and (evicted[0].is_obsolete() or (room > len(returning) and not evicted[0].row.unsaved)):
+                each = evicted.popleft()
+                if not each.is_obsolete():
+                    returning.append(each)
                     yield each
-            if not away:
-                del self._away[place]
-            elif coming:
-                self._coming[place] = coming
-            if not away or room <= 0:
-                self._short.discard(place)
+            if not evicted:
+                del self._evicted[limit_key]
+            elif returning:
+                self._returning[limit_key] = returning
+            if not evicted or room <= 0:
+                self._short_queues.discard(limit_key)
 
     def forget_lost(self) -> None:
         """Forget what was put away and is not this process's any more."""
-        self._coming.clear()
-        for place, away in [*self._away.items()]:
-            kept = deque(each for each in away if not each.partition.stopping)
+        self._returning.clear()
+        for limit_key, evicted in [*self._evicted.items()]:
+            kept = deque(each for each in evicted if not each.partition.is_stopping)
             if kept:
-                self._away[place] = kept
+                self._evicted[limit_key] = kept
             else:
-                del self._away[place]
+                del self._evicted[limit_key]
 
     @property
-    def has_away(self) -> bool:
+    def has_evicted(self) -> bool:
         """True if rows that were put away may have to come back."""
-        return bool(self._short)
+        return bool(self._short_queues)
 
-    def count_loose(self) -> int:
+    def count_keyless(self) -> int:
         """Count the parked events without an aggregate that are in line."""
         lanes = (each.lane for _, bucket in self.turns.waiting() for each in bucket.waiting)
         return sum(lane.key[0] is None and bool(lane.queue) and lane.queue[0].parked is not None for lane in lanes)
 
-    def _promise(self, place: Place, now: float) -> float:
+    def _promise_delay(self, limit_key: LimitKey, now: float) -> float:
         """Return the seconds until the turn of a lane that is put away: after those in line, and those put away."""
-        pace, _, most = self.turns.bounds(place[0])
+        pace, _, most = self.turns.bounds(limit_key[0])
         speed = pace or most  # a call may take long: that each takes a second is a guess
-        in_line, _ = self.turns.count(place)
-        at = max(self._promised.get(place, 0.0), now + max(AHEAD, in_line / speed))
-        self._promised[place] = at + 1 / speed
+        in_line, _ = self.turns.count(limit_key)
+        at = max(self._promised.get(limit_key, 0.0), now + max(KEEP_SECONDS, in_line / speed))
+        self._promised[limit_key] = at + 1 / speed
         return at - now
 
     def waits(self) -> list[LimitWait]:
@@ -299,25 +305,27 @@ class LimitedQueue:
         Of those that were put away with one aggregate the first counts.
         """
         waits = {
-            place: LimitWait(place, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
-            for place, bucket in self.turns.waiting()
+            limit_key: LimitWait(limit_key, sum(len(each.lane.queue) for each in waiting), waiting[0].since)
+            for limit_key, bucket in self.turns.waiting()
             if (waiting := bucket.waiting)
         }
-        for place, away in self._away.items():
-            _, events, since = waits.get(place, LimitWait(place, 0, inf))
-            waits[place] = LimitWait(place, events + len(away), min(since, away[0].since))
+        for limit_key, evicted in self._evicted.items():
+            _, events, since = waits.get(limit_key, LimitWait(limit_key, 0, inf))
+            waits[limit_key] = LimitWait(limit_key, events + len(evicted), min(since, evicted[0].since))
         return [*waits.values()]
 
-    def _place(self, lane: Lane) -> Place | None:
-        if isinstance(lane, SharedLane) or not lane.queue or lane.partition.stopping:
+    def _limit_key(self, lane: Lane) -> LimitKey | None:
+        if isinstance(lane, SharedLane) or not lane.queue or lane.partition.is_stopping:
             return None
-        place = self.place_of(lane.queue[0])
-        return place if place is not None and self.turns.has(place[0]) else None  # it is about to have one, or had
+        limit_key = self.limit_key_of(lane.queue[0])
+        return (
+            limit_key if limit_key is not None and self.turns.has_limit(limit_key[0]) else None
+        )  # it is about to have one, or had
 
-    def _again(self, several: Sequence[WaitingLane]) -> None:
+    def _requeue(self, several: Sequence[WaitingLane]) -> None:
         self.add([each.lane for each in several], due=False)
 
 
-def _starts(bounds: ProcessBounds, seconds: float) -> float:
+def _count_starts(bounds: ProcessBounds, seconds: float) -> float:
     """Return how many lanes of a place may start within so many seconds; a guess where that depends on others' ends."""
-    return FEW if bounds.pace is None else seconds * bounds.pace
+    return MIN_LANES if bounds.pace is None else seconds * bounds.pace

@@ -9,14 +9,14 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-class _Locked(Protocol):
+class _HasLock(Protocol):
     _lock: Lock
 
 
-_S = TypeVar("_S", bound=_Locked)
+_S = TypeVar("_S", bound=_HasLock)
 
 
-def verb(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+def under_lock(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
     """Hold the engine's lock, `self._lock`, while the method runs: one critical section, from first look to last note.
 
     For what is done once a page, a turn or a save. Beside each use stands why the method is one section.

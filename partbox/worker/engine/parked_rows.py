@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from partbox.events import DeliveredEvent
-from partbox.events.checks import NEVER
+from partbox.events.checks import NEVER_AVAILABLE
 from partbox.events.record import AVAILABLE_AT, EVENT_ID, microseconds
-from partbox.protocol.parking import AT_ONCE, Chain, ParkedRow, RowStage, RowState, waits
-from partbox.protocol.progress import Progress, give_back
-from partbox.protocol.rows import Ignored, LooseRows, Park, Stored
+from partbox.protocol.parking import READY_STATES, Chain, ParkedRow, RowStage, RowState, waits
+from partbox.protocol.progress import Progress, free_empty_tables
+from partbox.protocol.rows import IgnoredEvent, LooseRows, ParkedSave, StoredRow
 from partbox.protocol.verdict import Verdict
-from partbox.worker.engine.key import Key, key_of, keyed, short
+from partbox.worker.engine.key import Key, key_of, make_key, shorten
 from partbox.worker.engine.suspects import Suspects
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-FAR = "9999-12-30T00:00:00+00:00"
+LATEST_DUE = "9999-12-30T00:00:00+00:00"
 """When an event is due that is due after it, here and in queries: all time zones have a calendar then."""
-NEVER_SAID = "it had failed in the table that it was imported from, before this subscription came to it"
+FAILED_BEFORE = "it had failed in the table that it was imported from, before this subscription came to it"
 
 
 @dataclass(slots=True)
@@ -48,56 +48,56 @@ class PayloadBytes:
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingPark:
     """A park that is not committed yet, and the row in memory that it makes."""
 
     row: ParkedRow
     key: Key
     delay: float | None
-    park: Park
+    park: ParkedSave
 
 
 class ParkedRows:
     """The parked rows of one incarnation of a partition; every method wants the lock held.
 
-    `letters`: dead events are owed to a hook.
+    `dead_letters`: dead events are owed to a hook.
     """
 
     def __init__(
-        self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, letters: bool
+        self, number: int, progress: Progress, payload_bytes: PayloadBytes, suspects: Suspects, *, dead_letters: bool
     ) -> None:
         self._number = number
         self._progress = progress
         self._payload_bytes = payload_bytes
         self._suspects = suspects
-        self._letters = letters
+        self._dead_letters = dead_letters
         self.version = -1  # of the rows as they were loaded; -1 before that
         self.changes = 0  # saves that changed rows
         self.chains: dict[Key, Chain] = {}
         self.taken: dict[int, ParkedRow] = {}
         self.ahead: set[int] = set()  # ids parked above the saved cursor, whose records have not been read yet
         self.due_read = False  # every row that blocks nothing and was due has been looked at
-        self.pending: dict[int, Pending] = {}
+        self.pending: dict[int, PendingPark] = {}
         self.done_ids: list[int] = []
-        self.ignored: list[Ignored] = []
+        self.ignored: list[IgnoredEvent] = []
         self.deleting: dict[int, bytes] = {}  # rows that are finished, until their deletion is committed
         self.early: dict[int, None] = {}  # ids of rows that block nothing and may be fetched before they are due
         self.open = 0  # rows that count against the brake
         self.waiting = 0  # rows that wait for a permit or a time, and what is held behind them
         # The part of both that blocks nothing and that the database does not know of: more rows, or fewer.
-        self._unsaved = {False: 0, True: 0}
+        self._unsaved_counts = {False: 0, True: 0}
 
     @property
     def known(self) -> bool:
         """True from when they are loaded."""
         return self.version >= 0
 
-    def blocking(self) -> Iterator[ParkedRow]:
+    def list_blocking(self) -> Iterator[ParkedRow]:
         return (row for chain in self.chains.values() for row in chain)
 
-    def in_memory(self) -> set[int]:
+    def list_in_memory(self) -> set[int]:
         """The ids of the rows whose events are in memory, or finished and not deleted yet."""
-        return {*self.taken, *self.deleting, *(row.id for row in self.blocking() if row.loaded)}
+        return {*self.taken, *self.deleting, *(row.id for row in self.list_blocking() if row.loaded)}
 
     # What becomes of an event.
 
@@ -112,20 +112,20 @@ class ParkedRows:
             row = ParkedRow(event.id, state, verdict.attempts, blocks, stage=RowStage.UNSAVED, waits=verdict.waits)
             self._progress.finish([row.id], [b""])
         else:
-            self._unchain(row, key)
+            self._remove_from_chain(row, key)
             row.park(state, verdict.attempts, blocks=blocks, waits=verdict.waits)
         self._payload_bytes.drop((row.id,))
-        if state is RowState.DEAD and self._letters:
+        if state is RowState.DEAD and self._dead_letters:
             delay = 0.0
         if blocks:
-            self._chain(row, key)
+            self._add_to_chain(row, key)
         else:
             self.taken[row.id] = row
-            self._count_loose(row, 1)
+            self._add_loose_count(row, 1)
             if delay is None and state not in (RowState.DEAD, RowState.SCHEDULED):
                 delay = 0.0
         event.parked = row
-        self._send(event, row, key, delay, new, verdict)
+        self._add_pending(event, row, key, delay, new, verdict)
         return row
 
     def hold(self, event: DeliveredEvent) -> None:
@@ -139,11 +139,11 @@ class ParkedRows:
             suspect = row is not None and row.suspect
             held = self.park(event, Verdict(RowState.HELD, event.attempt - 1, None, True, None))
             if suspect:
-                held.suspect_it()
+                held.mark_suspect()
 
     def suspect(self, event: DeliveredEvent) -> None:
         """Park a suspect, so that it can be charged."""
-        self.park(event, Verdict(RowState.READY, 0, None, True, None)).suspect_it()
+        self.park(event, Verdict(RowState.READY, 0, None, True, None)).mark_suspect()
         self._suspects.left -= 1
 
     def schedule(self, event: DeliveredEvent) -> None:
@@ -152,26 +152,26 @@ class ParkedRows:
         For the subscriptions that there were then it is parked already, and that row stays.
         """
         micros = microseconds(event.record[AVAILABLE_AT])
-        if micros == NEVER and event.had_failed:
-            self.park(event, Verdict(RowState.DEAD, 0, None, False, NEVER_SAID))
+        if micros == NEVER_AVAILABLE and event.had_failed:
+            self.park(event, Verdict(RowState.DEAD, 0, None, False, FAILED_BEFORE))
             return
         self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None, waits=True))
         try:
-            due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), FAR)
+            due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), LATEST_DUE)
         except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
-            due = FAR
+            due = LATEST_DUE
         park = self.pending[event.id].park
         park.delay, park.due = None, due
 
-    def letter(self, event: DeliveredEvent, delay: float | None) -> None:
+    def dead_letter(self, event: DeliveredEvent, delay: float | None) -> None:
         """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
         row: ParkedRow = event.parked
         row.put_back()
         self._payload_bytes.drop((row.id,))
         if row.id in self.pending:  # replayed meanwhile, and something has become of it already
             return
-        self._send(event, row, key_of(event), delay, False, None)
-        self.pending[row.id].park.letter = True
+        self._add_pending(event, row, key_of(event), delay, False, None)
+        self.pending[row.id].park.dead_letter = True
 
     def put_back(self, event: DeliveredEvent) -> None:
         """Forget a dead event that the hook was not given: its row stays due, and is read again."""
@@ -182,12 +182,12 @@ class ParkedRows:
     def done(self, event: DeliveredEvent) -> None:
         """A parked event is done: its row goes with the next save."""
         row: ParkedRow = event.parked
-        self._unchain(row, key_of(event))
+        self._remove_from_chain(row, key_of(event))
         self.delete(row, event.record[EVENT_ID])
 
-    def vanished(self, row: ParkedRow, key: Key) -> None:
+    def delete_orphan(self, row: ParkedRow, key: Key) -> None:
         """The record of a row is gone: so goes the row."""
-        self._unchain(row, key)
+        self._remove_from_chain(row, key)
         self.delete(row, b"")
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
@@ -195,16 +195,16 @@ class ParkedRows:
         self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
-        row.end_turn()
+        row.end_trial()
         self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done (B6)
 
     # What waits.
 
-    def wait_in_line(self, key: Key) -> None:
+    def count_as_waiting(self, key: Key) -> None:
         """Count the rows of a key as waiting: its head, which has not failed, is in line for a permit."""
         chain = self.chains.get(key)
-        if chain is not None and chain.rows[0].state in AT_ONCE:
-            self._judge(chain, waits=True)
+        if chain is not None and chain.rows[0].state in READY_STATES:
+            self._recount_chain(chain, waits=True)
 
     def put_off(self, event: DeliveredEvent, now: float, delay: float) -> bool:
         """Take from memory an event whose row says already that it waits; False if its row does not say so.
@@ -227,14 +227,14 @@ class ParkedRows:
 
     # Where the log has been read to.
 
-    def meet(self, record_id: int) -> bool:
+    def take_ahead(self, record_id: int) -> bool:
         """True if a record just read was parked ahead of the saved cursor; from now on it is met."""
         if record_id in self.ahead:
             self.ahead.discard(record_id)
             return True
         return False
 
-    def met(self, row: ParkedRow) -> bool:
+    def is_met(self, row: ParkedRow) -> bool:
         """True if all that comes before this row in its key is known here.
 
         Not while its record is ahead of where the log was read: it was parked late, and what precedes it in its key is
@@ -242,19 +242,19 @@ class ParkedRows:
         """
         return row.id not in self.ahead
 
-    def passed(self, row: ParkedRow) -> bool:
+    def is_passed(self, row: ParkedRow) -> bool:
         """True if the saved cursor has passed the record of this row: without the row it does not come again."""
         return row.id not in self.ahead and not self._progress.has_finished(row.id)
 
     # As stored.
 
-    def take_unsaved(self) -> tuple[list[Pending], list[int], list[Ignored]]:
+    def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
         """The parks, deletions and ignored events for a save; from here on they are on their way."""
         unsaved = list(self.pending.values()), self.done_ids, self.ignored
-        self.pending, self.done_ids, self.ignored, self._unsaved = {}, [], [], {False: 0, True: 0}
+        self.pending, self.done_ids, self.ignored, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
         return unsaved
 
-    def committed(self, pending: Iterable[Pending], done_ids: list[int], now: float) -> list[Key]:
+    def note_committed(self, pending: Iterable[PendingPark], done_ids: list[int], now: float) -> list[Key]:
         """Note that these are committed; return the keys whose chains may have something to run."""
         self.changes += 1
         for id in done_ids:
@@ -272,19 +272,19 @@ class ParkedRows:
                 keys.append(each.key)
             if row.blocks or not row.loaded:
                 self.taken.pop(row.id, None)
-        give_back(self.chains, self.taken, self.deleting)
+        free_empty_tables(self.chains, self.taken, self.deleting)
         return keys
 
-    def load(self, rows: list[Stored], loose: LooseRows, now: float) -> list[Key]:
+    def load(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
         """Take over the blocking rows as stored; those in memory that are changed or being deleted stay as they are.
 
         Of `loose` rows, which block nothing, those that wait for a permit may be fetched before they are due.
         """
-        known = {row.id: row for row in self.blocking()}
+        known = {row.id: row for row in self.list_blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
         # A row that has changed is kept out too where it blocks nothing any more, or it would run once more as it was
         # before that change is saved. Not one of which only the letter is unsaved: it may have been replayed by now.
-        kept |= {id for id, pending in self.pending.items() if not pending.park.letter}
+        kept |= {id for id, pending in self.pending.items() if not pending.park.dead_letter}
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
             if not chain.rows:
@@ -295,75 +295,75 @@ class ParkedRows:
                 row = ParkedRow(
                     stored.record_id, RowState(stored.state), stored.attempts, True, due, waits=stored.waits
                 )
-                self._suspects.judge(stored, row)
-                key = keyed(stored.aggregate_type, stored.aggregate_id)
+                self._suspects.mark_suspect(stored, row)
+                key = make_key(stored.aggregate_type, stored.aggregate_id)
                 self.chains.setdefault(key, Chain()).insert(row)
                 if stored.started and not row.accused:
-                    self._take_back(row, key)
+                    self._undo_charge(row, key)
         self.early.update(dict.fromkeys(loose.turns))
-        self.open, self.waiting = loose.open + self._unsaved[False], loose.waiting + self._unsaved[True]
+        self.open, self.waiting = loose.open + self._unsaved_counts[False], loose.waiting + self._unsaved_counts[True]
         for chain in self.chains.values():
             chain.waits = waits(chain.rows[0], before=chain.waits)
-            self._count(chain.count_open(), waits=chain.waits)
+            self._add_count(chain.count_open(), waits=chain.waits)
         return list(self.chains)
 
-    def due(self, stored: Stored, now: float) -> ParkedRow:
+    def due(self, stored: StoredRow, now: float) -> ParkedRow:
         """A stored row that blocks nothing, in memory."""
         due = None if stored.due is None else now + stored.due
         row = ParkedRow(
             stored.record_id, RowState(stored.state), stored.attempts, False, due, RowStage.LOADED, waits=stored.waits
         )
-        self._suspects.judge(stored, row)
+        self._suspects.mark_suspect(stored, row)
         return row
 
-    def _take_back(self, row: ParkedRow, key: tuple[str, str]) -> None:
+    def _undo_charge(self, row: ParkedRow, key: tuple[str, str]) -> None:
         """Take back a charge made before the connection was lost; it is made again when the row runs."""
         row.change()
-        park = Park(
+        park = ParkedSave(
             self._number, row.id, *key, "", RowState.READY,
             blocks=True, attempts=row.attempts, new=False,
         )  # fmt: skip
-        self.pending[row.id] = Pending(row, key, None, park)
+        self.pending[row.id] = PendingPark(row, key, None, park)
 
-    def _count(self, more: int, *, waits: bool) -> None:
+    def _add_count(self, more: int, *, waits: bool) -> None:
         if waits:
             self.waiting += more
         else:
             self.open += more
 
-    def _count_loose(self, row: ParkedRow, more: int) -> None:
+    def _add_loose_count(self, row: ParkedRow, more: int) -> None:
         if row.state is not RowState.DEAD:
-            self._count(more, waits=row.waits)
-            self._unsaved[row.waits] += more
+            self._add_count(more, waits=row.waits)
+            self._unsaved_counts[row.waits] += more
 
-    def _judge(self, chain: Chain, *, waits: bool) -> None:
+    def _recount_chain(self, chain: Chain, *, waits: bool) -> None:
         """Count all rows of a chain anew if it waits from now on, or is trouble."""
         if chain.waits is not waits:
             chain.waits, rows = waits, chain.count_open()
-            self._count(rows, waits=waits)
-            self._count(-rows, waits=not waits)
+            self._add_count(rows, waits=waits)
+            self._add_count(-rows, waits=not waits)
 
-    def _chain(self, row: ParkedRow, key: Key) -> None:
+    def _add_to_chain(self, row: ParkedRow, key: Key) -> None:
         """Put a row into the chain of its key; at the head it decides whether the chain waits."""
         chain = self.chains.setdefault(key, Chain())
         chain.insert(row)
-        self._count(row.state is not RowState.DEAD, waits=chain.waits)
+        self._add_count(row.state is not RowState.DEAD, waits=chain.waits)
         if chain.rows[0] is row:
-            self._judge(chain, waits=waits(row, before=chain.waits))
+            self._recount_chain(chain, waits=waits(row, before=chain.waits))
 
-    def _unchain(self, row: ParkedRow, key: Key) -> None:
+    def _remove_from_chain(self, row: ParkedRow, key: Key) -> None:
         """Take a row out of what is counted, and out of its chain if it blocks."""
         if not row.blocks:
-            self._count_loose(row, -1)
+            self._add_loose_count(row, -1)
             return
         chain = self.chains[key]
         chain.rows.remove(row)
-        self._count(-(row.state is not RowState.DEAD), waits=chain.waits)
-        chain.stuck = False
+        self._add_count(-(row.state is not RowState.DEAD), waits=chain.waits)
+        chain.blocked_by_slow = False
         if not chain.rows:
             del self.chains[key]
 
-    def _send(
+    def _add_pending(
         self, event: DeliveredEvent, row: ParkedRow, key: Key, delay: float | None, new: bool, verdict: Verdict | None
     ) -> None:
         error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
@@ -375,12 +375,12 @@ class ParkedRows:
                 outcome, seconds = before.park.outcome, before.park.seconds
             if error is None or (is_wait and before.park.error is not None):
                 error, trace, is_wait = before.park.error, before.park.trace, before.park.is_wait
-        park = Park(
+        park = ParkedSave(
             self._number,
             row.id,
-            short(event.aggregate_type),
-            None if event.aggregate_id is None else short(event.aggregate_id),
-            short(event.event_type),
+            shorten(event.aggregate_type),
+            None if event.aggregate_id is None else shorten(event.aggregate_id),
+            shorten(event.event_type),
             row.state,
             blocks=row.blocks,
             attempts=row.attempts,
@@ -392,4 +392,4 @@ class ParkedRows:
             outcome=outcome,
             seconds=seconds,
         )
-        self.pending[row.id] = Pending(row, key, delay, park)
+        self.pending[row.id] = PendingPark(row, key, delay, park)

@@ -10,7 +10,7 @@ BUNDLE = 64  # lanes that a lone runner takes at a time
 SEARCHED = 4  # how many waiting lanes are looked at for each that a list still takes
 
 
-class Queue(Protocol):
+class RunQueue(Protocol):
     """Keeps lanes that have something to do. Lock held."""
 
     def __len__(self) -> int:
@@ -25,7 +25,7 @@ class Queue(Protocol):
         """Take out whose turn is next."""
         ...
 
-    def take_those(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
+    def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
         """Take out lanes until so many events of them join a list; `joining`: how many of a lane do."""
         ...
 
@@ -36,11 +36,11 @@ class ReadyQueue:
     A lone runner takes up to `bundle` fresh lanes at a time: there is nobody else who could take the others.
     """
 
-    __slots__ = ("_bundle", "_turn", "due", "fresh")
+    __slots__ = ("_bundle", "_rotation", "due", "fresh")
 
     def __init__(self, bundle: int) -> None:
         self._bundle = bundle
-        self._turn = 0
+        self._rotation = 0
         self.fresh: deque[Lane] = deque()
         self.due: deque[Lane] = deque()
 
@@ -55,10 +55,10 @@ class ReadyQueue:
         fresh, due = self.fresh, self.due
         if self._bundle > 1 and not due:
             return [fresh.popleft() for _ in range(min(self._bundle, len(fresh)))]
-        self._turn = (self._turn + 1) % 3
-        return [due.popleft() if due and (self._turn == 0 or not fresh) else fresh.popleft()]
+        self._rotation = (self._rotation + 1) % 3
+        return [due.popleft() if due and (self._rotation == 0 or not fresh) else fresh.popleft()]
 
-    def take_those(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
+    def take_joining(self, joining: Callable[[Lane], int], most: int) -> list[Lane]:
         """Take lanes from the front until `most` events of them join; a lane of which none joins goes to the end."""
         found: list[Lane] = []
         left = most

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from partbox.protocol.parking import ParkedRow
-from partbox.protocol.rows import Stored
+from partbox.protocol.rows import StoredRow
 
 
 @dataclass(slots=True)
@@ -23,22 +23,22 @@ class Suspects:
         self._until = until or 0
         self.left = window if self._until else 0
 
-    def read_again(self) -> None:
+    def note_reread(self) -> None:
         """From here on this very process has started what is stored as started."""
         self._first_incarnation = False
 
-    def include(self, record_id: int) -> bool:
+    def includes(self, record_id: int) -> bool:
         """True if this new record is suspect."""
         return self.left > 0 and record_id <= self._until
 
-    def judge(self, stored: Stored, row: ParkedRow) -> None:
+    def mark_suspect(self, stored: StoredRow, row: ParkedRow) -> None:
         """Note on the row if it is suspect or accused. What this very process charged did not kill it."""
         if stored.started and self._first_incarnation:
             self._accused.add(row.id)
         accused = stored.started and row.id in self._accused
         row.attempts -= stored.started and not accused
         if stored.started or row.id <= self._until:
-            row.suspect_it(accused=accused)
+            row.mark_suspect(accused=accused)
 
     def charged(self, row: ParkedRow) -> None:
         """The row's charge is committed: from here on it counts for this owner."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from partbox.events import DeliveredEvent
 from partbox.worker.engine.partition import Lane, Partition
 
-Taken = Mapping[Partition, Container[int]]
+TakenRecords = Mapping[Partition, Container[int]]
 """The new records of each partition that are in the transaction in hand, or parked by it."""
-Fits = Callable[[DeliveredEvent], bool]
+EventFilter = Callable[[DeliveredEvent], bool]
 """True for an event that the transaction in hand may run."""
 
 
 @dataclass(slots=True)
-class _Queue:
+class _PartitionQueue:
     """The lanes of one partition: by the id of a new record at their head, or with a parked one."""
 
     new: dict[int, Lane] = field(default_factory=dict)
@@ -26,22 +26,22 @@ class _Queue:
         else:
             self.new[head.id] = lane
 
-    def first(self) -> int | None:
+    def lowest_id(self) -> int | None:
         return min((lane.queue[0].id for lane in (*self.new.values(), *self.parked) if lane.queue), default=None)
 
-    def take(self, partition: Partition, taken: Container[int], fits: Fits | None) -> Lane | None:
+    def take(self, partition: Partition, taken: Container[int], fits: EventFilter | None) -> Lane | None:
         """Take out the lane whose head may run now: parked and passed by the saved cursor, or next in line.
 
         Else the transaction's save would not pass it (DESIGN 6).
         """
         for lane in self.parked:
             head = lane.queue[0] if lane.queue else None
-            if head is None or head.parked is None or not partition.parked.passed(head.parked):
+            if head is None or head.parked is None or not partition.parked.is_passed(head.parked):
                 continue
             if fits is None or fits(head):
                 del self.parked[lane]
                 return lane
-        id = partition.progress.next_in_line(taken)
+        id = partition.progress.next_to_finish(taken)
         waiting = self.new.get(id) if id is not None else None
         if waiting is None or id is None or not waiting.queue or waiting.queue[0].id != id:
             return None
@@ -60,7 +60,7 @@ class TransactionQueue:
     """The lanes of one process that wait, by partition; the first partition has the next turn. Lock held."""
 
     def __init__(self) -> None:
-        self._queues: dict[Partition, _Queue] = {}
+        self._queues: dict[Partition, _PartitionQueue] = {}
 
     def __bool__(self) -> bool:
         """True if any lane waits; may be asked without the lock."""
@@ -68,39 +68,39 @@ class TransactionQueue:
 
     def add(self, lane: Lane) -> None:
         """The lane's head is a transactional event."""
-        self._queues.setdefault(lane.partition, _Queue()).add(lane)
+        self._queues.setdefault(lane.partition, _PartitionQueue()).add(lane)
 
     def clear(self) -> None:
         """Forget all: they are read anew."""
         self._queues.clear()
 
-    def put_first(self) -> int | None:
+    def put_lowest_first(self) -> int | None:
         """The lowest id that waits, if any does; its partition has the next turn."""
-        heads = {partition: queue.first() for partition, queue in self._queues.items()}
+        heads = {partition: queue.lowest_id() for partition, queue in self._queues.items()}
         found = [(id, partition) for partition, id in heads.items() if id is not None]
         if not found:
             return None
         id, partition = min(found, key=lambda each: each[0])
-        self.put_ahead(partition)
+        self.move_to_front(partition)
         return id
 
-    def put_ahead(self, partition: Partition) -> None:
+    def move_to_front(self, partition: Partition) -> None:
         """The partition has the next turn, if anything waits in it."""
         if partition in self._queues:
             self._queues = {partition: self._queues[partition]} | self._queues
 
-    def put_last(self, partitions: Iterable[Partition]) -> None:
+    def move_to_back(self, partitions: Iterable[Partition]) -> None:
         """The others have their turn first."""
         for partition in partitions:
             if partition in self._queues:
                 self._queues[partition] = self._queues.pop(partition)
 
-    def take(self, taken: Taken, fits: Fits | None = None) -> Lane | None:
+    def take(self, taken: TakenRecords, fits: EventFilter | None = None) -> Lane | None:
         """Take out a lane whose head may run now, in a transaction that has taken these; any, unless it must fit."""
         for partition, queue in list(self._queues.items()):
-            if partition.stopping or not (queue.new or queue.parked):
+            if partition.is_stopping or not (queue.new or queue.parked):
                 del self._queues[partition]
-            elif partition.last_save.under_way and not partition.serial:
+            elif partition.last_save.is_in_flight and not partition.in_transaction:
                 continue  # that save would set the cursor back behind the effects (DESIGN 6)
             elif (lane := queue.take(partition, taken.get(partition, ()), fits)) is not None:
                 return lane

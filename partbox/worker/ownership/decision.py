@@ -4,38 +4,40 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from partbox.db.delivery.cursors import SetBounds
+from partbox.db.delivery.cursors import OperatorBounds
 from partbox.protocol.limits import Limit, Rate
-from partbox.protocol.rows import SeenPartition
-from partbox.worker.engine.claims import HeldTenure
+from partbox.protocol.rows import TickPartition
+from partbox.worker.engine.claims import OwnedTenure
 from partbox.worker.engine.partition import Tenure
 from partbox.worker.engine.phase import Phase
 
 
 class Decision(NamedTuple):
     """`taken`: the database has given them to others, or to nobody. `surplus`: others are to have them, so they are
-    drained. `unknown`: mine, and not known to be, with their epochs. `claims`: there is something to be claimed."""
+    drained. `unknown`: mine, and not known to be, with their epochs. `may_claim`: there is something to be claimed."""
 
     taken: list[Tenure]
     surplus: list[int]
     unknown: dict[int, int]
-    claims: bool
+    may_claim: bool
 
 
-def decide(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> Decision:
+def decide(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> Decision:
     """Compare the rows with what is held, which was asked later: what was leaving may have left in between."""
     seen = {row.partition: row for row in rows}
-    mine = [each for each in held if each.phase is not Phase.LOST]
-    taken = [each.tenure for each in mine if not each.leaving and not _is_owned(each.tenure, seen)]
+    mine = [each for each in tenures if each.phase is not Phase.LOST]
+    taken = [each.tenure for each in mine if not each.is_releasing and not _is_owned(each.tenure, seen)]
     kept = {each.tenure.number: each for each in mine if each.tenure not in taken}
     surplus = [number for number in kept if number in seen and not seen[number].assigned]
     unknown = {row.partition: row.epoch for row in rows if row.owned and row.partition not in kept}
     return Decision(taken, surplus, unknown, any(row.assigned and row.free for row in rows))
 
 
-def stale(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> dict[int, int]:
+def find_stale(rows: Sequence[TickPartition], tenures: Sequence[OwnedTenure]) -> dict[int, int]:
     """The versions of parked rows to be read again: a command has changed them, or they could not be read before."""
-    known = {each.tenure.number: each.parked_version for each in held if each.phase in (Phase.LOADING, Phase.RUNNING)}
+    known = {
+        each.tenure.number: each.parked_version for each in tenures if each.phase in (Phase.LOADING, Phase.RUNNING)
+    }
     return {
         row.partition: row.parked_version
         for row in rows
@@ -43,7 +45,7 @@ def stale(rows: Sequence[SeenPartition], held: Sequence[HeldTenure]) -> dict[int
     }
 
 
-def limits(given: Mapping[str, SetBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
+def merge_limits(given: Mapping[str, OperatorBounds], declared: Mapping[str, Limit]) -> dict[str, Limit]:
     """The limits of the handlers for which operators have set something, with what they have left as declared."""
     found = {}
     for handler, (rate, at_once) in given.items():
@@ -54,6 +56,6 @@ def limits(given: Mapping[str, SetBounds], declared: Mapping[str, Limit]) -> dic
     return found
 
 
-def _is_owned(tenure: Tenure, seen: dict[int, SeenPartition]) -> bool:
+def _is_owned(tenure: Tenure, seen: dict[int, TickPartition]) -> bool:
     row = seen.get(tenure.number)
     return row is not None and row.owned and row.epoch == tenure.epoch

@@ -19,12 +19,12 @@ from psycopg.pq import ConnStatus
 from partbox.db.connect import connect
 from partbox.db.deadline import WatchedConnection
 from partbox.db.delivery import bell
-from partbox.protocol.bell import ALL, BACK, CHANGED
+from partbox.protocol.bell import RING_ALL, RING_BACK, RING_CHANGED
 from partbox.worker.context import Context
-from partbox.worker.fork_safety import leave
+from partbox.worker.fork_safety import exit_forked
 
-AGAIN = (0.1, 30.0)  # seconds from one attempt to connect to the next
-PATIENCE = 1.0  # seconds
+RECONNECT_PAUSES = (0.1, 30.0)  # seconds from one attempt to connect to the next
+JOIN_TIMEOUT = 1.0  # seconds
 
 
 class Listener:
@@ -35,16 +35,16 @@ class Listener:
         self._engine = context.engine
         self._wakeup = context.wakeup
         self._settings = context.settings
-        self._word: str | None = None  # that is to be said
-        self._proof = ""  # that is to be heard
-        self.hears = False  # a ring would be heard, as far as one can know
-        self._called = False  # back: the flag was lowered
-        self._told = False  # that the connection is lost
+        self._probe_to_send: str | None = None  # that is to be said
+        self._probe_awaited = ""  # that is to be heard
+        self.is_hearing = False  # a ring would be heard, as far as one can know
+        self._was_called_back = False  # back: the flag was lowered
+        self._is_loss_logged = False  # that the connection is lost
         self._ended = threading.Event()
         self._conn: WatchedConnection | None = None  # that the poller reads
-        self._over = threading.Event()  # set: it is to be closed
+        self._close_asked = threading.Event()  # set: it is to be closed
         self._error: Exception | None = None  # that ended it
-        self._read: WatchedConnection | None = None  # the poller's: whose socket its alarm knows
+        self._watched_conn: WatchedConnection | None = None  # the poller's: whose socket its alarm knows
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -56,95 +56,95 @@ class Listener:
     def stop(self) -> None:
         """End, and wait for it; not for long while it connects, for it has nothing to finish."""
         self._ended.set()
-        self._over.set()
+        self._close_asked.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE)
+            self._thread.join(JOIN_TIMEOUT)
 
-    def hear(self) -> None:
+    def read_notifications(self) -> None:
         """Read what has come. The poller's thread only."""
         conn = self._conn
         if conn is None:
             return
-        if conn is not self._read:
-            self._read = conn
-            self._wakeup.hear_on(conn.pgconn.socket, self.hear)
+        if conn is not self._watched_conn:
+            self._watched_conn = conn
+            self._wakeup.watch_socket(conn.pgconn.socket, self.read_notifications)
         try:
             conn.pgconn.consume_input()
             while (notify := conn.pgconn.notifies()) is not None:
-                self.heard(notify.extra.decode(errors="replace"))
+                self.handle_notification(notify.extra.decode(errors="replace"))
             if conn.pgconn.status != ConnStatus.OK:
                 raise OperationalError("the server closed the connection")
         except OperationalError as error:
-            self._wakeup.deafen()
+            self._wakeup.unwatch_socket()
             self._conn, self._error = None, error
-            self._over.set()
+            self._close_asked.set()
 
-    def take_word(self) -> str | None:
+    def take_probe(self) -> str | None:
         """A word that is to be said to all who listen, once; None: nothing is to be said."""
-        word, self._word = self._word, None
-        return word
+        probe, self._probe_to_send = self._probe_to_send, None
+        return probe
 
-    def keep_word(self, word: str) -> None:
+    def resend_probe(self, probe: str) -> None:
         """Say the word again, for it could not be said, unless the connection that listened for it is lost."""
-        if self._proof == word:
-            self._word = word
+        if self._probe_awaited == probe:
+            self._probe_to_send = probe
 
-    def take_call(self) -> bool:
+    def take_callback(self) -> bool:
         """True if another worker has lowered the flag, and called, since this was last asked."""
-        called, self._called = self._called, False
+        called, self._was_called_back = self._was_called_back, False
         return called
 
-    def heard(self, payload: str) -> None:
+    def handle_notification(self, payload: str) -> None:
         """Take a notification: the word, a call `back`, a change, or a ring for all or for one partition."""
-        if payload == self._proof:
-            self.hears, self._told = True, False
+        if payload == self._probe_awaited:
+            self.is_hearing, self._is_loss_logged = True, False
             wakes = True
-        elif payload == BACK:
-            wakes = self._called = True
-        elif payload == f"{CHANGED} {self._context.subscription}":
-            wakes = self._wakeup.changed = True
+        elif payload == RING_BACK:
+            wakes = self._was_called_back = True
+        elif payload == f"{RING_CHANGED} {self._context.subscription}":
+            wakes = self._wakeup.has_changes = True
         else:
-            wakes = payload == ALL or (payload.isdecimal() and self._engine.claims.holds(int(payload)))
+            wakes = payload == RING_ALL or (payload.isdecimal() and self._engine.claims.is_known(int(payload)))
         if wakes:
             self._wakeup.call()
 
     def _run(self) -> None:
-        pause = AGAIN[0]
+        pause = RECONNECT_PAUSES[0]
         while not self._ended.is_set():
             try:
                 with self._connect() as conn:
-                    self._listen(conn)
+                    self._serve(conn)
             except Exception as error:  # whatever it is, it costs no more than latency
-                pause = AGAIN[0] if self.hears else min(AGAIN[1], pause * 2)
-                self._lost(error)
+                pause = RECONNECT_PAUSES[0] if self.is_hearing else min(RECONNECT_PAUSES[1], pause * 2)
+                self._note_lost(error)
             self._ended.wait(pause)
 
     def _connect(self) -> WatchedConnection:
-        lease, past = self._settings.lease, self._settings.listen_dsn
-        pooler = self._settings.pooler and past is None
-        dsn = past or self._context.dsn()
-        if self._engine.forked:  # by what gives the DSN
-            leave(None)
+        lease, direct_dsn = self._settings.lease, self._settings.listen_dsn
+        pooler = self._settings.pooler and direct_dsn is None
+        dsn = direct_dsn or self._context.dsn()
+        if self._engine.is_forked:  # by what gives the DSN
+            exit_forked(None)
         return connect(dsn, lease=lease, pooler=pooler, name="partbox listener")
 
-    def _listen(self, conn: WatchedConnection) -> None:
+    def _serve(self, conn: WatchedConnection) -> None:
         """Let the poller hear what comes, until the end or the loss of the connection."""
         bell.listen(conn, self._settings.schema_name)
-        self._over.clear()
+        self._close_asked.clear()
         self._error = None
-        self._proof = self._word = uuid4().hex
+        self._probe_awaited = self._probe_to_send = uuid4().hex
         self._conn = conn
         self._wakeup.call()
         if not self._ended.is_set():
-            self._over.wait()
+            self._close_asked.wait()
         if self._error is not None:
             raise self._error
 
-    def _lost(self, error: Exception) -> None:
-        self._proof = ""
-        self.hears, self._word = False, None
+    def _note_lost(self, error: Exception) -> None:
+        self._probe_awaited = ""
+        self.is_hearing, self._probe_to_send = False, None
         self._wakeup.call()
-        if not self._told and not self._ended.is_set():
-            self._told = True
+        if not self._is_loss_logged and not self._ended.is_set():
+            self._is_loss_logged = True
             text = "nobody can wake this worker for now, so it looks every %.0f ms for new events: %s"
             self._context.log("bell_lost", text, self._settings.poll_idle * 1000, error)

@@ -2,7 +2,7 @@
 own for those just claimed (⛨ DESIGN 4; the rules are `protocol`'s).
 
 While a few are behind, with a backlog that waits for handlers, the others go on quickly: in full all are read every
-`IN_FULL` seconds if that brings much, and else when their credit says that it is time (`Credit.is_worth`).
+`FULL_READ_INTERVAL` seconds if that brings much, and else when their credit says that it is time (`Credit.is_worth`).
 """
 
 import time
@@ -13,100 +13,102 @@ from psycopg import Connection
 
 from partbox.db.delivery import idle_check, records
 from partbox.db.delivery.idle_check import IdleCheck
-from partbox.db.delivery.records import QuickPolled
-from partbox.events.record import PARTITION, left_out
+from partbox.db.delivery.records import QuickPage
+from partbox.events.record import PARTITION, list_incomplete
 from partbox.protocol import quick_poll as quick
-from partbox.protocol.bell import Seen
+from partbox.protocol.bell import BellPoll
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.worker.context import Context
-from partbox.worker.engine.intake import Brought
+from partbox.worker.engine.intake import FetchedPage
 from partbox.worker.engine.poll_groups import PollGroups
 from partbox.worker.poller.full_poll import FullReader
-from partbox.worker.poller.payload_fetch import Payloads
+from partbox.worker.poller.payload_fetch import PayloadFetcher
 
-LOOK_AGAIN = 0.05  # on a backlog the newest fence serves for so many seconds
-IN_FULL = 0.01
-FOLLOW = 1.0  # seconds after which partitions of which nothing comes are moved to the page where the others are
+FENCE_SECONDS = 0.05  # on a backlog the newest fence serves for so many seconds
+FULL_READ_INTERVAL = 0.01
+FOLLOW_INTERVAL = (
+    1.0  # seconds after which partitions of which nothing comes are moved to the page where the others are
+)
 
 
 class LogReader:
     """Reads what is new for the partitions of one process. The poller's thread only."""
 
-    def __init__(self, context: Context, payloads: Payloads) -> None:
+    def __init__(self, context: Context, payloads: PayloadFetcher) -> None:
         self._credits = context.engine.credits
         self._intake = context.engine.intake
         self._payloads = payloads
         self._schema = context.schema
         self._full = FullReader(context, payloads)
         self.waits_for_saves = False  # all partitions have a backlog, and there is enough of it in memory
-        self.seen: Seen | None = None  # by the last look, if all that may be read was read
+        self.log_state: BellPoll | None = None  # by the last look, if all that may be read was read
         self.forget()
 
     def forget(self) -> None:
         """Forget all: a new life of the server may have begun, in which nothing known of ids and transactions holds."""
         self._horizon = Horizon()
-        self._looked_at = self._read_at = self._weighed_at = self._followed_at = 0.0
+        self._looked_at = self._read_at = self._credit_at = self._followed_at = 0.0
         self._full.forget()
-        self._ticked: IdleCheck | None = None
-        self._followed: Page | None = None
-        self.rearrange()
+        self._tick_check: IdleCheck | None = None
+        self._followed_page: Page | None = None
+        self.regroup()
 
-    def claimed(self, floor: int) -> None:
+    def add_claimed(self, floor: int) -> None:
         """Note that a partition with this saved floor is read from here on."""
         self._horizon.claim(floor)
-        self.rearrange()
+        self.regroup()
 
-    def rearrange(self) -> None:
+    def regroup(self) -> None:
         """Group the partitions anew: some may have come, gone or begun to drain, or their phase has changed."""
         self._groups: PollGroups | None = None
 
-    def listed(self) -> list[int]:
+    def list_transactions(self) -> list[int]:
         """The transactions whose end a tick is to look for."""
         return self._horizon.listed()
 
-    def looked(self, look: IdleCheck) -> None:
+    def take_tick_check(self, look: IdleCheck) -> None:
         """Learn from a tick's idle check: the next read need make none."""
-        self._horizon.learn(look.fence)
+        self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()
-        self._ticked = look
+        self._tick_check = look
 
-    def read(self, conn: Connection[Any], goes_on: Callable[[], bool] = lambda: False) -> bool:
-        """Read what is new; True if anything came. On a backlog page follows page, while `goes_on` says so."""
+    def read(self, conn: Connection[Any], may_continue: Callable[[], bool] = lambda: False) -> bool:
+        """Read what is new; True if anything came. On a backlog page follows page, while `may_continue` says so."""
         self.waits_for_saves = False
-        self.seen = None
-        look, self._ticked = self._ticked, None
-        if self._credits.starved:
-            self._full.unstick(self._credits.recount())
+        self.log_state = None
+        look, self._tick_check = self._tick_check, None
+        if self._credits.is_starved:
+            self._full.evict_slow(self._credits.recount_bytes())
         groups = self._groups or self._credits.groups(self._horizon.shared)
         self._groups = None if groups.cut else groups
         self._credits.note_backlog(groups)
         # A quick poll is of use to some, and nobody has just come.
-        if groups.caught_up and not groups.fresh and self._full.calm and not self._is_turn_of_those_behind(groups):
-            came = self._read_quickly(conn, groups, look)
-            if came is not None:
-                return came
-        self.rearrange()
+        if groups.caught_up and not groups.fresh and self._full.is_calm and not self._is_full_read_due(groups):
+            has_new = self._read_quickly(conn, groups, look)
+            if has_new is not None:
+                return has_new
+        self.regroup()
         self._read_at = time.monotonic()
         if groups.fresh:
-            look = self._look(conn)
-            request = self._full.request(self._horizon, self._full.ask(groups.fresh), alone=True)
-            self._full.read_on(conn, self._horizon, request)
-        came = bool(groups.together) and self._read_together(conn, groups, look, goes_on)
-        return came or bool(groups.fresh)
+            look = self._check_idle(conn)
+            request = self._full.build_request(self._horizon, self._full.take_credit(groups.fresh), alone=True)
+            self._full.read_pages(conn, self._horizon, request)
+        has_new = bool(groups.together) and self._read_together(conn, groups, look, may_continue)
+        return has_new or bool(groups.fresh)
 
     def _read_quickly(self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None) -> bool | None:
         """Read those that are caught up; True if anything came, None if all are to be read in full."""
-        came = False
-        if look is None or not self._horizon.still(look.fence.drawn, look.ended):
+        has_new = False
+        if look is None or not self._horizon.is_idle(look.fence.drawn, look.ended):
             page = self._poll_quickly(conn, groups)
             if page is None:
                 return None
-            came, look = page
-        self._let_follow(groups)
+            has_new, look = page
+        self._advance_quiet(groups)
         if not groups.behind:
             settled = self._horizon.shared is not None and self._horizon.shared.floor == look.fence.drawn
-            self.seen = Seen(look.fence.drawn, settled, look.up)
-        return came
+            self.log_state = BellPoll(look.fence.drawn, settled, look.up)
+        return has_new
 
     def _poll_quickly(self, conn: Connection[Any], groups: PollGroups) -> tuple[bool, IdleCheck] | None:
         """Poll; True if anything came, and the idle check in it. None if the page does not count: nothing has moved."""
@@ -114,33 +116,35 @@ class LogReader:
         assert shared is not None  # who is caught up has read it
         asked_at = time.monotonic()
         polled = records.quick(conn, self._schema, shared, groups.bits)
-        if not quick.counts(len(polled.rows), polled.floor, polled.fence.drawn):
+        if not quick.has_found_all(len(polled.rows), polled.floor, polled.fence.drawn):
             return None
-        brought = None
-        if polled.rows and (brought := self._brought(conn, groups, polled)) is None:
+        fetched = None
+        if polled.rows and (fetched := self._complete_page(conn, groups, polled)) is None:
             return None
-        horizon.learn(polled.fence)  # read after the snapshot, as the ceiling was
+        horizon.add_fence(polled.fence)  # read after the snapshot, as the ceiling was
         snapshot = Snapshot.parse(polled.snapshot)
-        page = horizon.page_of(snapshot, whole=True)
-        horizon.advance(snapshot, page)
-        if brought is not None:
-            self._full.tell(polled.rows, asked_at, polled.fence.drawn - polled.floor)
-            self._intake.quick_page(groups.caught_up, page, brought)
-        return brought is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
+        page = horizon.build_page(snapshot, is_complete=True)
+        horizon.share_page(snapshot, page)
+        if fetched is not None:
+            self._full.notify_read(polled.rows, asked_at, polled.fence.drawn - polled.floor)
+            self._intake.take_quick_page(groups.caught_up, page, fetched)
+        return fetched is not None, IdleCheck(polled.fence, ended=False, up=polled.up)
 
-    def _brought(self, conn: Connection[Any], groups: PollGroups, polled: QuickPolled) -> Brought | None:
+    def _complete_page(self, conn: Connection[Any], groups: PollGroups, polled: QuickPage) -> FetchedPage | None:
         """Complete a quick page with its large payloads; None if there is no room for all of it."""
-        rows, cap, clock, survey = polled.rows, len(polled.rows), polled.clock, polled.survey
-        if not self._credits.take_page(groups.caught_up, rows):
+        rows, cap, clock, stats = polled.rows, len(polled.rows), polled.clock, polled.stats
+        if not self._credits.reserve_page(groups.caught_up, rows):
             return None
-        large = left_out(rows) if survey.lacks else []
-        large = [row for row in large if self._intake.needs(groups.caught_up[row[PARTITION]], row, clock)]
+        large = list_incomplete(rows) if stats.has_incomplete else []
+        large = [row for row in large if self._intake.needs_parts(groups.caught_up[row[PARTITION]], row, clock)]
         if not large:
-            return Brought(rows, {}, {}, cap, clock, survey)
-        brought = self._payloads.of_page(conn, rows, large, (), self._credits.beside_page(cap), cap, clock)
-        return brought if not brought.ends else None
+            return FetchedPage(rows, {}, {}, cap, clock, stats)
+        fetched = self._payloads.complete_page(
+            conn, rows, large, (), self._credits.bytes_for_quick_page(cap), cap, clock
+        )
+        return fetched if not fetched.ends else None
 
-    def _is_turn_of_those_behind(self, groups: PollGroups) -> bool:
+    def _is_full_read_due(self, groups: PollGroups) -> bool:
         """True if all are to be read in full, for those that are behind.
 
         At once, unless each of these has a backlog, which the window has no room for perhaps.
@@ -148,41 +152,43 @@ class LogReader:
         if not groups.behind or not groups.have_backlogs():
             return bool(groups.behind)
         now = time.monotonic()
-        if now - self._weighed_at < IN_FULL:
+        if now - self._credit_at < FULL_READ_INTERVAL:
             return False
-        self._weighed_at = now
-        credit = self._full.ask(groups.together)
+        self._credit_at = now
+        credit = self._full.take_credit(groups.together)
         waited = now - self._read_at
         return waited > credit.patience or credit.is_worth(waited)
 
-    def _let_follow(self, groups: PollGroups) -> None:
+    def _advance_quiet(self, groups: PollGroups) -> None:
         """Move the cursors of quiet partitions now and then, so that they are saved: what is saved holds purge back."""
         now, shared = time.monotonic(), self._horizon.shared
-        if shared is not None and shared is not self._followed and now - self._followed_at > FOLLOW:
-            self._followed, self._followed_at = shared, now
-            self._intake.follow(groups.caught_up.values(), shared)
+        if shared is not None and shared is not self._followed_page and now - self._followed_at > FOLLOW_INTERVAL:
+            self._followed_page, self._followed_at = shared, now
+            self._intake.move_caught_up(groups.caught_up.values(), shared)
 
     def _read_together(
-        self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None, goes_on: Callable[[], bool]
+        self, conn: Connection[Any], groups: PollGroups, look: IdleCheck | None, may_continue: Callable[[], bool]
     ) -> bool:
         # Idle, this runs 25 times a second: the credit of 256 partitions is only computed where it may matter.
         backlogs = groups.backlogs()
-        credit = self._full.ask(groups.together) if backlogs else None
+        credit = self._full.take_credit(groups.together) if backlogs else None
         waited = time.monotonic() - self._looked_at
         more = credit is not None and credit.is_worth(waited)
         if credit is not None and not more and backlogs == len(groups.together) and waited <= credit.patience:
             self.waits_for_saves = True
             return False
-        if not more or waited > LOOK_AGAIN:
-            look = look or self._look(conn)
-            if not more and groups.in_lockstep() and self._horizon.still(look.fence.drawn, look.ended):
+        if not more or waited > FENCE_SECONDS:
+            look = look or self._check_idle(conn)
+            if not more and groups.in_lockstep() and self._horizon.is_idle(look.fence.drawn, look.ended):
                 return False
-        request = self._full.request(self._horizon, credit or self._full.ask(groups.together), alone=False)
-        return self._full.read_on(conn, self._horizon, request, goes_on)
+        request = self._full.build_request(
+            self._horizon, credit or self._full.take_credit(groups.together), alone=False
+        )
+        return self._full.read_pages(conn, self._horizon, request, may_continue)
 
-    def _look(self, conn: Connection[Any]) -> IdleCheck:
+    def _check_idle(self, conn: Connection[Any]) -> IdleCheck:
         """Make an idle check. It is a fence too, so the last step to "settled" needs no other traffic."""
         look = idle_check.run(conn, self._schema, self._horizon.listed())
-        self._horizon.learn(look.fence)
+        self._horizon.add_fence(look.fence)
         self._looked_at = time.monotonic()
         return look

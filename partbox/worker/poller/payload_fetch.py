@@ -1,7 +1,8 @@
 """Fetches the payloads that a page leaves out because they are large, as many as the process may hold.
 
-A statement brings at most `STEP` bytes, or one record: half of that where it takes long, and one record after one that
-was cancelled. What does not come stays where it is: a page ends before it, and a chain of parked records too.
+A statement brings at most `MAX_FETCH_BYTES` bytes, or one record: half of that where it takes long, and one record
+after one that was cancelled. What does not come stays where it is: a page ends before it, and a chain of parked records
+too.
 """
 
 import time
@@ -16,27 +17,29 @@ from psycopg.errors import QueryCanceled
 from partbox.db.blocking import Row
 from partbox.db.deadline import HungError
 from partbox.db.delivery import records
-from partbox.events.record import ID, PARTITION, PLACE, Survey, size
+from partbox.events.record import ID, LOG_POSITION, PARTITION, PageStats, row_bytes
 from partbox.worker.context import Context
-from partbox.worker.engine.intake import Brought
+from partbox.worker.engine.intake import FetchedPage
 
-STEP = 8 << 20
-SLOW = 0.1  # of the lease, after which every statement is cancelled: a statement that takes longer asked for too much
+MAX_FETCH_BYTES = 8 << 20
+SLOW_SHARE = (
+    0.1  # of the lease, after which every statement is cancelled: a statement that takes longer asked for too much
+)
 
-Pair = tuple[int, int]
+RecordKey = tuple[int, int]
 
 
-class Payloads:
+class PayloadFetcher:
     """Fetches large payloads, on the poller's thread."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._schema = context.schema
-        self._slow = SLOW * context.settings.lease
-        self._step = STEP
-        self._first = 0
+        self._slow_seconds = SLOW_SHARE * context.settings.lease
+        self._fetch_bytes = MAX_FETCH_BYTES
+        self._first_partition = 0
 
-    def of_page(
+    def complete_page(
         self,
         conn: Connection[Any],
         rows: list[Row],
@@ -45,46 +48,48 @@ class Payloads:
         left: int,
         cap: int,
         clock: int,
-    ) -> Brought:
+    ) -> FetchedPage:
         """Fetch what the page left out, `left` bytes at most, and nothing for partitions that are `greedy`."""
-        wanted = self._in_turn(row[PLACE] for row in left_out if row[PARTITION] not in greedy)
-        got = self.fetch(conn, wanted, left)
-        self._first = (wanted[len(got) - 1][0] + 1) if got else self._first + 1
+        wanted = self._interleave(row[LOG_POSITION] for row in left_out if row[PARTITION] not in greedy)
+        fetched = self.fetch(conn, wanted, left)
+        self._first_partition = (wanted[len(fetched) - 1][0] + 1) if fetched else self._first_partition + 1
         large: dict[int, dict[int, int]] = defaultdict(dict)
         ends: dict[int, int] = {}
         for row in left_out:
-            pair = row[PLACE]
-            if (whole := got.get(pair)) is not None:
-                large[row[PARTITION]][row[ID]] = size(whole)
-            elif pair not in got:
+            pair = row[LOG_POSITION]
+            if (full_row := fetched.get(pair)) is not None:
+                large[row[PARTITION]][row[ID]] = row_bytes(full_row)
+            elif pair not in fetched:
                 ends[row[PARTITION]] = min(row[ID], ends.get(row[PARTITION], row[ID]))
-        there = [row for row in (got.get(row[PLACE], row) for row in rows) if row is not None]
-        return Brought(there, large, ends, cap, clock, Survey(there))
+        present = [row for row in (fetched.get(row[LOG_POSITION], row) for row in rows) if row is not None]
+        return FetchedPage(present, large, ends, cap, clock, PageStats(present))
 
-    def fetch(self, conn: Connection[Any], wanted: Sequence[Pair], left: int) -> dict[Pair, Row | None]:
+    def fetch(self, conn: Connection[Any], wanted: Sequence[RecordKey], left: int) -> dict[RecordKey, Row | None]:
         """Fetch the first of these, while `left` bytes are left; None for one that is gone."""
         if not wanted or left <= 0:
             return {}
-        most, began = min(left, self._step), time.monotonic()
+        most, began = min(left, self._fetch_bytes), time.monotonic()
         try:
-            got = records.payloads(conn, self._schema, wanted, most)
+            fetched = records.payloads(conn, self._schema, wanted, most)
         except HungError:
-            self._step = 1
+            self._fetch_bytes = 1
             raise
         except QueryCanceled as error:
-            self._step = 1
+            self._fetch_bytes = 1
             text = "fetching payloads of %d bytes and more took too long, it goes on one by one: %s"
             self._context.log("loop_error", text, most, error, loop="poller")
             return {}
-        if time.monotonic() - began > self._slow:
-            self._step = max(1, most // 2)
+        if time.monotonic() - began > self._slow_seconds:
+            self._fetch_bytes = max(1, most // 2)
         else:
-            came = sum(size(row) for row in got.values() if row is not None)
-            self._step = min(STEP, max(self._step, came) * 5 // 4 + 1)
-        return got
+            received = sum(row_bytes(row) for row in fetched.values() if row is not None)
+            self._fetch_bytes = min(MAX_FETCH_BYTES, max(self._fetch_bytes, received) * 5 // 4 + 1)
+        return fetched
 
-    def _in_turn(self, pairs: Iterable[Pair]) -> list[Pair]:
+    def _interleave(self, pairs: Iterable[RecordKey]) -> list[RecordKey]:
         """The first of every partition, then the second of every one: none waits for the backlog of another."""
         ranks: dict[int, count[int]] = defaultdict(count)
-        ranked = [(next(ranks[number]), (number - self._first) % 256, id, number) for number, id in sorted(pairs)]
+        ranked = [
+            (next(ranks[number]), (number - self._first_partition) % 256, id, number) for number, id in sorted(pairs)
+        ]
         return [(number, id) for _, _, id, number in sorted(ranked)]

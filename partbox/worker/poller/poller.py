@@ -16,31 +16,31 @@ from typing import Any
 
 from psycopg import Connection, Error
 
-from partbox.db.blocking import lean
-from partbox.db.connect import PassingSchemaError, check
+from partbox.db.blocking import use_raw_loaders
+from partbox.db.connect import TransientSchemaError, check
 from partbox.db.delivery import proof
 from partbox.db.operator import subscriptions
 from partbox.db.schema import migrate
 from partbox.platform import boottime
-from partbox.protocol.intervals import FEW, SOON, longest_tick, until_next_tick
+from partbox.protocol.intervals import FEW_PARTITIONS, SHORTEST_TICK, longest_tick, next_tick_delay
 from partbox.worker.context import Context
-from partbox.worker.fork_safety import leave
+from partbox.worker.fork_safety import exit_forked
 from partbox.worker.ownership.ownership import Ownership
-from partbox.worker.poller.log_poll import LOOK_AGAIN, LogReader
+from partbox.worker.poller.log_poll import FENCE_SECONDS, LogReader
 from partbox.worker.poller.pacing import Pacer
 from partbox.worker.poller.parked_fetch import ParkedReader
 from partbox.worker.reports.load import LoadReport
-from partbox.worker.reports.process_notes import Note
+from partbox.worker.reports.process_notes import ProcessNote
 from partbox.worker.runners.dead_letters import DeadLetters
-from partbox.worker.runners.timeouts import Timeouts
+from partbox.worker.runners.timeouts import HandlerTimeouts
 from partbox.worker.runners.transactor import Transactor
 from partbox.worker.saver.saver import Saver
-from partbox.worker.session import Session, SessionFactory, tell_lost
+from partbox.worker.session import Session, SessionFactory, log_lost_connection
 from partbox.worker.slot import POLL_TICK, READ_AT, STOPPING
 
-OWNING_NOTHING = 0.02  # seconds after which one without partitions, which has nothing to read, looks for a plan
-RETRY = 0.1
-RECONNECT = (0.1, 2.0)
+UNOWNED_PAUSE = 0.02  # seconds after which one without partitions, which has nothing to read, looks for a plan
+RETRY_PAUSE = 0.1
+RECONNECT_PAUSES = (0.1, 2.0)
 
 
 @dataclass(eq=False)
@@ -52,21 +52,21 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
     ownership: Ownership
     reader: LogReader
     parked: ParkedReader
-    timeouts: Timeouts
-    letters: DeadLetters
+    timeouts: HandlerTimeouts
+    dead_letters: DeadLetters
     load: LoadReport
-    notes: Sequence[Note]
-    pace: Pacer
+    notes: Sequence[ProcessNote]
+    pacer: Pacer
     saver: Saver
     transactor: Transactor | None
-    broken: threading.Event = field(default_factory=threading.Event)
+    restart_asked: threading.Event = field(default_factory=threading.Event)
     """Set: what was read is not to be trusted, a session is to begin anew."""
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _began: bool = False  # a session has begun once
-    _reconnect_in: float = RECONNECT[0]
+    _end_asked: threading.Event = field(default_factory=threading.Event)
+    _has_begun: bool = False  # a session has begun once
+    _reconnect_in: float = RECONNECT_PAUSES[0]
     _ticked_at: float = 0.0
     _tick_at: float = 0.0
-    _awaits_since: float | None = None
+    _awaiting_since: float | None = None
 
     def __post_init__(self) -> None:
         self._engine = self.context.engine
@@ -82,7 +82,7 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
 
     def wake(self) -> None:
         """Look at once."""
-        self.pace.hurry()
+        self.pacer.reset_pause()
         self._wakeup.call()
 
     def end_transactions(self) -> bool:
@@ -91,50 +91,50 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
 
     def end(self) -> None:
         """End now, whatever is still owned; transactions have ended."""
-        self._ended.set()
+        self._end_asked.set()
         self._wakeup.call()
         self._thread.join()
-        self.pace.stop()
+        self.pacer.stop()
         self.saver.stop()
 
-    def break_off(self) -> None:
+    def restart_session(self) -> None:
         """A connection is lost, or what was read is not to be trusted: read anew, on new connections."""
-        self.broken.set()
+        self.restart_asked.set()
         self._wakeup.call()
 
     def _run(self) -> None:
         try:
-            while not self._ended.is_set():
+            while not self._end_asked.is_set():
                 self._try_session()
         except BaseException as error:
-            self.context.signals.failed(error)
+            self.context.signals.report_failure(error)
 
     def _try_session(self) -> None:
         try:
-            self._session()
-        except (Error, PassingSchemaError) as error:
-            if isinstance(error, PassingSchemaError) and not self._began:
+            self._run_session()
+        except (Error, TransientSchemaError) as error:
+            if isinstance(error, TransientSchemaError) and not self._has_begun:
                 raise
-            tell_lost(error, self.context.subscription, "poller")
-            self.pace.listener.hear()
-            self._ended.wait(self._reconnect_in)
-            self._reconnect_in = min(RECONNECT[1], self._reconnect_in * 2)
+            log_lost_connection(error, self.context.subscription, "poller")
+            self.pacer.listener.read_notifications()
+            self._end_asked.wait(self._reconnect_in)
+            self._reconnect_in = min(RECONNECT_PAUSES[1], self._reconnect_in * 2)
 
-    def _session(self) -> None:
+    def _run_session(self) -> None:
         """From connecting to the loss of a connection: then all are closed, and all is read anew (⛨ DESIGN 4)."""
         with ExitStack() as connections:
-            lends = self.transactor is not None and self.transactor.effects.lends
-            close_effects = self.transactor.close if self.transactor is not None and lends else None
+            needs_lent_conn = self.transactor is not None and self.transactor.effects.needs_lent_conn
+            close_effects = self.transactor.close if self.transactor is not None and needs_lent_conn else None
             session = self.sessions.open(connections, close_effects)
             try:
-                self.begin(session)
-                self._began = True
-                while not self._ended.is_set() and not self.broken.is_set():
+                self.begin_session(session)
+                self._has_begun = True
+                while not self._end_asked.is_set() and not self.restart_asked.is_set():
                     self._try_step(session)
             finally:
-                self._hold_still()
+                self._pause_writers()
 
-    def begin(self, session: Session, *, checked: bool = False) -> None:
+    def begin_session(self, session: Session, *, checked: bool = False) -> None:
         """Begin a session on these connections: nothing is known of the log yet.
 
         SchemaError unless this is our schema, in its own cluster, and all of it can be read; unless an earlier session
@@ -142,150 +142,157 @@ class Poller:  # with all parts that its thread moves, and what it remembers fro
         """
         schema = self.context.schema
         if not checked:
-            with proof.unfiltered(session.reading):
+            with proof.without_row_security(session.reading):
                 migrate.check(session.reading, schema)
                 check(session.reading, schema)
             # An answer that could be less than everything is an error (⛨ DESIGN 4, EVIDENCE I1).
             proof.intact(session.reading, schema, self.context.subscription)
-            proof.none_hidden(session.reading, schema, self.context.subscription)
+            proof.check_none_hidden(session.reading, schema, self.context.subscription)
             if self.transactor is not None:
                 self.transactor.effects.check(session.reading)
-        session.live(schema)
-        lean(session.reading)
-        self.pace.begin(session.reading)
-        self.broken.clear()
+        session.begin_incarnation(schema)
+        use_raw_loaders(session.reading)
+        self.pacer.begin_session(session.reading)
+        self.restart_asked.clear()
         self.reader.forget()
-        self._take_up(session)
+        self._resume_partitions(session)
 
-    def _take_up(self, session: Session) -> None:
-        self._hold_still()
+    def _resume_partitions(self, session: Session) -> None:
+        self._pause_writers()
         conn = session.reading
-        self._engine.intake.wanted = subscriptions.filters(conn, self.context.schema, self.context.subscription)
-        self.ownership.take_up(conn)
-        self.reader.rearrange()
+        self._engine.intake.wanted_types = subscriptions.wanted_types(
+            conn, self.context.schema, self.context.subscription
+        )
+        self.ownership.resume(conn)
+        self.reader.regroup()
         for note in self.notes:
             note.restart(self.ownership.me)
-        self.saver.connected(session.saving, self.ownership.me)
+        self.saver.set_connection(session.saving, self.ownership.me)
         if self.transactor is not None:
-            self.transactor.connected(session.effects or session.reading, self.ownership.me)
+            self.transactor.set_connection(session.effects or session.reading, self.ownership.me)
 
-    def _hold_still(self) -> None:
+    def _pause_writers(self) -> None:
         """Wait for the save in hand, and for a transaction that is about to commit; none does after this."""
         if self.transactor is not None:
-            self.transactor.hold_still()
-        self.saver.connected(None, None)
+            self.transactor.suspend()
+        self.saver.set_connection(None, None)
 
     def _try_step(self, session: Session) -> None:
         try:
-            brought = self.look(session)
+            has_new = self.run_step(session)
             self._slot[READ_AT] = boottime()
-            self._wait(session.reading, brought)
-            self._reconnect_in = RECONNECT[0]
+            self._wait(session.reading, has_new)
+            self._reconnect_in = RECONNECT_PAUSES[0]
         except Error as error:
             if session.reading.closed or proof.ends_session(error):
                 raise
             self.context.log("loop_error", "reading failed and is tried again: %s", error, loop="poller")
-            self.pace.listener.hear()
-            self._ended.wait(RETRY)
+            self.pacer.listener.read_notifications()
+            self._end_asked.wait(RETRY_PAUSE)
 
-    def look(self, session: Session) -> bool:
+    def run_step(self, session: Session) -> bool:
         """Look once: tick if it is time, run what is parked and due, read what is new; True if anything new came."""
         conn = session.reading
-        self._begin_look()
-        if self.ownership.outdated:
-            self._take_up(session)
+        self._begin_step()
+        if self.ownership.is_outdated:
+            self._resume_partitions(session)
         if self._slot[STOPPING]:
-            self._leave(conn)
+            self._drain(conn)
         due = set[int]()
         if self._is_tick_due():
             due.update(self._tick(conn))
-            self._engine.turns.pass_on()
-            self._report(conn)
-        due.update(self._engine.turns.take_keyless())
-        self._run_due(conn, due)
-        self.parked.run_blocked(conn, self.ownership.me)
-        return self.reader.read(conn, self._goes_on)
+            self._engine.parked_scheduler.wake_trials()
+            self._write_reports(conn)
+        due.update(self._engine.parked_scheduler.take_keyless())
+        self._fetch_due(conn, due)
+        self.parked.fetch_blocked(conn, self.ownership.me)
+        return self.reader.read(conn, self._may_continue)
 
-    def _begin_look(self) -> None:
+    def _begin_step(self) -> None:
         """Show life, judge handlers that run too long; what has woken the poller until here is looked at now."""
-        if self._engine.forked:  # by an observer, or what gives the DSN
-            leave(None)
+        if self._engine.is_forked:  # by an observer, or what gives the DSN
+            exit_forked(None)
         self._slot[POLL_TICK] = boottime()
-        self.timeouts.look()
-        self.letters.look()
-        self._wakeup.called = False
+        self.timeouts.check_overdue()
+        self.dead_letters.check_overdue()
+        self._wakeup.was_called = False
         self._wakeup.clear()
-        self._engine.limits.give(time.monotonic())
+        self._engine.limits.give_permits(time.monotonic())
 
-    def _leave(self, conn: Connection[Any]) -> None:
+    def _drain(self, conn: Connection[Any]) -> None:
         """Drain whatever is owned, and note that this process was told to end."""
         self.ownership.drain_all()
-        self.ownership.leave(conn)
-        self.reader.rearrange()
+        self.ownership.note_leaving(conn)
+        self.reader.regroup()
 
     def _is_tick_due(self) -> bool:
-        return time.monotonic() >= self._tick_at or self.ownership.replanned
+        return time.monotonic() >= self._tick_at or self.ownership.is_replanned
 
     def _tick(self, conn: Connection[Any]) -> Collection[int]:
         """Settle what is mine, and when to ask again; the partitions in which a row that blocks nothing is due."""
-        now, most = time.monotonic(), self._longest()
+        now, most = time.monotonic(), self._longest_pause()
         self._ticked_at, self._tick_at = now, now + most  # also if the statement fails
-        tick = self.ownership.tick(conn, self.reader.listed())
-        if tick.look is not None:
-            self.reader.looked(tick.look)
+        tick = self.ownership.tick(conn, self.reader.list_transactions())
+        if tick.idle_check is not None:
+            self.reader.take_tick_check(tick.idle_check)
         if not tick.is_calm:
-            self.reader.rearrange()
-        self._awaits_since = (self._awaits_since or now) if tick.awaits else None
-        awaited = None if self._awaits_since is None else now - self._awaits_since
-        self._tick_at = min(self._tick_at, now + until_next_tick(tick.soonest, awaited, most))
+            self.reader.regroup()
+        self._awaiting_since = (self._awaiting_since or now) if tick.awaits_release else None
+        awaited = None if self._awaiting_since is None else now - self._awaiting_since
+        self._tick_at = min(self._tick_at, now + next_tick_delay(tick.next_due_in, awaited, most))
         return tick.due
 
-    def tick_next(self) -> None:
+    def force_tick(self) -> None:
         """Make the next look a tick too: what was assigned is claimed, and what is due is found."""
         self._tick_at = 0.0
 
-    def _report(self, conn: Connection[Any]) -> None:
-        self.load.tell()
+    def _write_reports(self, conn: Connection[Any]) -> None:
+        self.load.report()
         for note in self.notes:
-            note.look(conn)
+            note.refresh(conn)
 
-    def _run_due(self, conn: Connection[Any], due: Collection[int]) -> None:
+    def _fetch_due(self, conn: Connection[Any], due: Collection[int]) -> None:
         """Run rows of these partitions that block nothing and are due; if there may be more, tick again soon."""
-        if due and self.parked.run_due(conn, self.ownership.me, due):
-            self._tick_at = min(self._tick_at, time.monotonic() + SOON)
+        if due and self.parked.fetch_due(conn, self.ownership.me, due):
+            self._tick_at = min(self._tick_at, time.monotonic() + SHORTEST_TICK)
 
-    def _goes_on(self) -> bool:
+    def _may_continue(self) -> bool:
         """True while nothing but reading on needs the connection."""
         now = time.monotonic()
-        if self._wakeup.called or now >= self._tick_at or self._slot[STOPPING] or self._engine.turns.is_next(now):
+        if (
+            self._wakeup.was_called
+            or now >= self._tick_at
+            or self._slot[STOPPING]
+            or self._engine.parked_scheduler.has_work(now)
+        ):
             return False
         if self._engine.limits.is_due(now):
             return False
-        return not (self.ownership.outdated or self.ownership.replanned)
+        return not (self.ownership.is_outdated or self.ownership.is_replanned)
 
-    def _longest(self) -> float:
+    def _longest_pause(self) -> float:
         """The most seconds between two looks that nobody has called for."""
         owned = self._engine.claims.count()
-        calm = owned < FEW and self.pace.listener.hears and self._engine.is_quiet()
+        calm = owned < FEW_PARTITIONS and self.pacer.listener.is_hearing and self._engine.is_quiet()
         return longest_tick(owned, self.context.settings.lease, calm=calm)
 
-    def _wait(self, conn: Connection[Any], brought: bool) -> None:
+    def _wait(self, conn: Connection[Any], has_new: bool) -> None:
         """Wait until the next look is due, or somebody calls for it."""
-        most = self._longest()
+        most = self._longest_pause()
         self._tick_at = min(self._tick_at, self._ticked_at + most)  # less than at the last tick, if something has come
-        pause = self.pace.pause(conn, brought, self.reader.seen, nap=most)
+        pause = self.pacer.next_pause(conn, has_new, self.reader.log_state, nap=most)
         if not pause:
             return
         now = time.monotonic()
         if self.reader.waits_for_saves:
-            pause = LOOK_AGAIN  # a save wakes it
+            pause = FENCE_SECONDS  # a save wakes it
         elif not self._engine.claims.count():
-            pause = min(pause, OWNING_NOTHING)
-        wakeup = self._engine.turns.next_at()
+            pause = min(pause, UNOWNED_PAUSE)
+        wakeup = self._engine.parked_scheduler.next_at()
         until = min(self._tick_at, now + pause, self._tick_at if wakeup is None else wakeup)
-        while (turn := self._engine.limits.next_at(now)) is not None and turn < until:
-            if self._wakeup.wait(max(0.0, turn - now)):
+        while (permit_at := self._engine.limits.next_at(now)) is not None and permit_at < until:
+            if self._wakeup.wait(max(0.0, permit_at - now)):
                 return
             now = time.monotonic()
-            self._engine.limits.give(now)
+            self._engine.limits.give_permits(now)
         self._wakeup.wait(max(0.0005, until - now))

@@ -23,18 +23,18 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        self.called = False  # not only because there is room to read more: so also where pages follow each other
-        self.changed = False  # somebody else has said that he changed the plan, or parked rows
+        self.was_called = False  # not only because there is room to read more: so also where pages follow each other
+        self.has_changes = False  # somebody else has said that he changed the plan, or parked rows
         self._set = False
-        self._hear: Callable[[], None] | None = None
-        self._socket = -1
-        self._waiting = SELECTOR()
-        self._woken: socket.socket | None = None
+        self._on_readable: Callable[[], None] | None = None
+        self._watched_socket = -1
+        self._selector = SELECTOR()
+        self._near_end: socket.socket | None = None
         self._far_end: socket.socket | None = None
 
     def call(self) -> None:
         """Have the poller look at once, whatever it does."""
-        self.called = True
+        self.was_called = True
         self.set()
 
     def is_set(self) -> bool:
@@ -51,7 +51,7 @@ class Wakeup:
     def clear(self) -> None:
         """Whatever it was set for until the end of this call is going to be looked at."""
         if self._set:
-            self._drain()
+            self._drain_socket()
             self._set = False  # who has found it set until here is looked at too
 
     def wait(self, seconds: float) -> bool:
@@ -61,39 +61,39 @@ class Wakeup:
             self._make_pair()
         while not self._set:
             left = end - time.monotonic()
-            for key, _ in self._waiting.select(max(0.0, left)):  # to the next millisecond
-                if key.fileobj is not self._woken:
-                    if self._hear is not None:
-                        self._hear()
+            for key, _ in self._selector.select(max(0.0, left)):  # to the next millisecond
+                if key.fileobj is not self._near_end:
+                    if self._on_readable is not None:
+                        self._on_readable()
                 elif not self._set:  # it was cleared between the flag and the write of who set it
-                    self._drain()
+                    self._drain_socket()
                     return True
             if left <= 0:
                 break
         return self._set
 
-    def hear_on(self, socket: int, hear: Callable[[], None]) -> None:
-        """Call `hear` in the thread that waits when something comes on this socket, until `deafen`."""
-        self.deafen()
-        self._socket, self._hear = socket, hear
-        self._waiting.register(socket, selectors.EVENT_READ)
+    def watch_socket(self, socket: int, on_readable: Callable[[], None]) -> None:
+        """Call `on_readable` in the thread that waits when something comes on this socket, until `unwatch_socket`."""
+        self.unwatch_socket()
+        self._watched_socket, self._on_readable = socket, on_readable
+        self._selector.register(socket, selectors.EVENT_READ)
 
-    def deafen(self) -> None:
+    def unwatch_socket(self) -> None:
         """Hear nothing any more; idempotent. Before the socket is closed."""
-        if self._hear is not None:
-            self._waiting.unregister(self._socket)
-            self._hear = None
+        if self._on_readable is not None:
+            self._selector.unregister(self._watched_socket)
+            self._on_readable = None
 
     def _make_pair(self) -> None:
-        self._woken, far_end = socket.socketpair()
-        self._waiting.register(self._woken, selectors.EVENT_READ)
-        for end in (self._woken, far_end):
+        self._near_end, far_end = socket.socketpair()
+        self._selector.register(self._near_end, selectors.EVENT_READ)
+        for end in (self._near_end, far_end):
             end.setblocking(False)
             finalize(self, end.close).atexit = False  # daemon threads go on until the process ends
         # Last, before the flag is looked at: a call that does not see it has set the flag.
         self._far_end = far_end
 
-    def _drain(self) -> None:
-        if self._woken is not None:
+    def _drain_socket(self) -> None:
+        if self._near_end is not None:
             with suppress(BlockingIOError):
-                self._woken.recv(4096)
+                self._near_end.recv(4096)

@@ -1,7 +1,7 @@
 """Counts what one thread or task has delivered, until it is told.
 
 What is counted here costs an event a few dozen nanoseconds. No clock is read for it: a handler that ran for longer than
-a look at the lease takes to come shows at that look. It is told at the end of a turn, at most every `TELL_EVERY`
+a look at the lease takes to come shows at that look. It is told at the end of a turn, at most every `REPORT_INTERVAL`
 seconds, and before its thread waits for something to do: telling costs as much as several events.
 """
 
@@ -15,7 +15,7 @@ from partbox.events.record import CREATED_AT, microseconds
 from partbox.observe import QUICK, Turn
 from partbox.worker.runners.endpoint import Endpoint
 
-TELL_EVERY = 0.02  # seconds
+REPORT_INTERVAL = 0.02  # seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -28,90 +28,93 @@ class Tally:
     started: float = 0.0
     timed: DeliveredEvent | None = None  # the last one whose time is known
     _newest: DeliveredEvent | None = None
-    _quick: defaultdict[Endpoint, int] = field(default_factory=partial(defaultdict, int))
-    _timed: defaultdict[Endpoint, list[float]] = field(default_factory=partial(defaultdict, list))
-    _other: float = 0.0  # seconds that handlers ran without success
-    _spent: float = 0.0  # seconds of the turns before the present one
-    _began: float = 0.0
-    _tells_at: float = 0.0
+    _quick_counts: defaultdict[Endpoint, int] = field(default_factory=partial(defaultdict, int))
+    _timings: defaultdict[Endpoint, list[float]] = field(default_factory=partial(defaultdict, list))
+    _failed_seconds: float = 0.0  # seconds that handlers ran without success
+    _spent_seconds: float = 0.0  # seconds of the turns before the present one
+    _slice_began: float = 0.0
+    _report_at: float = 0.0
 
-    def begin(self, began: float) -> None:
+    def begin_slice(self, began: float) -> None:
         """A turn begins (monotonic seconds)."""
-        self._began = began
-        if not self._tells_at:
-            self._tells_at = began + TELL_EVERY
+        self._slice_began = began
+        if not self._report_at:
+            self._report_at = began + REPORT_INTERVAL
 
-    def end(self) -> bool:
+    def end_slice(self) -> bool:
         """The turn has ended; whether it is time to tell."""
         now = time.monotonic()
         if self.last is not None and now - self.started < QUICK:
             self._newest, self.last = self.last[1], None
-        self.passed_between()
-        self._spent += now - self._began
-        self._began = now
-        return now >= self._tells_at
+        self.count_last_if_slow()
+        self._spent_seconds += now - self._slice_began
+        self._slice_began = now
+        return now >= self._report_at
 
-    def walked(self, quick: list[Endpoint], last: tuple[Endpoint, DeliveredEvent], started: float) -> None:
+    def count_run(self, quick: list[Endpoint], last: tuple[Endpoint, DeliveredEvent], started: float) -> None:
         """A lane was walked: `quick` had an event each that is done, in a time too short to be measured."""
         if quick:
             if quick.count(quick[0]) == len(quick):
-                self._quick[quick[0]] += len(quick)
+                self._quick_counts[quick[0]] += len(quick)
             else:
                 for endpoint in quick:
-                    self._quick[endpoint] += 1
+                    self._quick_counts[endpoint] += 1
         self.last, self.started = last, started
 
-    def passed(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
+    def count_if_slow(self, endpoint: Endpoint, event: DeliveredEvent, started: float) -> None:
         """Time has passed since the last look: it may have been this event's handler, which has ended just now."""
         seconds = time.monotonic() - started
         if seconds >= QUICK and event is not self.timed:
             self.timed = event
-            self._quick[endpoint] -= 1
-            self._timed[endpoint].append(seconds)
+            self._quick_counts[endpoint] -= 1
+            self._timings[endpoint].append(seconds)
 
-    def passed_between(self) -> None:
-        """Count the time since the last look, as `passed` does, where the event was the last of the lane before."""
+    def count_last_if_slow(self) -> None:
+        """Count the time since the last look, as `count_if_slow` does, where the event was the last of the lane
+        before."""
         if self.last is not None:
             (endpoint, event), self.last = self.last, None
             self._newest = event
-            self.passed(endpoint, event, self.started)
+            self.count_if_slow(endpoint, event, self.started)
 
-    def ran(self, endpoint: Endpoint, event: DeliveredEvent, seconds: float, *, done: bool) -> None:
+    def count_timed(self, endpoint: Endpoint, event: DeliveredEvent, seconds: float, *, done: bool) -> None:
         """A handler ran for so long; whether its event is done."""
         self.timed = event
         if not done:
-            self._other += seconds
+            self._failed_seconds += seconds
             return
-        self._timed[endpoint].append(seconds)
+        self._timings[endpoint].append(seconds)
         self._newest = event
         if self.oldest is None:
             self.oldest = event
 
-    def turns(self) -> list[Turn]:
+    def take_turns(self) -> list[Turn]:
         """The deliveries since this was asked last, one turn for each endpoint. The quick ones share the time that no
         handler is known for."""
-        self.end()
-        turns = self._turns(self.oldest, self._newest) if self.oldest and self._newest else []
-        self._quick.clear()
-        self._timed.clear()
-        self._other = self._spent = self._tells_at = 0.0
+        self.end_slice()
+        turns = self._build_turns(self.oldest, self._newest) if self.oldest and self._newest else []
+        self._quick_counts.clear()
+        self._timings.clear()
+        self._failed_seconds = self._spent_seconds = self._report_at = 0.0
         self.oldest = self._newest = None
         return turns
 
-    def _turns(self, first: DeliveredEvent, last: DeliveredEvent) -> list[Turn]:
-        known = self._other + sum(map(sum, self._timed.values()))
-        share = min(QUICK, max(0.0, self._spent - known) / max(1, sum(self._quick.values())))
+    def _build_turns(self, first: DeliveredEvent, last: DeliveredEvent) -> list[Turn]:
+        measured = self._failed_seconds + sum(map(sum, self._timings.values()))
+        share = min(QUICK, max(0.0, self._spent_seconds - measured) / max(1, sum(self._quick_counts.values())))
         oldest, newest, ended = published_at(first), published_at(last), time.time()
         turns = []
-        for endpoint in {**self._quick, **self._timed}:
-            quick, timed = self._quick.get(endpoint, 0), self._timed.get(endpoint, ())
+        for endpoint in {**self._quick_counts, **self._timings}:
+            quick, timed = self._quick_counts.get(endpoint, 0), self._timings.get(endpoint, ())
             slow = [seconds for seconds in timed if seconds >= QUICK]
             count, seconds = quick + len(timed), sum(timed) + quick * share
             turns.append(Turn(endpoint.handler.name, count, seconds, slow, oldest, newest, ended))
         return turns
 
 
-def turn_together(endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float) -> Turn:
+def build_list_turn(
+    endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
+) -> Turn:
     """The turn of `count` events of a list, from the first to the last, each of which took `seconds`."""
     slow = [seconds] * count if seconds >= QUICK else []
     first, last = map(published_at, ends)

@@ -8,13 +8,13 @@ from psycopg import Connection
 from partbox.db.delivery import instances
 from partbox.handlers.handler import ANY
 from partbox.worker.context import Context
-from partbox.worker.reports.process_notes import Note
+from partbox.worker.reports.process_notes import ProcessNote
 
-TYPES_APART = 60.0  # seconds between two looks
-STILL = 3_600.0  # seconds until a row says that it still holds, lest it be purged in a long life
+TYPES_INTERVAL = 60.0  # seconds between two looks
+RENEW_INTERVAL = 3_600.0  # seconds until a row says that it still holds, lest it be purged in a long life
 
 
-class HandledTypes(Note):
+class HandledTypes(ProcessNote):
     """The event types that have a handler here, unless nothing is ignored.
 
     It is the trace of ignored events: one row for a process, written before it reads, in the place of one for each
@@ -24,13 +24,13 @@ class HandledTypes(Note):
     text = "which event types have a handler could not be noted, which is tried again: %s"
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, TYPES_APART)
+        super().__init__(context, TYPES_INTERVAL)
         types = context.routes.types()
         ignores = context.settings.unroutable_in(context.subscription) == "ignore"
         self._types = tuple(types) if ignores and (ANY, None) not in types else None
 
-    def _found(self, now: float) -> tuple[Any, ...]:
-        return () if self._types is None else (self._types, now // STILL)
+    def _measure(self, now: float) -> tuple[Any, ...]:
+        return () if self._types is None else (self._types, now // RENEW_INTERVAL)
 
     def _write(self, conn: Connection[Any], me: UUID, found: tuple[Any, ...], now: float) -> None:
         types, _ = found

@@ -3,8 +3,8 @@
 from partbox.observe import Load
 from partbox.worker.context import Context
 
-RELEASED = 0.9  # of `max_parked`: below it an episode is over, and the next is logged again
-BRAKE = (
+RELEASE_SHARE = 0.9  # of `max_parked`: below it an episode is over, and the next is logged again
+BRAKE_TEXT = (
     "nothing new is delivered in %s (%s) until some of its parked records are done: %d are open there (max_parked), "
     "see `partbox blocked list`"
 )
@@ -17,26 +17,26 @@ class LoadReport:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._credits = context.engine.credits
-        self._runs = context.engine.runs
+        self._scheduler = context.engine.scheduler
         self._braked: set[int] = set()
 
-    def tell(self) -> None:
-        self._tell_brake()
-        if self._context.observers.hears("loaded"):
-            self._context.observers.loaded(self.measure())
+    def report(self) -> None:
+        self._log_brake()
+        if self._context.observers.has_hook("loaded"):
+            self._context.observers.loaded(self.measure_load())
 
-    def measure(self) -> Load:
-        held = self._credits.load()
-        return Load(held.records, held.bound, held.lanes, len(self._runs.handling()), held.partitions)
+    def measure_load(self) -> Load:
+        load = self._credits.load()
+        return Load(load.records, load.bound, load.lanes, len(self._scheduler.list_handling()), load.partitions)
 
-    def _tell_brake(self) -> None:
+    def _log_brake(self) -> None:
         most = self._context.settings.max_parked
-        rows = self._credits.open_rows()
+        rows = self._credits.count_open_rows()
         self._braked &= rows.keys()
         on = {number for number, count in rows.items() if count >= most} - self._braked
-        off = {number for number in self._braked if rows[number] < RELEASED * most}
+        off = {number for number in self._braked if rows[number] < RELEASE_SHARE * most}
         if on:
-            self._context.log_partitions("brake", BRAKE, sorted(on), most, max_parked=most)
+            self._context.log_partitions("brake", BRAKE_TEXT, sorted(on), most, max_parked=most)
         if off:
             text = "there is room for parked records again: delivery goes on in %s (%s)"
             self._context.log_partitions("brake_released", text, sorted(off))

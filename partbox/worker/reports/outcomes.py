@@ -10,84 +10,84 @@ from partbox.events import DeliveredEvent
 from partbox.handlers import Routes
 from partbox.observe import Observers
 from partbox.observe.logs.log_event import log_event
-from partbox.protocol.parking import AT_ONCE
+from partbox.protocol.parking import READY_STATES
 from partbox.protocol.verdict import Verdict
 from partbox.text.wording import counted
 from partbox.worker.engine.saves import PartitionSave
-from partbox.worker.reports.delivery_counts import Tally, turn_together
+from partbox.worker.reports.delivery_counts import Tally, build_list_turn
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.traceback import application_frames
 
 log = logging.getLogger("partbox.worker")
 
 
-class Reports:
+class EventReports:
     """Tells of what became of events; from any thread, never inside a verb of the engine."""
 
     def __init__(self, observers: Observers, routes: Routes[Endpoint]) -> None:
         self._observers = observers
         self._routes = routes
-        self._settles = observers.hears("settled")
-        self._counts = observers.hears("delivered")
+        self._hears_settled = observers.has_hook("settled")
+        self._hears_delivered = observers.has_hook("delivered")
 
     def tally(self) -> Tally | None:
         """A counter of deliveries for one thread or task; None where nobody wants to know."""
-        return Tally() if self._counts else None
+        return Tally() if self._hears_delivered else None
 
-    def delivered(self, tally: Tally) -> None:
+    def report_delivered(self, tally: Tally) -> None:
         """Tell of what it has counted."""
-        for turn in tally.turns():
+        for turn in tally.take_turns():
             self._observers.delivered(turn)
 
-    def ran_together(
+    def report_list(
         self, endpoint: Endpoint, ends: tuple[DeliveredEvent, DeliveredEvent], count: int, seconds: float
     ) -> None:
         """Tell of `count` events of a list that are done, from the first to the last, each of which took `seconds`."""
-        if self._counts:
-            self._observers.delivered(turn_together(endpoint, ends, count, seconds))
+        if self._hears_delivered:
+            self._observers.delivered(build_list_turn(endpoint, ends, count, seconds))
 
-    def settled(
+    def report_settled(
         self, event: DeliveredEvent, verdict: Verdict | None, result: object = None, seconds: float | None = None
     ) -> None:
         """A handler had the event, or an open circuit refused it."""
-        if self._settles:
-            self._observers.settled(event, self._name(event), verdict)
+        if self._hears_settled:
+            self._observers.settled(event, self._handler_name(event), verdict)
         if verdict is not None:
-            self.parked(event, verdict, result, seconds)
+            self.report_parked(event, verdict, result, seconds)
 
-    def parked(
+    def report_parked(
         self, event: DeliveredEvent, verdict: Verdict, result: object = None, seconds: float | None = None
     ) -> None:
         """An event is parked, for the reason that `verdict` gives; not where it only waits."""
-        if verdict.state in AT_ONCE:
+        if verdict.state in READY_STATES:
             return
         # By its type: an object may deny its own class.
         error = cast(BaseException, result) if issubclass(type(result), BaseException) else None
-        handler = self._name(event)
-        _tell(event, verdict, error, handler)
+        handler = self._handler_name(event)
+        _log_parked(event, verdict, error, handler)
         self._observers.parked(event, handler, verdict, error, seconds)
 
-    def _name(self, event: DeliveredEvent) -> str:
+    def _handler_name(self, event: DeliveredEvent) -> str:
         return self._routes[event.route].handler.name
 
 
-def _tell(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
+def _log_parked(event: DeliveredEvent, verdict: Verdict, error: BaseException | None, handler: str) -> None:
     state, attempts, delay, why = verdict.state, verdict.attempts, verdict.delay or 0.0, verdict.error
     trace = None if error is None or verdict.trace is None else (type(error), error, application_frames(error))
     if state == "dead":
         name = "decode_error" if issubclass(type(error), PayloadError) else "dead"
-        text, told = "%s is dead after %s: %s", (event, counted(attempts, "attempt"), why)
-        log_event(log, name, text, *told, about=event, trace=trace, handler=handler, attempts=attempts)
+        text, shown = "%s is dead after %s: %s", (event, counted(attempts, "attempt"), why)
+        log_event(log, name, text, *shown, about=event, trace=trace, handler=handler, attempts=attempts)
     elif state in ("retrying", "deferred"):
-        text, said = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
-        log_event(log, state, text, *said, about=event, handler=handler, attempts=attempts, delay=delay)
+        text, values = "%s is %s, due in %.3g s: %s", (event, state, delay, why)
+        log_event(log, state, text, *values, about=event, handler=handler, attempts=attempts, delay=delay)
         if trace is not None:
             text = "what the handler of %s raised"
             log_event(log, "failure", text, event, about=event, trace=trace, handler=handler, attempts=attempts)
 
 
-def tell_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
-    if observers.hears("saved"):
+def notify_saved(observers: Observers, saves: Sequence[PartitionSave], seconds: float) -> None:
+    if observers.has_hook("saved"):
         parks = (pending.park for save in saves for pending in save.parks)
-        states = Counter(park.state for park in parks if not park.letter)  # those that a hook had were dead before
+        states = Counter(park.state for park in parks if not park.dead_letter)  # those that a hook had were dead before
         observers.saved(len(saves), states, seconds)

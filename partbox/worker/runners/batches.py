@@ -16,16 +16,16 @@ from partbox.protocol.verdict import Deferral, Verdict
 from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.key import Key, key_of
-from partbox.worker.engine.outcomes import Slice, runs_alone
+from partbox.worker.engine.outcomes import ListPart, must_run_alone
 from partbox.worker.engine.partition import Lane
-from partbox.worker.fork_safety import leave
+from partbox.worker.fork_safety import exit_forked
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 from partbox.worker.runners.lane_runner import LaneRunner
 from partbox.worker.runners.settlement import Settlement
 
 
-class Batches:
+class BatchRunner:
     """Lists of one process; any runner thread, and the event loop. The caller ends the lanes that come back."""
 
     def __init__(self, engine: Engine, runner: LaneRunner, settlement: Settlement) -> None:
@@ -36,60 +36,60 @@ class Batches:
 
     def run(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by a sync handler in this thread; the lanes beside `lane` that took part."""
-        slices, others = self._gather(lane, endpoint)
-        if slices and not self._refused(slices, endpoint):
+        slices, others = self._gather_batch(lane, endpoint)
+        if slices and not self._refuse_batch(slices, endpoint):
             try:
-                result = endpoint.call(_events(slices))
+                result = endpoint.call(_events_of(slices))
             except BaseException as error:  # also SystemExit: a handler does not end the process
                 result = error
-            self._settle(slices, endpoint, result)
+            self._settle_batch(slices, endpoint, result)
         return others
 
     async def run_async(self, lane: Lane, endpoint: Endpoint) -> list[Lane]:
         """Run one list by an async handler in the event loop; the lanes beside `lane` that took part."""
-        slices, others = self._gather(lane, endpoint)
-        if slices and not self._refused(slices, endpoint):
-            result = await EventLoop.call(endpoint.call, _events(slices), endpoint.handler.timeout)
-            self._settlement.pass_on(result)
-            self._settle(slices, endpoint, result)
+        slices, others = self._gather_batch(lane, endpoint)
+        if slices and not self._refuse_batch(slices, endpoint):
+            result = await EventLoop.call(endpoint.call, _events_of(slices), endpoint.handler.timeout)
+            self._settlement.raise_interrupt(result)
+            self._settle_batch(slices, endpoint, result)
         return others
 
-    def _gather(self, lane: Lane, endpoint: Endpoint) -> tuple[list[Slice], list[Lane]]:
+    def _gather_batch(self, lane: Lane, endpoint: Endpoint) -> tuple[list[ListPart], list[Lane]]:
         """A list that begins with this lane, and the lanes beside it that take part."""
         size = endpoint.handler.max_size or 1
-        deep = endpoint.handler.per_key or size
-        to = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
-        slices: list[Slice] = []
-        whole = lane.claim is not None or to.fits is not None
-        if whole and self._runner.trusted():
-            slices = self._outcomes.join([lane], to, deep, size)
+        per_lane = endpoint.handler.per_key or size
+        destination = self._engine.limits.destination(lane, Destination(self._runner.routes, endpoint))
+        slices: list[ListPart] = []
+        joins_lane = lane.claim is not None or destination.fits is not None
+        if joins_lane and self._runner.may_start():
+            slices = self._outcomes.join([lane], destination, per_lane, size)
         # An odd line gives one: whoever sorts it knows of one that it runs, and of a list when that has begun.
-        slices = slices or self._take(lane, endpoint, 1 if whole else min(deep, size))
-        if to.fits is not None and slices and not to.fits(slices[0].events[0]):
+        slices = slices or self._take_from_head(lane, endpoint, 1 if joins_lane else min(per_lane, size))
+        if destination.fits is not None and slices and not destination.fits(slices[0].events[0]):
             self._outcomes.put_back(lane, slices[0].events[0])
             return [], []
         others = list[Lane]()
-        if not slices or runs_alone(slices[0].events[0]):
+        if not slices or must_run_alone(slices[0].events[0]):
             return slices, others
-        left = size - len(slices[0].events)
-        take = self._engine.runs.take
-        while left and (more := take(to, deep, left, time.monotonic())):
+        space_left = size - len(slices[0].events)
+        take = self._engine.scheduler.take
+        while space_left and (more := take(destination, per_lane, space_left, time.monotonic())):
             others.extend(more)
-            joining = self._outcomes.join(more, to, deep, left) if self._runner.trusted() else []
-            slices += joining
-            left -= sum(len(each.events) for each in joining)
-            if not joining:
+            joined = self._outcomes.join(more, destination, per_lane, space_left) if self._runner.may_start() else []
+            slices += joined
+            space_left -= sum(len(each.events) for each in joined)
+            if not joined:
                 break
         return slices, others
 
-    def _take(self, lane: Lane, endpoint: Endpoint, most: int) -> list[Slice]:
+    def _take_from_head(self, lane: Lane, endpoint: Endpoint, most: int) -> list[ListPart]:
         """Take from the head of the lane what is for this endpoint."""
         taken: list[DeliveredEvent] = []
-        walk = self._runner.begin(float("inf"))
+        run = self._runner.begin_run(float("inf"))
         incarnation = lane.incarnation
-        while len(taken) < most and (step := self._runner.step(lane, walk)) is not None:
-            found, event = step
-            alone = runs_alone(event)
+        while len(taken) < most and (next_event := self._runner.next_event(lane, run)) is not None:
+            found, event = next_event
+            alone = must_run_alone(event)
             # Read anew since the first was taken, the lane has that one again (A9): it is not in one list twice.
             if found is not endpoint or (taken and (alone or lane.incarnation != incarnation)):
                 self._outcomes.put_back(lane, event)
@@ -99,66 +99,79 @@ class Batches:
             if alone:
                 break
         self._outcomes.start(lane, taken)
-        return [Slice(lane, taken, incarnation)] if taken else []
+        return [ListPart(lane, taken, incarnation)] if taken else []
 
-    def _refused(self, slices: list[Slice], endpoint: Endpoint) -> bool:
+    def _refuse_batch(self, slices: list[ListPart], endpoint: Endpoint) -> bool:
         refusal = endpoint.refusal(slices[0].lane.started)
         if refusal is not None:
-            self._fail(slices, endpoint, refusal)
+            self._fail_batch(slices, endpoint, refusal)
         return refusal is not None
 
-    def _settle(self, slices: list[Slice], endpoint: Endpoint, result: object) -> None:
+    def _settle_batch(self, slices: list[ListPart], endpoint: Endpoint, result: object) -> None:
         """Settle each event of the list, which has its share of the time that the list took."""
-        if self._engine.forked:
-            leave(result)
+        if self._engine.is_forked:
+            exit_forked(result)
         count = sum(len(each.events) for each in slices)
-        share = (time.monotonic() - slices[0].lane.started) / count
-        if endpoint.calm and _all_done(result, count):
-            self._finish(slices, endpoint, share)
+        seconds_each = (time.monotonic() - slices[0].lane.started) / count
+        if endpoint.is_uneventful and _all_done(result, count):
+            self._finish_batch(slices, endpoint, seconds_each)
             first, last = slices[0].events[0], slices[-1].events[-1]
         else:
-            verdicts = self._verdicts(slices, endpoint, result, share)
-            done = [event for event, verdict in zip(_events(slices), verdicts, strict=True) if verdict is None]
+            verdicts = self._judge_batch(slices, endpoint, result, seconds_each)
+            done = [event for event, verdict in zip(_events_of(slices), verdicts, strict=True) if verdict is None]
             if not done:
                 return
             first, last, count = done[0], done[-1], len(done)
-        self._settlement.reports.ran_together(endpoint, (first, last), count, share)
+        self._settlement.reports.report_list(endpoint, (first, last), count, seconds_each)
 
-    def _finish(self, slices: list[Slice], endpoint: Endpoint, share: float) -> None:
+    def _finish_batch(self, slices: list[ListPart], endpoint: Endpoint, seconds_each: float) -> None:
         """All are done, and nobody hears of each: they are noted in one go, but for those with something odd."""
-        for lane, event, incarnation in _members(self._outcomes.finish(slices)):
-            self._judge(lane, event, incarnation, None, endpoint, share)
+        for lane, event, incarnation in _events_with_lanes(self._outcomes.finish(slices)):
+            self._settle_event(lane, event, incarnation, None, endpoint, seconds_each)
 
-    def _verdicts(self, slices: list[Slice], endpoint: Endpoint, result: object, share: float) -> list[Verdict | None]:
+    def _judge_batch(
+        self, slices: list[ListPart], endpoint: Endpoint, result: object, seconds_each: float
+    ) -> list[Verdict | None]:
         if issubclass(type(result), list | tuple):
-            result = _plain(result)
-        members = list(_members(slices))
+            result = _to_plain_list(result)
+        members = list(_events_with_lanes(slices))
         if type(result) is list and len(result) == len(members):  # isinstance might ask the application
-            return [self._judge(*each, one, endpoint, share) for each, one in zip(members, result, strict=True)]
+            return [
+                self._settle_event(*each, one, endpoint, seconds_each)
+                for each, one in zip(members, result, strict=True)
+            ]
         if type(result) is list:
             wrong = ValueError(f"{len(result)} outcomes for {len(members)} events")
-            return self._fail(slices, endpoint, wrong, share)
+            return self._fail_batch(slices, endpoint, wrong, seconds_each)
         if issubclass(type(result), BaseException):
-            return self._fail(slices, endpoint, cast(BaseException, result), share)
-        return [self._judge(*member, result, endpoint, share) for member in members]  # one outcome for all of them
+            return self._fail_batch(slices, endpoint, cast(BaseException, result), seconds_each)
+        return [
+            self._settle_event(*member, result, endpoint, seconds_each) for member in members
+        ]  # one outcome for all of them
 
-    def _fail(
-        self, slices: list[Slice], endpoint: Endpoint, result: BaseException | Deferral, share: float | None = None
+    def _fail_batch(
+        self,
+        slices: list[ListPart],
+        endpoint: Endpoint,
+        result: BaseException | Deferral,
+        seconds_each: float | None = None,
     ) -> list[Verdict | None]:
         """All of the list failed: the first of each key is judged by it, the others wait behind it, uncharged.
 
         It is one failure, so only the first event of all can open the circuit.
         """
         verdicts: list[Verdict | None] = []
-        judged: dict[tuple[Lane, Key], Verdict | None] = {}
-        for lane, event, incarnation in _members(slices):
-            place = lane, key_of(event)
-            if place not in judged:
-                counts = not judged
-                judged[place] = self._judge(lane, event, incarnation, result, endpoint, share, counts=counts)
-                verdicts.append(judged[place])
+        first_verdicts: dict[tuple[Lane, Key], Verdict | None] = {}
+        for lane, event, incarnation in _events_with_lanes(slices):
+            lane_key = lane, key_of(event)
+            if lane_key not in first_verdicts:
+                counts_failure = not first_verdicts
+                first_verdicts[lane_key] = self._settle_event(
+                    lane, event, incarnation, result, endpoint, seconds_each, counts_failure=counts_failure
+                )
+                verdicts.append(first_verdicts[lane_key])
             else:
-                verdict = judged[place]
+                verdict = first_verdicts[lane_key]
                 blocked = verdict is not None and verdict.blocks and event.aggregate_id is not None
                 verdicts.append(
                     Verdict(RowState.HELD if blocked else RowState.READY, event.attempt - 1, None, True, None)
@@ -166,31 +179,31 @@ class Batches:
                 self._settlement.settle(lane, event, verdicts[-1], incarnation=incarnation)
         return verdicts
 
-    def _judge(
+    def _settle_event(
         self,
         lane: Lane,
         event: DeliveredEvent,
         incarnation: int,
         result: object,
         endpoint: Endpoint,
-        share: float | None,
+        seconds_each: float | None,
         *,
-        counts: bool = True,
+        counts_failure: bool = True,
     ) -> Verdict | None:
-        verdict = endpoint.judge(event, result, lane.started, counts=counts)
-        self._settlement.settle(lane, event, verdict, result, share, incarnation)
+        verdict = endpoint.judge(event, result, lane.started, counts_failure=counts_failure)
+        self._settlement.settle(lane, event, verdict, result, seconds_each, incarnation)
         return verdict
 
 
-def _events(slices: Iterable[Slice]) -> list[DeliveredEvent]:
+def _events_of(slices: Iterable[ListPart]) -> list[DeliveredEvent]:
     return [*chain.from_iterable(each.events for each in slices)]
 
 
-def _members(slices: Iterable[Slice]) -> Iterator[tuple[Lane, DeliveredEvent, int]]:
+def _events_with_lanes(slices: Iterable[ListPart]) -> Iterator[tuple[Lane, DeliveredEvent, int]]:
     return ((lane, event, incarnation) for lane, events, incarnation, _ in slices for event in events)
 
 
-def _plain(result: Any) -> list[Any] | TypeError:
+def _to_plain_list(result: Any) -> list[Any] | TypeError:
     """The outcomes as a list of our own; an error where a list of the application's own does not let itself be read."""
     try:
         return [*result]

@@ -18,19 +18,19 @@ from functools import partial
 from types import CoroutineType, TracebackType, coroutine
 from typing import Any, TypeVar
 
-from partbox.worker.runners import two_loops
+from partbox.worker.runners import pool_guard
 from partbox.worker.runners.loop_hosts import (
-    PATIENCE,
+    ANSWER_TIMEOUT,
     ApplicationLoop,
     NewLoop,
-    OwnThread,
+    ThreadLoop,
+    ending_tasks,
     must_end,
-    told_to_end,
 )
 
 T = TypeVar("T")
 
-CLOSING = 2.0  # seconds for what a handler has open to be closed
+CLOSE_TIMEOUT = 2.0  # seconds for what a handler has open to be closed
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +43,7 @@ class Suspended:
     context: Context | None = None
 
 
-def run_in(context: Context, function: Callable[..., object], *given: Any) -> object:
+def run_in_context(context: Context, function: Callable[..., object], *given: Any) -> object:
     """Run it in this context; so do the further steps of an async handler that it begins."""
     result = context.run(function, *given)
     if type(result) is Suspended:
@@ -51,7 +51,7 @@ def run_in(context: Context, function: Callable[..., object], *given: Any) -> ob
     return result
 
 
-def begin(handler: Callable[..., Any], *given: Any) -> object:
+def begin_handler(handler: Callable[..., Any], *given: Any) -> object:
     """Run an async handler up to its first wait, in the task that walks its lane; `Suspended` if there is one.
 
     Else what it returned or raised: most that never wait end here, without a turn of the loop.
@@ -59,30 +59,30 @@ def begin(handler: Callable[..., Any], *given: Any) -> object:
     try:
         coroutine = handler(*given)
         if not isinstance(coroutine, CoroutineType):
-            coroutine = _awaited(coroutine)
+            coroutine = _as_coroutine(coroutine)
         waiting = coroutine.send(None)
     except StopIteration as stop:
-        task = walking.task
+        task = current_run.task
         if not task.cancelling():
             return stop.value
-        coroutine = _uncancelled(task, stop.value)
+        coroutine = _return_uncancelled(task, stop.value)
         waiting = coroutine.send(None)
     except BaseException as error:  # also SystemExit: a handler does not end the loop
-        return two_loops.explained(error) if type(error) is RuntimeError else error
+        return pool_guard.add_remedy(error) if type(error) is RuntimeError else error
     return Suspended(coroutine, waiting)
 
 
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
+async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-async def _uncancelled(task: asyncio.Task[Any], result: object) -> object:
+async def _return_uncancelled(task: asyncio.Task[Any], result: object) -> object:
     await _uncancel(task)
     return result
 
 
 @coroutine
-def _rest(suspended: Suspended) -> Generator[Any, Any, Any]:
+def _run_rest(suspended: Suspended) -> Generator[Any, Any, Any]:
     """Wait for what the coroutine waits for, and run the rest of it."""
     assert suspended.context is not None
     coroutine, waiting, run = suspended.coroutine, suspended.waiting, suspended.context.run
@@ -100,24 +100,24 @@ def _rest(suspended: Suspended) -> Generator[Any, Any, Any]:
             return stop.value
 
 
-async def _within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
+async def _run_rest_within(timeout: float, suspended: Suspended) -> object:  # noqa: ASYNC109  it bounds the handler
     """Run the rest of the handler. After `timeout` seconds it is cancelled, and a TimeoutError is returned."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
-            return await _rest(suspended)
+            return await _run_rest(suspended)
     except TimeoutError as error:
         if not limit.expired() or must_end(asyncio.current_task()):
             raise
         late = TimeoutError(f"the handler ran longer than its timeout of {timeout:g} s")
-        return late.with_traceback(_cancelled_at(error))
+        return late.with_traceback(_cancel_traceback(error))
 
 
-class _Walking(threading.local):
+class _CurrentRun(threading.local):
     task: Any = None  # that walks a lane in the event loop of this thread
 
 
-walking = _Walking()
+current_run = _CurrentRun()
 """Set before each handler begins: to ask asyncio costs as much as all else of an event."""
 
 
@@ -125,7 +125,7 @@ class EventLoop:
     """Runs coroutines, in the loop of a host; errors of handlers come back as values."""
 
     def __init__(self, new_loop: NewLoop = asyncio.new_event_loop) -> None:
-        self._host: OwnThread | ApplicationLoop = OwnThread(new_loop)
+        self._host: ThreadLoop | ApplicationLoop = ThreadLoop(new_loop)
         self._tasks: set[asyncio.Task[None]] = set()
         self._blocked = False  # by a handler that does not end
 
@@ -137,7 +137,7 @@ class EventLoop:
         self._host = ApplicationLoop(loop, ended)
 
     @property
-    def adopted(self) -> asyncio.AbstractEventLoop | None:
+    def application_loop(self) -> asyncio.AbstractEventLoop | None:
         """The application's loop that runs the coroutines, if it is one."""
         return self._host.loop if isinstance(self._host, ApplicationLoop) else None
 
@@ -150,9 +150,9 @@ class EventLoop:
         """Get ready for async handlers, before the first of them."""
         self._host.prepare()
 
-    def start(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def start(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run what it returns, which walks lanes; from any thread."""
-        self._host.call(partial(self._begin, walk))
+        self._host.call(partial(self._start_task, run_lanes))
 
     def submit(self, function: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Run what it returns in a task of its own, from any other thread; to cancel the future cancels the task.
@@ -161,54 +161,56 @@ class EventLoop:
         """
         return self._host.submit(function)
 
-    def soon(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         """Call it in the loop; from any thread."""
         self._host.call(callback)
 
-    def turn_of(self, began: float, seconds: float) -> tuple[float, float]:
+    def slice_bounds(self, began: float, seconds: float) -> tuple[float, float]:
         """When a walk of so many seconds ends that began then (monotonic seconds), and when if its handlers wait: 0.0
         if that is the same."""
         ends = self._host.until(began, seconds)
         return ends, began + seconds if self._host.is_shared else 0.0
 
-    async def give_way(self) -> None:
+    async def yield_to_others(self) -> None:
         """Let others have their turn, after a walk in which no handler waited."""
-        if not await self.turn():
-            await undisturbed(asyncio.sleep(0))
+        if not await self.wait_for_slice():
+            await await_undisturbed(asyncio.sleep(0))
 
-    async def turn(self) -> bool:
+    async def wait_for_slice(self) -> bool:
         """Wait until a walk may begin; True if that was not at once."""
         waited = False
-        while (waiting := self._host.waits()) is not None:
+        while (waiting := self._host.next_slice()) is not None:
             waited = True
             try:
-                await undisturbed(waiting)
+                await await_undisturbed(waiting)
             finally:
-                self._host.go_on()
+                self._host.call_next()
         return waited
 
     @staticmethod
-    async def call(begun: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
-        """Return what a handler returns or raises that `begun` begins; a TimeoutError when it is cancelled after
+    async def call(begin_call: Callable[[Any], object], given: Any, timeout: float | None) -> object:  # noqa: ASYNC109  it bounds the handler
+        """Return what a handler returns or raises that `begin_call` begins; a TimeoutError when it is cancelled after
         `timeout` seconds."""
-        walking.task = task = asyncio.current_task()
-        result = begun(given)
-        return await EventLoop.rest(result, timeout, task) if type(result) is Suspended else result
+        current_run.task = task = asyncio.current_task()
+        result = begin_call(given)
+        return await EventLoop.run_rest(result, timeout, task) if type(result) is Suspended else result
 
     @staticmethod
     @coroutine
-    def rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
+    def run_rest(suspended: Suspended, timeout: float | None, task: Any) -> Generator[Any, Any, object]:
         """Return what the rest of the handler returns or raises; a TimeoutError when it is cancelled after `timeout`
         seconds. Most handlers have none, and one coroutine less to go through each time that they wait."""
         result: object
         try:
-            result = yield from _rest(suspended) if timeout is None else _within(timeout, suspended).__await__()
+            result = (
+                yield from _run_rest(suspended) if timeout is None else _run_rest_within(timeout, suspended).__await__()
+            )
         except BaseException as error:  # also SystemExit: a handler does not end the loop
-            if task is None or (isinstance(error, GeneratorExit) and _is_closing(task)):
+            if task is None or (isinstance(error, GeneratorExit) and _is_discarded(task)):
                 raise
             if must_end(task):  # whatever the handler makes of it: a stop is no failure of it
                 raise asyncio.CancelledError from error
-            result = two_loops.explained(error) if type(error) is RuntimeError else error
+            result = pool_guard.add_remedy(error) if type(error) is RuntimeError else error
         if task is not None and task.cancelling():
             yield from _uncancel(task).__await__()
         return result
@@ -218,21 +220,21 @@ class EventLoop:
 
         True as well if the loop is blocked or does not run. One that resists is left behind.
         """
-        if not self._host.lives:
-            return self._leave_behind()
+        if not self._host.is_alive:
+            return self._cancel_later()
         try:
-            return self._ask(partial(self._cancel, patience), PATIENCE + patience)
+            return self._run_and_wait(partial(self._cancel_tasks, patience), ANSWER_TIMEOUT + patience)
         except TimeoutError:
             return True
 
     def stop(self, closing: Iterable[Callable[[], Awaitable[None]]] = ()) -> None:
         """Close these, and end the loop, whose handlers have ended; the application's goes on."""
-        if self._host.lives and not self._blocked:
+        if self._host.is_alive and not self._blocked:
             with suppress(TimeoutError):
-                self._ask(partial(_close, closing), PATIENCE)
+                self._run_and_wait(partial(_close_all, closing), ANSWER_TIMEOUT)
         self._host.end(blocked=self._blocked)
 
-    def _ask(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
+    def _run_and_wait(self, function: Callable[[], Coroutine[Any, Any, T]], patience: float) -> T:
         """Run it, also if a handler cancels all tasks; TimeoutError if something blocks the loop, or it has ended."""
         until = time.monotonic() + patience
         while not self._host.ended:
@@ -244,10 +246,10 @@ class EventLoop:
                     raise
         raise TimeoutError
 
-    def _leave_behind(self) -> bool:
+    def _cancel_later(self) -> bool:
         """Tell what is left to end when the loop goes on, which does not run."""
         for task in (tasks := list(self._tasks)):
-            told_to_end.add(task)
+            ending_tasks.add(task)
             self._host.call(task.cancel)
         return bool(tasks)
 
@@ -255,25 +257,25 @@ class EventLoop:
         """In a forked process: if a handler in the loop forked it, end when it comes back to the loop."""
         self._host.disown()
 
-    def _begin(self, walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start_task(self, run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._host.ended:
             return
-        task = self._host.walk(walk())
+        task = self._host.run_lanes(run_lanes())
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._done(task, walk))
+        task.add_done_callback(lambda task: self._task_done(task, run_lanes))
 
-    def _done(self, task: asyncio.Task[None], walk: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _task_done(self, task: asyncio.Task[None], run_lanes: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a Ctrl-C, which the loop has raised already
         elif not must_end(task):  # by a handler that cancels all, before it had begun
-            self._begin(walk)
+            self._start_task(run_lanes)
 
-    async def _cancel(self, patience: float) -> bool:
+    async def _cancel_tasks(self, patience: float) -> bool:
         if patience and self._tasks:
             await asyncio.wait(list(self._tasks), timeout=patience)
         tasks = list(self._tasks)
-        told_to_end.update(tasks)
+        ending_tasks.update(tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -281,14 +283,14 @@ class EventLoop:
         return bool(tasks)
 
 
-async def _close(closing: Iterable[Callable[[], Awaitable[None]]]) -> None:
+async def _close_all(closing: Iterable[Callable[[], Awaitable[None]]]) -> None:
     for close in closing:
         with suppress(Exception):  # it ends with the process
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await close()
 
 
-async def undisturbed(wait: Awaitable[Any]) -> None:
+async def await_undisturbed(wait: Awaitable[Any]) -> None:
     """Wait for it, or until some handler cancels the task, as all of the loop perhaps: nothing comes of that."""
     try:
         await wait
@@ -312,13 +314,13 @@ async def _uncancel(task: asyncio.Task[Any]) -> None:
             raise
 
 
-def _cancelled_at(error: TimeoutError) -> TracebackType | None:
+def _cancel_traceback(error: TimeoutError) -> TracebackType | None:
     """The place in the handler's code at which its time was over."""
     cause = error.__cause__ if type(error) is TimeoutError else None
     return cause.__traceback__ if type(cause) is asyncio.CancelledError else None
 
 
-def _is_closing(task: asyncio.Task[Any]) -> bool:
+def _is_discarded(task: asyncio.Task[Any]) -> bool:
     """True if the coroutine of the task is thrown away, and does not run in it any more."""
     try:
         return asyncio.current_task() is not task

@@ -18,13 +18,13 @@ from partbox.callables import innermost
 from partbox.events.delivered import ProcessState
 from partbox.handlers.lifespan import Lifespan
 from partbox.observe.logs.log_event import log_event
-from partbox.worker.runners.event_loop import EventLoop, undisturbed
+from partbox.worker.runners.event_loop import EventLoop, await_undisturbed
 
 log = logging.getLogger("partbox.worker")
 
-SLOW = 10.0  # seconds between two lines about one that has not yielded yet
-LEAST = 1.0  # seconds to leave it, if handlers have used up the time of a stop
-ANSWER = 1.0  # seconds for a loop to begin with it, and for one that is cancelled to end
+WAIT_LOG_INTERVAL = 10.0  # seconds between two lines about one that has not yielded yet
+MIN_LEAVE_TIME = 1.0  # seconds to leave it, if handlers have used up the time of a stop
+ANSWER_TIMEOUT = 1.0  # seconds for a loop to begin with it, and for one that is cancelled to end
 
 
 class ProcessLifespan:
@@ -34,7 +34,7 @@ class ProcessLifespan:
         self._lifespan = lifespan
         self._loop = loop
         self._state = state
-        self._life: _Life | None = None
+        self._running: _RunningLifespan | None = None
         self._given_up = False
         self.error: BaseException | None = None
 
@@ -47,50 +47,50 @@ class ProcessLifespan:
         if self._lifespan is None:
             return
         call: Callable[[], Any] = self._lifespan.call
-        self._life = life = (_TaskLife if self._lifespan.is_async else _ThreadLife)(call, self._loop)
+        self._running = running = (_TaskLifespan if self._lifespan.is_async else _ThreadLifespan)(call, self._loop)
         if self._given_up:
-            life.give_up()
+            running.give_up()
         try:
-            self._state.value = life.enter(self._tell_waiting)
+            self._state.value = running.enter(self._log_waiting)
         except BaseException:
-            self._life = None
+            self._running = None
             self._loop.stop()
             raise
 
     def give_up(self) -> None:
         """Cancel an async one while it is entered, so that `enter` ends; from any other thread."""
         self._given_up = True
-        if self._life is not None:
-            self._life.give_up()
+        if self._running is not None:
+            self._running.give_up()
 
     def leave(self, timeout: float) -> None:
         """Run the rest of it, if it was entered, for `timeout` seconds, but at least a second: then it is cancelled, or
         left behind with its thread."""
-        life, self._life = self._life, None
-        if life is None or self._lifespan is None:
+        running, self._running = self._running, None
+        if running is None or self._lifespan is None:
             return
         try:
-            in_time = life.leave(max(timeout, LEAST))
+            in_time = running.leave(max(timeout, MIN_LEAVE_TIME))
         except BaseException as error:
             self.error = error
             return
         if not in_time:
             text = "the lifespan %s takes longer to end than a stop may, and is given up"
-            log_event(log, "lifespan_overdue", text, self._lifespan.who)
+            log_event(log, "lifespan_overdue", text, self._lifespan.label)
 
-    def tell(self, error: BaseException, consequence: str) -> None:
+    def report(self, error: BaseException, consequence: str) -> None:
         """Log in one line what it has raised, and the line of its function that did."""
         assert self._lifespan is not None
-        who, line = self._lifespan.who, self._line_of(error)
+        label, line = self._lifespan.label, self._line_of(error)
         text = "the lifespan %s failed in line %d, %s: %s: %s"
-        log_event(log, "lifespan_failed", text, who, line, consequence, type(error).__name__, error)
+        log_event(log, "lifespan_failed", text, label, line, consequence, type(error).__name__, error)
 
-    def _tell_waiting(self, seconds: float, line: int | None) -> None:
+    def _log_waiting(self, seconds: float, line: int | None) -> None:
         """Log that it has not yielded for so long, and the line of its function that it is in."""
         assert self._lifespan is not None
         where = "" if line is None else f", and is in line {line}"
         text = "the lifespan %s has not yielded for %.0f s%s: nothing is delivered by this process until it does"
-        log_event(log, "lifespan_waits", text, self._lifespan.who, seconds, where, seconds=round(seconds, 1))
+        log_event(log, "lifespan_waits", text, self._lifespan.label, seconds, where, seconds=round(seconds, 1))
 
     def _line_of(self, error: BaseException) -> int:
         """The line in the function itself; its first one, if nothing was raised in it."""
@@ -101,7 +101,7 @@ class ProcessLifespan:
         return code.co_firstlineno if trace is None else trace.tb_lineno
 
 
-class _Life:
+class _RunningLifespan:
     """A lifespan that is entered, and left, once."""
 
     def __init__(self, call: Callable[[], Any], loop: EventLoop) -> None:
@@ -111,9 +111,9 @@ class _Life:
         self._entered: Future[Any] = Future()
         self._left: Future[None] = Future()
 
-    def enter(self, tell: Callable[[float, int | None], None]) -> Any:
-        """Return what it yields, or raise what it raises. While it does neither `tell` from time to time for how long,
-        and the line that it is in."""
+    def enter(self, report: Callable[[float, int | None], None]) -> Any:
+        """Return what it yields, or raise what it raises. While it does neither `report` from time to time for how
+        long, and the line that it is in."""
         raise NotImplementedError
 
     def give_up(self) -> None:
@@ -123,76 +123,76 @@ class _Life:
         """Run the rest, and raise what it raises; False if it takes longer."""
         raise NotImplementedError
 
-    def _wait_for(self, entry: "Future[Any]", tell: Callable[[float, int | None], None]) -> Any:
+    def _wait_for(self, entry: "Future[Any]", report: Callable[[float, int | None], None]) -> Any:
         began = time.monotonic()
         while True:
             try:
-                return entry.result(SLOW)
+                return entry.result(WAIT_LOG_INTERVAL)
             except TimeoutError:
                 if entry.done():
                     raise
-                tell(time.monotonic() - began, self._line())
+                report(time.monotonic() - began, self._current_line())
 
-    def _line(self) -> int | None:
+    def _current_line(self) -> int | None:
         """Return the line that its generator is in; None if it has not begun, or has ended."""
         frame = getattr(self._generator, "gi_frame", None) or getattr(self._generator, "ag_frame", None)
         return None if frame is None else int(frame.f_lineno)
 
-    def _raised(self, error: BaseException) -> None:
+    def _set_error(self, error: BaseException) -> None:
         (self._left if self._entered.done() else self._entered).set_exception(error)
 
-    def _is_left(self) -> bool:
+    def _check_left(self) -> bool:
         if self._left.done():
             self._left.result()
         return self._left.done()
 
 
-class _ThreadLife(_Life):
+class _ThreadLifespan(_RunningLifespan):
     """A sync lifespan, in a thread."""
 
-    def enter(self, tell: Callable[[float, int | None], None]) -> Any:
-        self._leaving = threading.Event()
+    def enter(self, report: Callable[[float, int | None], None]) -> Any:
+        self._leave_requested = threading.Event()
         try:
-            threading.Thread(target=self._live, name="partbox-lifespan", daemon=True).start()
-            return self._wait_for(self._entered, tell)
+            threading.Thread(target=self._run_lifespan, name="partbox-lifespan", daemon=True).start()
+            return self._wait_for(self._entered, report)
         except BaseException:  # Ctrl-C too: what it makes by and by is closed at once
-            self._leaving.set()
+            self._leave_requested.set()
             raise
 
     def leave(self, timeout: float) -> bool:
-        self._leaving.set()
+        self._leave_requested.set()
         wait([self._left], timeout)
-        return self._is_left()
+        return self._check_left()
 
-    def _live(self) -> None:
+    def _run_lifespan(self) -> None:
         try:
             manager = contextmanager(self._call)()
             self._generator = manager.gen
             with manager as state:
                 self._entered.set_result(state)
-                self._leaving.wait()
+                self._leave_requested.wait()
         except BaseException as error:
-            self._raised(error)
+            self._set_error(error)
         else:
             self._left.set_result(None)
 
 
-class _TaskLife(_Life):
+class _TaskLifespan(_RunningLifespan):
     """An async lifespan, in a task of the loop that runs the handlers."""
 
     _entry: Future[None] | None = None
     _given_up = False
 
-    def enter(self, tell: Callable[[float, int | None], None]) -> Any:
+    def enter(self, report: Callable[[float, int | None], None]) -> Any:
         self._entry = self._loop.submit(self._enter)
         if self._given_up:
             self._entry.cancel()
         try:
-            self._wait_for(self._entry, tell)
+            self._wait_for(self._entry, report)
         except CancelledError:
-            wait([self._entered], ANSWER)  # until it has closed what it has opened
+            wait([self._entered], ANSWER_TIMEOUT)  # until it has closed what it has opened
             if self._entered.done() and self._entered.exception() is None:
-                self.leave(ANSWER)
+                self.leave(ANSWER_TIMEOUT)
             raise
         return self._entered.result()
 
@@ -203,53 +203,53 @@ class _TaskLife(_Life):
 
     def leave(self, timeout: float) -> bool:
         if self._left.done():  # with the loop of the application
-            return self._is_left()
+            return self._check_left()
         began = threading.Event()
         left = self._loop.submit(partial(self._leave, began, timeout))
-        if not began.wait(ANSWER):  # a handler blocks the loop
+        if not began.wait(ANSWER_TIMEOUT):  # a handler blocks the loop
             return False
-        wait([left], timeout + 2 * ANSWER)  # by itself it takes less; the lifespan may block the loop, too
-        return left.done() and left.result() and self._is_left()
+        wait([left], timeout + 2 * ANSWER_TIMEOUT)  # by itself it takes less; the lifespan may block the loop, too
+        return left.done() and left.result() and self._check_left()
 
     async def _enter(self) -> None:
-        self._told, self._leaving = asyncio.Event(), asyncio.Event()
-        self._task = asyncio.create_task(self._live(), name="partbox-lifespan")
+        self._entry_ended, self._leave_requested = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.create_task(self._run_lifespan(), name="partbox-lifespan")
         try:
-            await self._told.wait()
+            await self._entry_ended.wait()
         except asyncio.CancelledError:
             self._task.cancel()
             raise
 
     async def _leave(self, began: threading.Event, timeout: float) -> bool:  # noqa: ASYNC109  it bounds the lifespan
         began.set()
-        self._leaving.set()
+        self._leave_requested.set()
         await asyncio.wait([self._task], timeout=timeout)
         in_time = self._task.done()
         if not in_time:
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=ANSWER)
+            await asyncio.wait([self._task], timeout=ANSWER_TIMEOUT)
         return in_time
 
-    async def _live(self) -> None:
+    async def _run_lifespan(self) -> None:
         try:
             manager = asynccontextmanager(self._call)()
             self._generator = manager.gen
             async with manager as state:
                 self._entered.set_result(state)
-                self._told.set()
-                await self._wait()
+                self._entry_ended.set()
+                await self._wait_until_left()
         except BaseException as error:
             if self._entered.done() and isinstance(error, asyncio.CancelledError):
                 self._left.set_result(None)
             else:
-                self._raised(error)
+                self._set_error(error)
         else:
             self._left.set_result(None)
-        self._told.set()
+        self._entry_ended.set()
 
-    async def _wait(self) -> None:
+    async def _wait_until_left(self) -> None:
         """Wait until it is to be left, whatever a handler cancels; but who cancels all tasks of the application's loop
         ends that, and with it this."""
-        while not self._leaving.is_set():
-            waiting = self._leaving.wait()
-            await (undisturbed(waiting) if self._loop.adopted is None else waiting)
+        while not self._leave_requested.is_set():
+            waiting = self._leave_requested.wait()
+            await (await_undisturbed(waiting) if self._loop.application_loop is None else waiting)

@@ -14,21 +14,21 @@ from types import TracebackType
 from typing import Final
 
 from partbox.protocol.outage import cause_of, context_of, hides_context, members_of
-from partbox.protocol.verdict import UNCHARGED, cleaned, describe
+from partbox.protocol.verdict import UNCHARGED_ERRORS, clean_text, describe
 
-FRAMES: Final = 50  # of one error, the last ones: more would not fit
-WALKED: Final = 10_000  # an error that is raised again and again grows by a frame each time
-MEMBERS: Final = 3  # of a group of errors
-SAID: Final = 300  # characters of an error's message; `last_error` has the rest
-LINE: Final = 200  # characters of a line of code
+MAX_FRAMES: Final = 50  # of one error, the last ones: more would not fit
+MAX_WALKED: Final = 10_000  # an error that is raised again and again grows by a frame each time
+MAX_MEMBERS: Final = 3  # of a group of errors
+MAX_MESSAGE: Final = 300  # characters of an error's message; `last_error` has the rest
+MAX_CODE_LINE: Final = 200  # characters of a line of code
 
-HEAD = "Traceback (most recent call last):\n"
+TRACEBACK_HEAD = "Traceback (most recent call last):\n"
 CAUSED = "\nwhich caused:\n\n"
-MET = "\nand while that was handled:\n\n"
+DURING_CONTEXT = "\nand while that was handled:\n\n"
 IN_GROUP = "\nwhich is in the group:\n\n"
 
 _PARTBOX = f"{Path(__file__).parents[2]}{os.sep}"
-_ABOVE = tuple(f"{_PARTBOX}{room}{os.sep}" for room in ("worker", "handlers", "interceptors", "observe", "tasks"))
+_CALLER_DIRS = tuple(f"{_PARTBOX}{room}{os.sep}" for room in ("worker", "handlers", "interceptors", "observe", "tasks"))
 """The rooms that call a handler. Others have handlers of their own (demo), or are called by one (publish)."""
 
 _frames: Final = vars(BaseException)["__traceback__"].__get__
@@ -39,7 +39,7 @@ Link = tuple[BaseException, str]
 def application_frames(error: BaseException) -> TracebackType | None:
     """The traceback from the first frame that is not partbox's own; None if there is none."""
     frames: TracebackType | None = _frames(error)
-    while frames is not None and str.startswith(_file(frames), _ABOVE):
+    while frames is not None and str.startswith(_file_of(frames), _CALLER_DIRS):
         frames = frames.tb_next
     return frames
 
@@ -50,85 +50,89 @@ def trace_of(error: BaseException, limit: int) -> str | None:
     None if no frame of it is the application's, and for an event that partbox itself calls undecodable or unroutable.
     """
     try:
-        return None if _is_ours(error) else _end(cleaned(_chain(error, limit)), limit) or None
+        return (
+            None
+            if _is_partbox_error(error)
+            else _last_characters(clean_text(_format_chain(error, limit)), limit) or None
+        )
     except BaseException:  # a metaclass, a file that is no text: SystemExit too
         return None
 
 
-def _is_ours(error: BaseException) -> bool:
+def _is_partbox_error(error: BaseException) -> bool:
     """True if partbox has raised it about the event itself, so that no code of the application is at fault."""
-    if not issubclass(type(error), UNCHARGED):
+    if not issubclass(type(error), UNCHARGED_ERRORS):
         return False
-    last = deque(_walk(_frames(error)), 1)
-    return not last or str.startswith(_file(last[0]), _PARTBOX)
+    last = deque(_each_frame(_frames(error)), 1)
+    return not last or str.startswith(_file_of(last[0]), _PARTBOX)
 
 
-def _chain(error: BaseException, limit: int) -> str:
+def _format_chain(error: BaseException, limit: int) -> str:
     """The error's text, preceded by those of the errors that led to it while they fit; "" without frames."""
     texts: list[str] = []
     seen: set[int] = set()
     waiting: deque[Link] = deque([(error, "")])
-    room, framed = limit, False
+    room, has_frames = limit, False
     while waiting and room > 0:
         each, link = waiting.popleft()
         if id(each) not in seen:
             seen.add(id(each))
             frames = application_frames(each)
-            framed = framed or frames is not None
-            texts.append(_text(each, frames, limit) + link)
+            has_frames = has_frames or frames is not None
+            texts.append(_format_error(each, frames, limit) + link)
             room -= len(texts[-1])
-            waiting.extend(_before(each))
-    return "".join(reversed(texts)) if framed else ""
+            waiting.extend(_list_causes(each))
+    return "".join(reversed(texts)) if has_frames else ""
 
 
-def _before(error: BaseException) -> Iterator[Link]:
+def _list_causes(error: BaseException) -> Iterator[Link]:
     """The error that led to this one, as Python would say it, and how."""
     if issubclass(type(error), BaseExceptionGroup):
-        yield from ((member, IN_GROUP) for member in members_of(error)[:MEMBERS])
+        yield from ((member, IN_GROUP) for member in members_of(error)[:MAX_MEMBERS])
     if (cause := cause_of(error)) is not None:
         yield cause, CAUSED
     elif (context := context_of(error)) is not None and not hides_context(error):
-        yield context, MET
+        yield context, DURING_CONTEXT
 
 
-def _text(error: BaseException, frames: TracebackType | None, limit: int) -> str:
-    said = f"{_said(error, min(SAID, limit // 4))}\n"
+def _format_error(error: BaseException, frames: TracebackType | None, limit: int) -> str:
+    message = f"{_describe_error(error, min(MAX_MESSAGE, limit // 4))}\n"
     if frames is None:
-        return said
-    last = deque(_walk(frames), FRAMES)
-    return HEAD + "".join(StackSummary.from_list(map(_frame, last)).format()) + said
+        return message
+    last = deque(_each_frame(frames), MAX_FRAMES)
+    return TRACEBACK_HEAD + "".join(StackSummary.from_list(map(_summarize_frame, last)).format()) + message
 
 
-def _said(error: BaseException, most: int) -> str:
+def _describe_error(error: BaseException, most: int) -> str:
     try:
-        said = describe(error, most + 1)
+        message = describe(error, most + 1)
     except BaseException:
         return "(an error that cannot be described)"
-    return said if len(said) <= most else f"{said[:most]}…"
+    return message if len(message) <= most else f"{message[:most]}…"
 
 
-def _walk(frames: TracebackType | None) -> Iterator[TracebackType]:
-    for _ in range(WALKED):
+def _each_frame(frames: TracebackType | None) -> Iterator[TracebackType]:
+    for _ in range(MAX_WALKED):
         if frames is None:
             return
         yield frames
         frames = frames.tb_next
 
 
-def _frame(frames: TracebackType) -> tuple[str, int, str, str | None]:
+def _summarize_frame(frames: TracebackType) -> tuple[str, int, str, str | None]:
     """File, line, name and code of one frame, as the library formats them."""
     code, number = frames.tb_frame.f_code, frames.tb_lineno or 0
-    file = _file(frames)
+    file = _file_of(frames)
     # A file of code is a plain one; any other may never end, or keep the reader waiting.
-    line = linecache.getline(file, number).strip()[:LINE] if os.path.isfile(file) else ""
+    line = linecache.getline(file, number).strip()[:MAX_CODE_LINE] if os.path.isfile(file) else ""
     return file, number, code.co_name, line
 
 
-def _file(frames: TracebackType) -> str:
+def _file_of(frames: TracebackType) -> str:
     return frames.tb_frame.f_code.co_filename
 
 
-def _end(text: str, limit: int) -> str:
+def _last_characters(text: str, limit: int) -> str:
     """The last characters of a text, from the beginning of a line on."""
     if len(text) <= limit:
         return text.rstrip("\n")

@@ -17,21 +17,23 @@ from partbox.handlers.transactional import TransactionKind
 from partbox.text.wording import counted
 from partbox.worker.context import Context
 from partbox.worker.engine.transactions import CalledOffError, Stage
-from partbox.worker.reports.outcomes import tell_saved
+from partbox.worker.reports.outcomes import notify_saved
 from partbox.worker.runners.effects.effects import Effects
 from partbox.worker.runners.event_loop import EventLoop
-from partbox.worker.runners.transaction import GoneError, Surroundings, Transaction
-from partbox.worker.session import tell_lost
+from partbox.worker.runners.transaction import GoneError, Transaction, TransactionParts
+from partbox.worker.session import log_lost_connection
 
-MOST = 100
-LOOK = 0.01  # seconds between two looks for what may run, or stands in the way
-BUSY_LOOK = 0.25  # ... or stands in the way of some, while others run
-RETRY = 0.1
-FEW = 5  # events of a transaction that gave way for a lock, below which others have so many that all are in the way
-BACK_OFF = 0.02  # seconds at most until the next one then
-INTERRUPTED = 1.0  # seconds for a handler that was cancelled to end
+MAX_EVENTS = 100
+CHECK_INTERVAL = 0.01  # seconds between two looks for what may run, or stands in the way
+BUSY_CHECK_INTERVAL = 0.25  # ... or stands in the way of some, while others run
+RETRY_DELAY = 0.1
+FEW_EVENTS = (
+    5  # events of a transaction that gave way for a lock, below which others have so many that all are in the way
+)
+MAX_BACK_OFF = 0.02  # seconds at most until the next one then
+CANCEL_GRACE = 1.0  # seconds for a handler that was cancelled to end
 
-_PLACES = {
+_EFFECTS_CLASSES = {
     TransactionKind.PSYCOPG: ("effects", "PsycopgEffects"),
     TransactionKind.ASYNC_PSYCOPG: ("async_psycopg", "AsyncPsycopgEffects"),
     TransactionKind.SQLALCHEMY: ("sqlalchemy", "SqlalchemyEffects"),
@@ -40,23 +42,23 @@ _PLACES = {
 }
 
 
-class EffectsKinds:
+class EffectsByKind:
     """The effects of one process: of each kind that its handlers need one, made anew for each session.
 
-    The thread of the transactor has the effects; `check` and `lends` are for the poller's.
+    The thread of the transactor has the effects; `check` and `needs_lent_conn` are for the poller's.
     """
 
     def __init__(self, context: Context, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
         self._context = context
         self._loop = loop
-        self._classes = {kind: _class(kind) for kind in kinds}
+        self._classes = {kind: _load_class(kind) for kind in kinds}
         self._session: WatchedConnection | None = None
-        self._made: dict[TransactionKind, Effects] = {}
+        self._effects: dict[TransactionKind, Effects] = {}
 
     @property
-    def lends(self) -> bool:
+    def needs_lent_conn(self) -> bool:
         """True if they need a connection that is lent."""
-        return any(each.lends for each in self._classes.values())
+        return any(each.needs_lent_conn for each in self._classes.values())
 
     def check(self, reading: Conn) -> None:
         """Raise SettingsError if one of them would not be in the database of `reading`."""
@@ -68,31 +70,31 @@ class EffectsKinds:
         if session is not self._session:
             self.close()
             self._session = session
-        found = self._made.get(kind)
+        found = self._effects.get(kind)
         if found is None:
-            found = self._made[kind] = self._classes[kind](self._context, session, self._loop)
+            found = self._effects[kind] = self._classes[kind](self._context, session, self._loop)
         return found
 
     def interrupt(self) -> None:
         """Cancel what handlers await, for good. Any thread."""
-        for each in list(self._made.values()):
+        for each in list(self._effects.values()):
             each.interrupt()
 
-    def rest(self) -> None:
+    def go_idle(self) -> None:
         """There is nothing to do for now."""
-        for each in self._made.values():
-            each.rest()
+        for each in self._effects.values():
+            each.go_idle()
 
     def close(self) -> None:
         """Forget them: what comes next begins anew."""
-        for each in self._made.values():
+        for each in self._effects.values():
             each.close()
-        self._made.clear()
+        self._effects.clear()
         self._session = None
 
 
-def _class(kind: TransactionKind) -> type[Effects]:
-    module, name = _PLACES[kind]
+def _load_class(kind: TransactionKind) -> type[Effects]:
+    module, name = _EFFECTS_CLASSES[kind]
     found: type[Effects] = getattr(import_module(f"partbox.worker.runners.effects.{module}"), name)
     return found
 
@@ -100,21 +102,21 @@ def _class(kind: TransactionKind) -> type[Effects]:
 class Transactor:
     """One transaction after the other. The poller gives it a connection, and takes it away."""
 
-    def __init__(self, around: Surroundings, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
-        self._around = around
-        self.effects = EffectsKinds(around.context, kinds, loop)
-        self._context = around.context
-        self._reports = around.reports
-        self._transactions = around.context.engine.transactions
-        self._transactions.is_transactional = around.runner.is_transactional
+    def __init__(self, parts: TransactionParts, kinds: Collection[TransactionKind], loop: EventLoop) -> None:
+        self._parts = parts
+        self.effects = EffectsByKind(parts.context, kinds, loop)
+        self._context = parts.context
+        self._reports = parts.reports
+        self._transactions = parts.context.engine.transactions
+        self._transactions.is_transactional = parts.runner.is_transactional
         if len(kinds) > 1:
-            self._transactions.kind_of = lambda event: around.runner.routes[event.route].transaction
-        around.context.engine.wakes.transact = self.wake
-        self._using = threading.Lock()
-        self._work = threading.Event()
+            self._transactions.kind_of = lambda event: parts.runner.routes[event.route].transaction
+        parts.context.engine.wakes.transact = self.wake
+        self._use_lock = threading.Lock()
+        self._work_ready = threading.Event()
         self._stopped = threading.Event()
-        self._unstuck_at = 0.0
-        self._most = MOST
+        self._relieved_at = 0.0
+        self._event_limit = MAX_EVENTS
         self._thread = threading.Thread(target=self._run, name="partbox-transactions", daemon=True)
 
     def start(self) -> None:
@@ -126,97 +128,97 @@ class Transactor:
         A handler that is `async def` is cancelled then, and its transaction rolled back.
         """
         self._stopped.set()
-        self._work.set()
+        self._work_ready.set()
         self._thread.join(timeout)
         if not self._thread.is_alive():
             return True
         self.effects.interrupt()
-        self._thread.join(INTERRUPTED)
+        self._thread.join(CANCEL_GRACE)
         return False
 
-    def connected(self, conn: Connection[Any], me: UUID | None) -> None:
+    def set_connection(self, conn: Connection[Any], me: UUID | None) -> None:
         """Work through `conn`, as `me`. What was read before is forgotten."""
-        self._transactions.connected(conn, me)
-        self._work.set()
+        self._transactions.set_connection(conn, me)
+        self._work_ready.set()
 
-    def hold_still(self) -> None:
+    def suspend(self) -> None:
         """No transaction commits after this: one that is about to has, one whose handlers run is condemned."""
-        if self._transactions.hold_still():
-            with self._using:
+        if self._transactions.suspend():
+            with self._use_lock:
                 pass
 
     def close(self, conn: Connection[Any]) -> None:
         """Close a connection; if a condemned transaction uses it, when that ends."""
-        if not self._transactions.closes_later(conn):
+        if not self._transactions.defer_close(conn):
             conn.close()
 
     def one_by_one(self) -> None:
         """From now on a transaction has one event."""
-        self._most = 1
+        self._event_limit = 1
 
     def first(self) -> int | None:
         """The lowest id that waits for its turn, if any does; its partition has the next one."""
-        return self._transactions.put_first()
+        return self._transactions.put_lowest_first()
 
     def wake(self) -> None:
         """Something waits, or a save is over which may have been in its way."""
         if self._transactions.waiting:
-            self._work.set()
+            self._work_ready.set()
 
-    def once(self) -> bool:
+    def run_once(self) -> bool:
         """One transaction, if there is something to do. The thread only, if it runs."""
-        with self._using:
-            opened = self._transactions.begin()
-            if opened is None:
+        with self._use_lock:
+            open_transaction = self._transactions.begin()
+            if open_transaction is None:
                 return False
-            transaction = Transaction(self._around, opened)
-            picked, now = transaction.pick(), time.monotonic()
-            if not picked or now - self._unstuck_at > BUSY_LOOK:
-                self._unstuck_at = now
-                self._transactions.unstick(now)
+            transaction = Transaction(self._parts, open_transaction)
+            picked, now = transaction.start_next(), time.monotonic()
+            if not picked or now - self._relieved_at > BUSY_CHECK_INTERVAL:
+                self._relieved_at = now
+                self._transactions.evict_slow(now)
             if picked:
-                self._try(transaction)
+                self._run_transaction(transaction)
             else:
-                self.effects.rest()
-            closing = self._transactions.end(opened)
+                self.effects.go_idle()
+            closing = self._transactions.end(open_transaction)
             if closing is not None:
                 closing.close()
-        if opened.back is not None and len(transaction.runs) < FEW:
-            self._stopped.wait(random.uniform(0.0, BACK_OFF))
+        if open_transaction.undone_partition is not None and len(transaction.handled_events) < FEW_EVENTS:
+            self._stopped.wait(random.uniform(0.0, MAX_BACK_OFF))
         return picked
 
     def _run(self) -> None:
         try:
             while not self._stopped.is_set():
-                self._work.wait(LOOK if self._transactions.waiting else None)
-                self._work.clear()
-                while not self._stopped.is_set() and self.once():
+                self._work_ready.wait(CHECK_INTERVAL if self._transactions.waiting else None)
+                self._work_ready.clear()
+                while not self._stopped.is_set() and self.run_once():
                     pass
             self.effects.close()
         except BaseException as error:
-            self._context.signals.failed(error)
+            self._context.signals.report_failure(error)
 
-    def _try(self, transaction: Transaction) -> None:
+    def _run_transaction(self, transaction: Transaction) -> None:
         effects: Effects | None = None
         try:
-            effects = self.effects.of(transaction.kind, transaction.opened.conn)
-            effects.drive(partial(transaction.run, effects, self._around.blame.most(self._most)))
+            effects = self.effects.of(transaction.kind, transaction.open_transaction.conn)
+            effects.drive(partial(transaction.run, effects, self._parts.blame.event_limit(self._event_limit)))
         except (Error, CalledOffError) as error:
-            self._failed(transaction, effects, error)
+            self._handle_failure(transaction, effects, error)
             return
-        self._around.blame.committed(transaction.pairs)
+        self._parts.blame.note_committed(transaction.pairs)
         self._call_hooks(effects)
-        self._report(transaction)
-        tell_saved(self._context.observers, transaction.saves, transaction.save_took)
+        self._report_events(transaction)
+        notify_saved(self._context.observers, transaction.saves, transaction.save_took)
 
-    def _report(self, transaction: Transaction) -> None:
+    def _report_events(self, transaction: Transaction) -> None:
         tally = self._reports.tally()
-        for run in transaction.runs:
+        for run in transaction.handled_events:
             if tally is not None:
-                tally.ran(run.endpoint, run.event, run.seconds or 0.0, done=run.verdict is None)
-            self._reports.settled(run.event, run.verdict, run.result, run.seconds)
+                tally.count_timed(run.endpoint, run.event, run.seconds or 0.0, done=run.verdict is None)
+            self._reports.report_settled(run.event, run.verdict, run.result, run.seconds)
         if tally is not None:
-            self._reports.delivered(tally)
+            self._reports.report_delivered(tally)
 
     def _call_hooks(self, effects: Effects) -> None:
         """Make the calls that wait for the commit; what one raises is told, for nothing can be undone any more."""
@@ -231,23 +233,23 @@ class Transactor:
             text = "the transaction is committed, but a hook that it called behind that has failed: %s: %s"
             self._context.log("transaction_hook_failed", text, type(error).__name__, error, trace=error)
 
-    def _failed(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
+    def _handle_failure(self, transaction: Transaction, effects: Effects | None, error: Error | CalledOffError) -> None:
         """Say so, find who is to blame, and have all read anew; unless the poller is about to, or has done so."""
-        events, text = len(transaction.runs), "a transaction of %s failed, which runs again: %s"
+        events, text = len(transaction.handled_events), "a transaction of %s failed, which runs again: %s"
         self._context.log("transaction_failed", text, counted(events, "event"), error, events=events)
         if isinstance(error, HungError):
-            tell_lost(error, self._context.subscription, "transactions")
-        stage = self._transactions.failed(transaction.opened)
+            log_lost_connection(error, self._context.subscription, "transactions")
+        stage = self._transactions.failed(transaction.open_transaction)
         if stage is not Stage.CONDEMNED:
             if effects is not None:
-                self._find_guilty(transaction, effects, error, stage)
-            self._context.signals.broken()
+                self._assign_blame(transaction, effects, error, stage)
+            self._context.signals.report_broken()
         self.effects.close()
         if stage is not Stage.CONDEMNED:
-            self._stopped.wait(RETRY)
+            self._stopped.wait(RETRY_DELAY)
 
-    def _find_guilty(self, transaction: Transaction, effects: Effects, error: Exception, stage: Stage) -> None:
+    def _assign_blame(self, transaction: Transaction, effects: Effects, error: Exception, stage: Stage) -> None:
         if isinstance(error, GoneError):
-            self._around.blame.lost(effects.conn, error)
+            self._parts.blame.note_lost(effects.conn, error)
         elif isinstance(error, Error) and stage is not Stage.RUNNING and not effects.conn.closed:
-            self._around.blame.failed(transaction.pairs, error, saved=stage is Stage.SAVED)
+            self._parts.blame.note_failure(transaction.pairs, error, saved=stage is Stage.SAVED)

@@ -78,8 +78,8 @@ def test_how_far_each_subscription_was_behind_stands_in_a_row_that_leads_there(l
 
 
 def test_a_stream_that_the_server_ends_to_judge_again_is_taken_up_without_a_word(live, tab, monkeypatch):
-    monkeypatch.setattr("partbox.dashboard.feed.EVERY", 0.05)
-    monkeypatch.setattr(import_module("partbox.dashboard.routes"), "LASTS", 0.1)
+    monkeypatch.setattr("partbox.dashboard.feed.REFRESH_INTERVAL", 0.05)
+    monkeypatch.setattr(import_module("partbox.dashboard.routes"), "STREAM_SECONDS", 0.1)
     seen = tab(live.address)
     seen.page.evaluate("""() => {
         window.states = new Set();

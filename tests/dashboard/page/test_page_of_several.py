@@ -7,7 +7,7 @@ import pytest
 
 from partbox import Outbox
 from partbox.dashboard import pages
-from partbox.supervisor.serving import served
+from partbox.supervisor.serving import serve_pages
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def address(dsn, caplog) -> Iterator[str]:
     caplog.set_level(logging.INFO, "partbox.http")
     away = Outbox("postgresql://ada:s3cret@127.0.0.1:1/billing")._nodes().supervisor(name="billing", metrics=True)
     away._database.attempt()
-    with served(":0", [Outbox(dsn)._nodes().supervisor(name="orders", metrics=True), away], pages):
+    with serve_pages(":0", [Outbox(dsn)._nodes().supervisor(name="orders", metrics=True), away], pages):
         where = next(word for word in caplog.messages[-1].split() if word.startswith("http://"))
         yield f"{where.rstrip(',')}/"
 

@@ -12,8 +12,8 @@ from roles import Cast
 from waiting import eventually
 
 from partbox.archive.errors import ZSTD, library
-from partbox.archive.files import source_of
-from partbox.imports import WantedEvents, restore
+from partbox.archive.files import open_source
+from partbox.imports import ImportFilter, restore
 from partbox.operations.purge import purge
 from partbox.settings import load
 
@@ -85,10 +85,10 @@ def test_the_role_of_workers_archives_and_an_import_publishes_too(
     done = purge(lambda: cast.of("worker"), settings)
 
     assert (done.archived, done.records, done.unarchived) == (1, 1, None)
-    source = source_of(str(place))
+    source = open_source(str(place))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        restore(lambda: cast.of("worker"), load(), source, WantedEvents())
+        restore(lambda: cast.of("worker"), load(), source, ImportFilter())
     conn.execute(f"grant {cast.publisher} to {cast.worker}")
-    assert restore(lambda: cast.of("worker"), load(), source, WantedEvents()).imported == 1
+    assert restore(lambda: cast.of("worker"), load(), source, ImportFilter()).imported == 1
     with pytest.raises(psycopg.Error):
         purge(lambda: cast.of("publisher"), settings)

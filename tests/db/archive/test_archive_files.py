@@ -8,7 +8,7 @@ import pytest
 
 from partbox.archive import files
 from partbox.archive.errors import ZSTD, library
-from partbox.archive.place import Directory
+from partbox.archive.location import Directory
 from partbox.errors import PartboxError, SettingsError
 
 LINES = [f'{{"id":{n},"payload":"{n * n}, für {n}"}}'.encode() for n in range(1, 40)]
@@ -26,7 +26,7 @@ EMPTY = b"\x50\x2a\x4d\x18\x04\x00\x00\x00pzst"
 
 def read(folder: Path, content: bytes) -> list[bytes]:
     (folder / "record.jsonl.zst").write_bytes(content)
-    return list(files.lines(Directory(folder), "record.jsonl.zst"))
+    return list(files.read_lines(Directory(folder), "record.jsonl.zst"))
 
 
 @pytest.fixture(params=["backports.zstd", "compression.zstd"])
@@ -69,7 +69,7 @@ def test_reading_takes_little_memory_however_much_a_file_grows(tmp_path: Path) -
     (tmp_path / "record.jsonl.zst").write_bytes(library(ZSTD).compress(bytes(1_000_000) + b"\n") * 50)
     tracemalloc.start()
     try:
-        assert sum(map(len, files.lines(Directory(tmp_path), "record.jsonl.zst"))) == 50_000_000
+        assert sum(map(len, files.read_lines(Directory(tmp_path), "record.jsonl.zst"))) == 50_000_000
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()

@@ -11,10 +11,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 from purgeable import Planted, many
 
-from partbox.archive.files import source_of
-from partbox.archive.place import place_of
+from partbox.archive.files import open_source
+from partbox.archive.location import location_of
 from partbox.errors import PartboxError, SettingsError
-from partbox.imports import WantedEvents, restore
+from partbox.imports import ImportFilter, restore
 from partbox.operations.purge import Purged
 from partbox.settings import load
 
@@ -56,9 +56,9 @@ def test_an_archive_elsewhere_is_written_and_read(
     done = purged(archive=url)
 
     assert (done.archived, done.unarchived, planted.left()) == (30, None, [])
-    (name,) = place_of(url).names()
+    (name,) = location_of(url).names()
     assert name.startswith("record-0000000000000000001-0000000000000000030-")
-    assert restore(lambda: dsn, load(), source_of(url), WantedEvents()).imported == 30
+    assert restore(lambda: dsn, load(), open_source(url), ImportFilter()).imported == 30
 
 
 def test_a_bucket_that_is_gone_leaves_the_log(planted: Planted, conn: Conn, purged: Purge, bucket: str) -> None:
@@ -70,17 +70,17 @@ def test_a_bucket_that_is_gone_leaves_the_log(planted: Planted, conn: Conn, purg
     assert "The specified bucket does not exist" in problem
     assert planted.left() == [1]
     with pytest.raises(PartboxError, match="The specified bucket does not exist"):
-        source_of(bucket.replace("//archive", "//gone"))
+        open_source(bucket.replace("//archive", "//gone"))
 
 
 def test_libraries_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SettingsError, match=r"needs the library boto3: pip install 'partbox\[s3\]'"):
-        place_of("s3://bucket/prefix")
+        location_of("s3://bucket/prefix")
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(SettingsError, match=r"needs the library fsspec: pip install 'partbox\[archive\]'"):
-        place_of("memory://x")
+        location_of("memory://x")
 
 
 def test_a_password_in_a_url_is_not_shown() -> None:
-    assert "secret" not in place_of("memory://user:secret@host/x").shown
+    assert "secret" not in location_of("memory://user:secret@host/x").display_name

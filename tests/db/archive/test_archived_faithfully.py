@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from purgeable import Planted
 
 from partbox import Event, Outbox
-from partbox.archive.files import line_of, row_of, source_of
+from partbox.archive.files import line_of, open_source, row_of
 from partbox.db.operator.archive import ArchiveRow
 from partbox.errors import PartboxError
-from partbox.imports import Restored, WantedEvents, restore
+from partbox.imports import ImportFilter, RestoreResult, restore
 from partbox.operations.purge import Purged
 from partbox.settings import load
 
 Conn = psycopg.Connection[Any]
 Purge = Callable[..., Purged]
-Restore = Callable[..., Restored]
+Restore = Callable[..., RestoreResult]
 
 COLUMNS = "event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload::text, payload_bytes, content_type, headers::text, available_at, occurred_at, partition"  # fmt: skip  # noqa: E501
 
@@ -68,8 +68,8 @@ def outbox(dsn: str) -> Outbox:
 def restored(dsn: str, place: Path) -> Restore:
     """Import the archive of the test."""
 
-    def run(*, wanted: WantedEvents | None = None, source: str | None = None, **given: Any) -> Restored:
-        return restore(lambda: dsn, load(), source_of(source or str(place)), wanted or WantedEvents(), **given)
+    def run(*, wanted: ImportFilter | None = None, source: str | None = None, **given: Any) -> RestoreResult:
+        return restore(lambda: dsn, load(), open_source(source or str(place)), wanted or ImportFilter(), **given)
 
     return run
 
@@ -187,7 +187,7 @@ def test_only_what_is_wanted_is_imported(conn: Conn, purged: Purge, restored: Re
     archived(conn, purged)
 
     def count(**wanted: Any) -> int:
-        return restored(wanted=WantedEvents(**wanted), dry_run=True).imported
+        return restored(wanted=ImportFilter(**wanted), dry_run=True).imported
 
     assert count() == 4
     assert count(types=("A",)) == 2
@@ -196,7 +196,7 @@ def test_only_what_is_wanted_is_imported(conn: Conn, purged: Purge, restored: Re
     assert count(aggregate_id="3") == 1
     assert count(aggregate_type="Other") == 0
     assert rows(conn) == []
-    assert restored(wanted=WantedEvents(types=("A",))).imported == 2
+    assert restored(wanted=ImportFilter(types=("A",))).imported == 2
     assert (done := restored()).imported == 2
     assert done.before == 2
     assert restored(name="june").imported == 4, "another name brings all again"
@@ -210,7 +210,7 @@ def test_stopped_in_the_middle_the_same_goes_on(
         " select 0, gen_random_uuid(), 'T', to_json(g) from generate_series(1, 30) g"
     )
     archived(conn, purged)
-    monkeypatch.setattr("partbox.imports.passes.BATCH", 10)
+    monkeypatch.setattr("partbox.imports.passes.BATCH_ROWS", 10)
     seen: list[int] = []
     first = restored(progress=lambda sofar: seen.append(sofar.imported), stopped=lambda: bool(seen))
     assert (first.imported, first.complete, seen) == (10, False, [10])

@@ -12,11 +12,11 @@ from purgeable import OLD, YOUNG, Planted, many
 
 from partbox.archive import archiver
 from partbox.archive.errors import ZSTD, library
-from partbox.archive.files import file_name
+from partbox.archive.files import parse_file_name
 from partbox.db.operator import archive as steps
 from partbox.db.operator import segments
 from partbox.operations.purge import Purged, purge
-from partbox.segments import tend
+from partbox.segments import maintain_segments
 from partbox.settings import load
 
 Conn = psycopg.Connection[Any]
@@ -26,7 +26,7 @@ Purge = Callable[..., Purged]
 def ids(place: Path) -> list[int]:
     """The ids in the files of an archive, in their order."""
     found = []
-    for path in sorted(each for each in place.iterdir() if file_name(each.name)):
+    for path in sorted(each for each in place.iterdir() if parse_file_name(each.name)):
         with library(ZSTD).open(path, "rt", encoding="utf-8") as lines:
             found += [orjson.loads(line)["id"] for line in lines]
     return found
@@ -89,7 +89,7 @@ def test_other_purgers_remove_nothing_that_is_not_archived(
     steps.begin(small, "partbox")
 
     other = purge(lambda: dsn, load())
-    assert not tend(lambda: dsn, load()).emptied
+    assert not maintain_segments(lambda: dsn, load()).emptied
     assert (other.records, other.segments, len(planted.left())) == (0, 0, 150)
 
     steps.done(small, "partbox", 100)
@@ -231,8 +231,8 @@ def test_it_is_written_in_files_of_some_size_each_noted(
 ) -> None:
     many(conn, 25)
     drawn(conn, 25)
-    monkeypatch.setattr(archiver, "FILE", 10)
-    monkeypatch.setattr(archiver, "MOST", 4)
+    monkeypatch.setattr(archiver, "FILE_RECORDS", 10)
+    monkeypatch.setattr(archiver, "READ_RECORDS", 4)
     notes: list[int] = []
     done = steps.done
     monkeypatch.setattr(archiver.steps, "done", lambda conn, schema, id: (notes.append(id), done(conn, schema, id)))
@@ -253,8 +253,8 @@ def test_a_stop_keeps_the_files_that_are_whole(
 ) -> None:
     many(conn, 25)
     drawn(conn, 25)
-    monkeypatch.setattr(archiver, "FILE", 10)
-    monkeypatch.setattr(archiver, "MOST", 10)
+    monkeypatch.setattr(archiver, "FILE_RECORDS", 10)
+    monkeypatch.setattr(archiver, "READ_RECORDS", 10)
     looks: list[None] = []
 
     def stopped() -> bool:
@@ -271,8 +271,8 @@ def test_a_stop_keeps_the_files_that_are_whole(
 def test_only_one_archives_at_a_time(planted: Planted, conn: Conn, purged: Purge, dsn: str, place: Path) -> None:
     planted.record(1)
     drawn(conn, 1)
-    with psycopg.connect(dsn, autocommit=True) as other, steps.alone(other, "partbox") as alone:
-        assert alone
+    with psycopg.connect(dsn, autocommit=True) as other, steps.archive_lock(other, "partbox") as archive_lock:
+        assert archive_lock
         assert purged().archived == 0
         assert not place.exists()
     assert purged().archived == 1

@@ -13,7 +13,7 @@ from psycopg.errors import ObjectNotInPrerequisiteState
 from partbox.db.delivery import cursors, instances
 from partbox.db.operator import archive, rebase, subscriptions
 from partbox.errors import PartboxError
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import CursorSave, ParkedSave
 
 pytestmark = pytest.mark.every_version("triggers, rules and the numbers of rows")
 
@@ -67,12 +67,12 @@ def paused(text: str) -> Callable[[Stage], object]:
     return call
 
 
-def park(stage: Stage, number: int, *, new: bool) -> Park:
-    return Park(3, number, "Order", "1", "Placed", "dead", blocks=False, attempts=1, new=new)
+def park(stage: Stage, number: int, *, new: bool) -> ParkedSave:
+    return ParkedSave(3, number, "Order", "1", "Placed", "dead", blocks=False, attempts=1, new=new)
 
 
 def saved(stage: Stage, **more: Any) -> None:
-    save(stage.conn, stage.me, [Saving(3, stage.epochs[3], "5:5:", 9, 9, False)], **more)
+    save(stage.conn, stage.me, [CursorSave(3, stage.epochs[3], "5:5:", 9, 9, False)], **more)
 
 
 def buried(stage: Stage) -> None:

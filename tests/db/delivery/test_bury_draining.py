@@ -20,7 +20,7 @@ from planted_records import Planter
 
 from partbox.db.delivery import instances
 from partbox.protocol.hashing import partition_of
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import CursorSave, ParkedSave
 
 KEY = "7"
 HERE = partition_of(KEY)
@@ -39,10 +39,10 @@ def suspects(conn):
 
 def charge(conn, me, owned, record_id, attempts):
     """As `Due` charges a record that is parked."""
-    sent = Park(
+    sent = ParkedSave(
         HERE, record_id, "Order", KEY, "Placed", "ready", blocks=True, attempts=attempts, new=False, charge=True
     )
-    assert save(conn, me, [Saving(HERE, owned.epoch, None, None, None, False)], [sent]) == {HERE}
+    assert save(conn, me, [CursorSave(HERE, owned.epoch, None, None, None, False)], [sent]) == {HERE}
 
 
 def charged(planter, *records):

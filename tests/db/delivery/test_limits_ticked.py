@@ -7,7 +7,7 @@ from ownership import SCHEMA, Conn, join, seize
 
 from partbox import Outbox
 from partbox.db.delivery import cursors
-from partbox.db.delivery.cursors import SeenTick
+from partbox.db.delivery.cursors import TickResult
 
 DEFAULT = "default"
 
@@ -21,7 +21,7 @@ def test_a_tick_brings_them_when_they_have_changed_and_only_then(conn: Conn, out
     (me,) = join(conn)
     seize(conn, me)
 
-    def tick(known: int | None) -> SeenTick:
+    def tick(known: int | None) -> TickResult:
         return cursors.tick(conn, SCHEMA, DEFAULT, me, [], known)
 
     first = tick(None)

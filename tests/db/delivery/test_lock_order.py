@@ -31,7 +31,7 @@ from run_size import seconds
 from waiting import eventually
 
 from partbox.db.delivery import cursors, instances
-from partbox.protocol.rows import Owned, Park, Saving
+from partbox.protocol.rows import CursorSave, OwnedPartition, ParkedSave
 
 LEAST_CHANGES = 10
 MEMBERS = 4
@@ -59,17 +59,17 @@ def saved(conn: Conn, random: Random) -> object:
     return len(still) == len(mine) > 1
 
 
-def _saving(row: Owned, random: Random) -> Saving:
+def _saving(row: OwnedPartition, random: Random) -> CursorSave:
     last_id = row.last_id + random.randint(0, 9)
-    return Saving(
+    return CursorSave(
         row.partition, row.epoch, f"{last_id + 3}:{last_id + 3}:", last_id, row.floor_id, random.random() < 0.05
     )
 
 
-def _parks(mine: list[Owned], random: Random) -> list[Park]:
+def _parks(mine: list[OwnedPartition], random: Random) -> list[ParkedSave]:
     """Each partition has records of its own."""
     return [
-        Park(
+        ParkedSave(
             row.partition,
             _record(row, random),
             "A",
@@ -84,11 +84,11 @@ def _parks(mine: list[Owned], random: Random) -> list[Park]:
     ]
 
 
-def _done(mine: list[Owned], random: Random) -> list[int]:
+def _done(mine: list[OwnedPartition], random: Random) -> list[int]:
     return [_record(row, random) for row in random.sample(mine, min(3, len(mine)))]
 
 
-def _record(row: Owned, random: Random) -> int:
+def _record(row: OwnedPartition, random: Random) -> int:
     return row.partition * 10 + random.randrange(10)
 
 

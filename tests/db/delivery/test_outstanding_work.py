@@ -5,7 +5,7 @@ import pytest
 
 from partbox import Outbox
 from partbox.db.delivery import outstanding as work
-from partbox.db.delivery.outstanding import LeftOver
+from partbox.db.delivery.outstanding import UnfinishedEvents
 
 DAY = 86_400.0
 
@@ -43,9 +43,9 @@ def test_an_event_behind_one_that_is_due_later_is_unfinished_and_due_no_sooner(c
     found = asked(conn)
     assert found.due_in == pytest.approx(DAY, abs=60)
     assert not found.is_done
-    assert not found.goes_on(30)
+    assert not found.can_progress(30)
     assert left(conn) == {state: 1, "held behind others": 2}
-    assert LeftOver("held behind others", 2, None) in work.left_over(conn, "partbox", "default")
+    assert UnfinishedEvents("held behind others", 2, None) in work.left_over(conn, "partbox", "default")
 
 
 def test_an_event_behind_a_dead_one_never_runs_by_itself(conn):
@@ -68,7 +68,7 @@ def test_dead_discarded_and_scheduled_ones_are_no_work_but_a_letter_that_is_owed
     park(conn, 4, "scheduled", blocks=False, due=DAY)
     found = asked(conn)
     assert found.is_done
-    assert not found.goes_on(30)
+    assert not found.can_progress(30)
     assert found.scheduled_in == pytest.approx(DAY, abs=60)
     park(conn, 5, "dead", aggregate_id="c", due=-1)
     assert (asked(conn).is_done, asked(conn).due_in) == (False, 0.0)
@@ -79,10 +79,10 @@ def test_records_that_are_not_read_are_work_and_a_paused_subscription_does_none(
     with psycopg.connect(dsn) as other:
         Outbox(dsn).publish(other, "Placed", None)
     assert asked(conn).unread
-    assert asked(conn).goes_on(30)
+    assert asked(conn).can_progress(30)
     assert left(conn) == {"not read": 1}
     conn.execute("update partbox.subscription set paused_at = now()")
-    assert not asked(conn).goes_on(30)
+    assert not asked(conn).can_progress(30)
     assert not asked(conn).is_done
 
 

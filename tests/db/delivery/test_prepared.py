@@ -9,7 +9,7 @@ from polling import MILLION, ask, poll, write
 from psycopg import sql
 from psycopg.errors import InvalidSqlStatementName, UndefinedTable
 
-from partbox.db.blocking import MOST
+from partbox.db.blocking import PREPARED_LIMIT
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, records
 from partbox.db.sql import query
@@ -112,10 +112,10 @@ def test_polls_are_prepared_anew_once_in_a_million_ids(prepared: Conn) -> None:
 def test_no_more_than_some_statements_are_kept_and_those_in_use_are_among_them(prepared: Conn) -> None:
     idle_check.run(prepared, SCHEMA, [])
     in_use = names(prepared)
-    for number in range(3 * MOST):
+    for number in range(3 * PREPARED_LIMIT):
         records.quick(prepared, SCHEMA, Page("1:1:", number * STRETCH), bits({5}))
         idle_check.run(prepared, SCHEMA, [])
-    assert len(names(prepared)) == MOST
+    assert len(names(prepared)) == PREPARED_LIMIT
     assert in_use < names(prepared)
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_prepared_where_the_settings_of_the_session_did_not_arrive(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pooler that takes options and forgets them."""
-    monkeypatch.setattr("partbox.db.connect.PLANNED", "")
+    monkeypatch.setattr("partbox.db.connect.PLAN_OPTIONS", "")
     with connect(dsn, lease=20.0, prepared=True) as conn:
         idle_check.run(conn, SCHEMA, [])
         assert conn.prepared is None

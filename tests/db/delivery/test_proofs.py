@@ -13,16 +13,16 @@ from psycopg.errors import InsufficientPrivilege, ObjectNotInPrerequisiteState, 
 from roles import Cast, cast_of
 from waiting import eventually
 
-from partbox.db.blocking import lean
+from partbox.db.blocking import use_raw_loaders
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, parked, proof, records, server_incarnation
-from partbox.db.delivery.proof import UnseenError
+from partbox.db.delivery.proof import PartialReadError
 from partbox.db.operator import archive
 from partbox.db.sql import query
-from partbox.protocol.cursor import Ask
+from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page
 from partbox.protocol.quick_poll import bits
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import CursorSave, ParkedSave
 
 START = Page("1:1:", 0)
 ONE = "insert into partbox.record (partition, event_id, event_type) values (3, gen_random_uuid(), 'T')"
@@ -36,7 +36,7 @@ def cast(dsn) -> Iterator[Cast]:
 
 def began(session: Conn) -> Conn:
     """The session, begun as a worker's."""
-    lean(session)
+    use_raw_loaders(session)
     server_incarnation.note(session, server_incarnation.begin(session, SCHEMA))
     proof.begin(session, SCHEMA)
     return session
@@ -49,7 +49,7 @@ def worker(cast: Cast, *, pooler: bool = False, prepared: bool = False) -> Itera
 
 
 def poll(conn: Conn) -> object:
-    return records.poll(conn, SCHEMA, [Ask(3, 0, 10, START, None, None)], None, lo=0, hi=1_000)
+    return records.poll(conn, SCHEMA, [ReadRequest(3, 0, 10, START, None, None)], None, lo=0, hi=1_000)
 
 
 def quick(conn: Conn) -> object:
@@ -92,12 +92,12 @@ def test_row_security_hides_nothing_without_an_error_behind_a_pooler_either(
     with worker(cast, **way) as session:
         ask(session)
         conn.execute(f"alter table partbox.{table} enable row level security")
-        with pytest.raises((InsufficientPrivilege, UnseenError), match=r"row.level security|row security"):
+        with pytest.raises((InsufficientPrivilege, PartialReadError), match=r"row.level security|row security"):
             ask(session)
 
 
 def test_a_pooler_that_drops_the_options_is_as_one_that_was_named(conn: Conn, cast: Cast, monkeypatch) -> None:
-    monkeypatch.setattr("partbox.db.connect.SEEING", "-c row_security=on")
+    monkeypatch.setattr("partbox.db.connect.ROW_SECURITY_OPTION", "-c row_security=on")
     with worker(cast) as session:
         conn.execute("alter table partbox.parked enable row level security")
         with pytest.raises(InsufficientPrivilege, match="row-level security"):
@@ -134,7 +134,7 @@ def test_ids_that_are_drawn_no_more_end_the_session(dsn: str, conn: Conn, ask: C
     with connect(dsn, lease=6) as session:
         ask(began(session))
         conn.execute("select setval('partbox.record_id_seq', 8)")
-        with pytest.raises(UnseenError, match="9 ids were drawn and now it is 8"):
+        with pytest.raises(PartialReadError, match="9 ids were drawn and now it is 8"):
             ask(session)
         assert session.closed
 
@@ -156,10 +156,10 @@ def test_a_session_does_not_begin_while_the_sequence_is_behind_an_id_that_is_use
 ) -> None:
     conn.execute(USED[user])
     with connect(dsn, lease=6) as session:
-        with pytest.raises(UnseenError, match="record_id_seq is at 0, and ids up to 7 are used") as told:
-            proof.none_hidden(session, SCHEMA, DEFAULT)
+        with pytest.raises(PartialReadError, match="record_id_seq is at 0, and ids up to 7 are used") as told:
+            proof.check_none_hidden(session, SCHEMA, DEFAULT)
         conn.execute(str(told.value).split("`")[1])
-        proof.none_hidden(session, SCHEMA, DEFAULT)
+        proof.check_none_hidden(session, SCHEMA, DEFAULT)
         assert conn.execute("select nextval('partbox.record_id_seq')").fetchone() == (8,)
 
 
@@ -180,11 +180,11 @@ def test_a_page_that_was_cut_on_its_way_is_an_error(dsn: str, conn: Conn, ask, k
     conn.execute(ONE)
     fetch = records.fetch
     monkeypatch.setattr(records, "fetch", lambda *arguments, **named: fetch(*arguments, **named)[:kept])
-    with connect(dsn, lease=6) as session, pytest.raises(UnseenError, match="a page of the log was cut"):
+    with connect(dsn, lease=6) as session, pytest.raises(PartialReadError, match="a page of the log was cut"):
         ask(began(session))
 
 
-REPLACED = (UnseenError, ObjectNotInPrerequisiteState)
+REPLACED = (PartialReadError, ObjectNotInPrerequisiteState)
 PREPARED = pytest.mark.parametrize("prepared", [False, True], ids=["direct", "prepared"])
 
 
@@ -279,12 +279,12 @@ create trigger drops before {} on partbox.{} for each row execute function drops
 """
 
 
-def parking(number: int) -> Park:
-    return Park(3, number, "A", "a", "T", "dead", blocks=False, attempts=1)
+def parking(number: int) -> ParkedSave:
+    return ParkedSave(3, number, "A", "a", "T", "dead", blocks=False, attempts=1)
 
 
 def saved(session: Conn, me, epoch: int, **more) -> object:
-    return cursors.save(session, SCHEMA, DEFAULT, me, [Saving(3, epoch, "5:5:", 4, 4, False)], **more)
+    return cursors.save(session, SCHEMA, DEFAULT, me, [CursorSave(3, epoch, "5:5:", 4, 4, False)], **more)
 
 
 @pytest.mark.parametrize(
@@ -375,5 +375,8 @@ def test_functions_of_the_names_of_postgresql_s_own_that_come_first_are_never_ca
         assert quick(began(session)).fence.drawn == 1
         assert session.execute("show search_path").fetchone() == ("pg_catalog, pg_temp",)
     conn.execute(f"alter database {conn.info.dbname} set search_path = evil, pg_catalog")
-    with connect(dsn, lease=6, pooler=True) as session, pytest.raises(UnseenError, match="search_path puts pg_catalog"):
+    with (
+        connect(dsn, lease=6, pooler=True) as session,
+        pytest.raises(PartialReadError, match="search_path puts pg_catalog"),
+    ):
         proof.intact(session, SCHEMA)

@@ -13,8 +13,8 @@ from ownership import SCHEMA, Conn
 from polling import TOP, ask, poll, write, write_at, writing
 
 from partbox.db.delivery import idle_check, records
-from partbox.events.record import Survey
-from partbox.protocol.cursor import CAP, STRETCH
+from partbox.events.record import PageStats
+from partbox.protocol.cursor import MAX_LATE, STRETCH
 from partbox.protocol.horizon import Page, Snapshot
 from partbox.protocol.sweep import Sweep
 
@@ -142,17 +142,17 @@ def test_only_bounds_of_transactions_that_have_ended_lower_the_floor(dsn, conn, 
 
 
 def test_a_cut_page_returns_one_record_beyond_the_cap_and_its_rest_piece_by_piece(dsn, conn):
-    with writing(dsn, CAP + 500) as late:
+    with writing(dsn, MAX_LATE + 500) as late:
         write(conn)
-        last = CAP + 501
+        last = MAX_LATE + 501
         snapshot, ids = poll(conn, ask())
         assert ids == [last]
         late.commit()
     until, ids = poll(conn, ask(last, 0, snapshot))
-    assert ids == list(range(1, CAP + 2))
+    assert ids == list(range(1, MAX_LATE + 2))
     write(conn)
-    _, ids = poll(conn, ask(last, 0, snapshot, until=until, after=CAP))
-    assert ids == list(range(CAP + 1, CAP + 501))
+    _, ids = poll(conn, ask(last, 0, snapshot, until=until, after=MAX_LATE))
+    assert ids == list(range(MAX_LATE + 1, MAX_LATE + 501))
 
 
 def test_the_rest_of_a_cut_page_is_what_its_first_piece_could_see(dsn, conn):
@@ -262,13 +262,18 @@ def test_what_is_known_of_a_page_is_what_its_rows_say_however_many_are_made_at_o
         (partition, id, b"", type, "Key", "k", None, payload, None, None, None, b"t" * 8 if later else None, b"", b"")
         for id, (partition, type, payload, later) in enumerate(drawn)
     ]
-    survey = Survey()
+    stats = PageStats()
     for first in range(0, len(rows), at_once):
-        survey.add(rows[first : first + at_once])
-    assert survey.types == {row[3] for row in rows}
-    assert (survey.lacks, survey.delayed) == (any(None in (row[3], row[7]) for row in rows), any(map(is_later, rows)))
-    assert [row for number in sorted(survey.shares) for row in survey.shares[number].rows] == sorted(rows, key=place)
-    assert all([row[1] for row in share.rows] == share.ids for share in survey.shares.values())
+        stats.add(rows[first : first + at_once])
+    assert stats.types == {row[3] for row in rows}
+    assert (stats.has_incomplete, stats.has_delayed) == (
+        any(None in (row[3], row[7]) for row in rows),
+        any(map(is_later, rows)),
+    )
+    assert [row for number in sorted(stats.by_partition) for row in stats.by_partition[number].rows] == sorted(
+        rows, key=place
+    )
+    assert all([row[1] for row in share.rows] == share.ids for share in stats.by_partition.values())
 
 
 is_later, place = itemgetter(11), itemgetter(0, 1)

@@ -8,11 +8,11 @@ import pytest
 from ownership import SCHEMA, bury, join, worker
 
 from partbox.db.delivery import instances
-from partbox.db.delivery.instances import Running
+from partbox.db.delivery.instances import RunningHandler
 from partbox.db.inspect import stats
 from partbox.db.inspect.stats import Instance
 
-LONG = Running("ship", "Placed", "Order", "7", 17, 12.0, partition=3, timeout=None)
+LONG = RunningHandler("ship", "Placed", "Order", "7", 17, 12.0, partition=3, timeout=None)
 
 
 def told(conn, instance: UUID) -> Instance:

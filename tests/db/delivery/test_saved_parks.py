@@ -7,7 +7,7 @@ from typing import Any
 from ownership import save, saving
 from savings import clock, everything, parking, rows
 
-from partbox.protocol.rows import Park
+from partbox.protocol.rows import ParkedSave
 
 EXPLAINED = {
     "auto_explain.log_min_duration": "0",
@@ -18,7 +18,7 @@ EXPLAINED = {
 
 
 def test_a_park_keeps_what_it_says(conn, me, mine):
-    full = Park(
+    full = ParkedSave(
         0,
         7,
         "Order",
@@ -91,9 +91,9 @@ def test_a_traceback_stays_as_long_as_its_error_and_goes_with_it(conn, me, mine)
 
 
 def test_a_park_of_a_worker_that_knows_no_tracebacks_is_saved(conn, me, mine):
-    class Older(Park):
-        def wire(self) -> dict[str, Any]:
-            return {name: value for name, value in super().wire().items() if name != "t"}
+    class Older(ParkedSave):
+        def to_json(self) -> dict[str, Any]:
+            return {name: value for name, value in super().to_json().items() if name != "t"}
 
     old = Older(0, 7, "Order", "42", "OrderPlaced", "retrying", blocks=True, attempts=0, delay=60, error="x")
     save(conn, me, [saving(mine[0])], parks=[old])

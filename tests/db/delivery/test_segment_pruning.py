@@ -12,7 +12,7 @@ from psycopg import sql
 
 from partbox.db.delivery import records
 from partbox.db.sql import query
-from partbox.protocol.cursor import STRETCH, Ask
+from partbox.protocol.cursor import STRETCH, ReadRequest
 from partbox.protocol.horizon import Page
 from partbox.protocol.quick_poll import bits
 from partbox.protocol.sweep import sweep
@@ -31,7 +31,7 @@ def segments(conn) -> None:
         )
 
 
-def scanned(conn: Conn, monkeypatch: pytest.MonkeyPatch, asks: Sequence[Ask], lo: int, hi: int) -> set[str]:
+def scanned(conn: Conn, monkeypatch: pytest.MonkeyPatch, asks: Sequence[ReadRequest], lo: int, hi: int) -> set[str]:
     """The segments that the plan of this very poll touches."""
     seen: dict[str, Any] = {}
     fetch = records.fetch

@@ -7,13 +7,13 @@ import pytest
 from ownership import DEFAULT, SCHEMA, join, seize
 from roles import cast_of
 
-from partbox.db.blocking import lean
+from partbox.db.blocking import use_raw_loaders
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, records, server_incarnation
-from partbox.db.delivery.server_incarnation import UNKNOWN, NewIncarnationError
-from partbox.protocol.cursor import Ask
+from partbox.db.delivery.server_incarnation import UNKNOWN_INCARNATION, NewIncarnationError
+from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import CursorSave, ParkedSave
 
 NEW = "select setval('partbox.life', 77)"
 """As another worker does in the next life, while this one's connection lasts."""
@@ -31,7 +31,7 @@ def _able(conn):
 @pytest.fixture
 def session(dsn):
     with connect(dsn, lease=6) as session:
-        lean(session)
+        use_raw_loaders(session)
         server_incarnation.note(session, server_incarnation.begin(session, SCHEMA))
         yield session
 
@@ -41,7 +41,7 @@ def look(conn):
 
 
 def poll(conn):
-    ask = Ask(3, 0, 10, Page("1:1:", 0), None, None)
+    ask = ReadRequest(3, 0, 10, Page("1:1:", 0), None, None)
     return records.poll(conn, SCHEMA, [ask], None, lo=0, hi=1_000)
 
 
@@ -64,8 +64,8 @@ def test_reading_in_another_life_is_a_lost_connection(session, conn, ask, ended)
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a transaction"])
 def test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection(session, conn, ended, inside):
     me, epoch = owning(conn)
-    saving = Saving(3, epoch, "5:5:", 4, 4, True)
-    park = Park(3, 4, "A", "a", "T", "dead", blocks=False, attempts=1)
+    saving = CursorSave(3, epoch, "5:5:", 4, 4, True)
+    park = ParkedSave(3, 4, "A", "a", "T", "dead", blocks=False, attempts=1)
     conn.execute(ended)
     with session.transaction() if inside else nullcontext(), pytest.raises(NewIncarnationError):
         cursors.save(session, SCHEMA, DEFAULT, me, [saving], [park])
@@ -77,10 +77,10 @@ def test_a_save_in_another_life_writes_nothing_and_is_a_lost_connection(session,
 
 def test_a_save_in_the_same_life_is_as_ever(session, conn):
     me, epoch = owning(conn)
-    mine, took = cursors.save(session, SCHEMA, DEFAULT, me, [Saving(3, epoch, "5:5:", 4, 4, False)])
+    mine, took = cursors.save(session, SCHEMA, DEFAULT, me, [CursorSave(3, epoch, "5:5:", 4, 4, False)])
     assert mine == {3}
     assert took >= 0
-    assert cursors.save(session, SCHEMA, DEFAULT, me, [Saving(3, epoch + 1, "6:6:", 5, 5, False)])[0] == set()
+    assert cursors.save(session, SCHEMA, DEFAULT, me, [CursorSave(3, epoch + 1, "6:6:", 5, 5, False)])[0] == set()
 
 
 def test_the_first_who_misses_the_life_begins_one_and_the_others_share_it(dsn, conn):
@@ -100,9 +100,9 @@ def test_a_worker_role_may_begin_a_life_and_without_that_right_all_is_as_before(
             assert server_incarnation.begin(own, SCHEMA).value == conn.execute(LAST).fetchone()[0]
         conn.execute(f'revoke all on sequence partbox.life from "{cast.worker}"')
         with connect(worker, lease=6) as own:
-            lean(own)
-            assert server_incarnation.begin(own, SCHEMA) == UNKNOWN
-            server_incarnation.note(own, UNKNOWN)
+            use_raw_loaders(own)
+            assert server_incarnation.begin(own, SCHEMA) == UNKNOWN_INCARNATION
+            server_incarnation.note(own, UNKNOWN_INCARNATION)
             conn.execute(NEW)
             look(own)
             poll(own)
@@ -112,9 +112,9 @@ def test_a_schema_without_the_sequence_is_as_before(session, dsn, conn):
     """PostgreSQL 14, or one that has been upgraded from it."""
     conn.execute("drop sequence partbox.life")
     with connect(dsn, lease=6) as own:
-        lean(own)
-        assert server_incarnation.begin(own, SCHEMA) == UNKNOWN
-        server_incarnation.note(own, UNKNOWN)
+        use_raw_loaders(own)
+        assert server_incarnation.begin(own, SCHEMA) == UNKNOWN_INCARNATION
+        server_incarnation.note(own, UNKNOWN_INCARNATION)
         look(own)
         me, epoch = owning(conn)
-        assert cursors.save(own, SCHEMA, DEFAULT, me, [Saving(3, epoch, None, None, None, False)])[0] == {3}
+        assert cursors.save(own, SCHEMA, DEFAULT, me, [CursorSave(3, epoch, None, None, None, False)])[0] == {3}

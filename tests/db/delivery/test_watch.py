@@ -4,7 +4,7 @@ import pytest
 from ownership import DEFAULT, SCHEMA, assign, bury, join, seize
 
 from partbox.db.delivery import instances
-from partbox.protocol.intervals import AT_ONCE, SLOWEST
+from partbox.protocol.intervals import FULL_SHARE_NODES, MAX_BEAT_OF_LEASE
 from partbox.protocol.lease import SeenHeartbeat
 from partbox.settings import Settings
 from partbox.supervisor import membership
@@ -28,7 +28,7 @@ def test_who_was_heard_of_lately_is_not_late(conn):
 def test_who_has_not_beaten_for_a_quarter_of_its_lease_is_late_with_what_is_left_of_it(conn):
     quiet, slow, _ = join(conn, 3)
     age(conn, quiet, 8)  # of 20
-    age(conn, slow, 20 * SLOWEST)  # as slow as any beats
+    age(conn, slow, 20 * MAX_BEAT_OF_LEASE)  # as slow as any beats
     (late,) = look(conn).late
     assert late.instance_id == quiet
     assert late.lease == 20
@@ -44,15 +44,15 @@ def test_so_is_who_has_not_beaten_since_the_last_look(conn):
 
 def test_its_shape_changes_when_somebody_joins_drains_or_leaves_and_not_with_heartbeats(conn):
     a, _ = join(conn, 2)
-    shapes = [look(conn).shape]
+    shapes = [look(conn).membership_version]
     instances.heartbeat(conn, SCHEMA, {a: False})
-    assert look(conn).shape == shapes[0]
+    assert look(conn).membership_version == shapes[0]
     (c,) = join(conn)
-    shapes.append(look(conn).shape)
+    shapes.append(look(conn).membership_version)
     instances.heartbeat(conn, SCHEMA, {a: True})
-    shapes.append(look(conn).shape)
+    shapes.append(look(conn).membership_version)
     bury(conn, [c], known_dead=True)
-    shapes.append(look(conn).shape)
+    shapes.append(look(conn).membership_version)
     assert len(set(shapes)) == 4
 
 
@@ -71,7 +71,7 @@ def test_of_another_subscription_it_says_nothing(conn):
     conn.execute("insert into partbox.subscription (name) values ('other')")
     (other,) = join(conn, subscription="other")
     age(conn, other, 100)
-    assert (look(conn).shape, look(conn).late) == ((0, 0), [])
+    assert (look(conn).membership_version, look(conn).late) == ((0, 0), [])
 
 
 @pytest.fixture
@@ -96,26 +96,26 @@ def crowd(conn, nodes):
 
 
 def test_a_few_nodes_look_at_every_heartbeat(conn, now, watch):
-    crowd(conn, AT_ONCE)
+    crowd(conn, FULL_SHARE_NODES)
     assert watch.observe(conn) is not None
     now[0] += 0.9
     assert watch.observe(conn) is not None
 
 
 def test_many_take_turns_and_who_changes_something_looks_at_once(conn, now, watch):
-    crowd(conn, 3 * AT_ONCE)
+    crowd(conn, 3 * FULL_SHARE_NODES)
     assert watch.observe(conn) is not None
-    assert watch.nodes == 3 * AT_ONCE
+    assert watch.nodes == 3 * FULL_SHARE_NODES
     now[0] += 2
     assert watch.observe(conn) is None
-    watch.hurry()
+    watch.observe_soon()
     assert watch.observe(conn) is not None
     now[0] += 4
     assert watch.observe(conn) is not None
 
 
 def test_whoever_finds_somebody_late_looks_at_every_heartbeat(conn, now, watch):
-    last = crowd(conn, 3 * AT_ONCE)
+    last = crowd(conn, 3 * FULL_SHARE_NODES)
     age(conn, last, 7)
     assert watch.observe(conn) is not None
     now[0] += 1
@@ -123,33 +123,33 @@ def test_whoever_finds_somebody_late_looks_at_every_heartbeat(conn, now, watch):
 
 
 def test_one_of_many_is_not_late_because_it_has_not_beaten_since_the_last_look(conn, now, watch):
-    crowd(conn, 3 * AT_ONCE)
+    crowd(conn, 3 * FULL_SHARE_NODES)
     watch.observe(conn)
-    watch.hurry()
+    watch.observe_soon()
     assert watch.observe(conn).late == []
 
 
 def test_one_of_many_that_is_late_has_been_seen_since_the_last_look_that_did_not_show_it(conn, now, watch):
-    last = crowd(conn, 3 * AT_ONCE)
+    last = crowd(conn, 3 * FULL_SHARE_NODES)
     age(conn, last, 4)
     watch.observe(conn)
-    assert watch.seen == {}
+    assert watch.late_peers == {}
     began, now[0] = now[0], now[0] + 2
     conn.execute("update partbox.instance set lease = lease / 2 where instance_id = %s", [last])  # late by now
-    watch.hurry()
+    watch.observe_soon()
     watch.observe(conn)
-    assert watch.seen[last].since == began
+    assert watch.late_peers[last].since == began
 
 
 def test_who_is_late_has_been_seen_since_it_was_found_or_since_the_last_look(conn, now, watch):
     (a,) = join(conn)
     seize(conn, a)
     watch.observe(conn)
-    assert watch.seen == {}
+    assert watch.late_peers == {}
     began, now[0] = now[0], now[0] + 1
     found = watch.observe(conn)
-    assert watch.seen == {a: SeenHeartbeat(found.late[0].heartbeat_at, began)}
+    assert watch.late_peers == {a: SeenHeartbeat(found.late[0].heartbeat_at, began)}
     now[0] += 1
     watch.observe(conn)
-    assert watch.seen[a].since == began
+    assert watch.late_peers[a].since == began
     age(conn, a, 6)

@@ -31,7 +31,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def glance(dsn, clock) -> Iterator[CachedOverview]:
+def overview_cache(dsn, clock) -> Iterator[CachedOverview]:
     made = CachedOverview(load(), lambda: dsn, clock=clock)
     yield made
     made.close()
@@ -44,16 +44,16 @@ def sessions(conn) -> list[int]:
     return [pid for (pid,) in conn.execute(found)]
 
 
-def test_an_answer_is_given_again_for_a_second(conn, glance, clock):
-    first = glance.overview()
+def test_an_answer_is_given_again_for_a_second(conn, overview_cache, clock):
+    first = overview_cache.overview()
     publish(conn, 3)
     clock.now += 0.9
-    assert glance.overview() is first
+    assert overview_cache.overview() is first
     clock.now += 0.2
-    assert glance.overview().clusters[0].pending == 1
+    assert overview_cache.overview().clusters[0].pending == 1
 
 
-def test_a_look_that_takes_long_is_not_repeated_at_once(conn, glance, clock, monkeypatch):
+def test_a_look_that_takes_long_is_not_repeated_at_once(conn, overview_cache, clock, monkeypatch):
     look = stats.overview
 
     def slow(*given, **named):
@@ -61,19 +61,19 @@ def test_a_look_that_takes_long_is_not_repeated_at_once(conn, glance, clock, mon
         return look(*given, **named)
 
     monkeypatch.setattr(stats, "overview", slow)
-    first = glance.overview()
+    first = overview_cache.overview()
     clock.now += 7.9
-    assert glance.overview() is first
+    assert overview_cache.overview() is first
     clock.now += 0.2
-    assert glance.overview() is not first
+    assert overview_cache.overview() is not first
 
 
-def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, glance):
+def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, overview_cache):
     start = threading.Barrier(8, timeout=30)
 
     def ask():
         start.wait()
-        return glance.overview()
+        return overview_cache.overview()
 
     with ThreadPoolExecutor(8) as pool:
         answers = [each.result() for each in [pool.submit(ask) for _ in range(8)]]
@@ -81,14 +81,14 @@ def test_those_who_ask_at_once_get_one_answer_by_one_connection(conn, glance):
     assert len(sessions(conn)) == 1
 
 
-def test_a_lost_connection_is_remade_without_anybody_noticing(conn, glance, clock):
-    glance.overview()
+def test_a_lost_connection_is_remade_without_anybody_noticing(conn, overview_cache, clock):
+    overview_cache.overview()
     (lost,) = sessions(conn)
     conn.execute("select pg_terminate_backend(%s)", [lost])
     eventually(lambda: not sessions(conn))
     clock.now += 2
     publish(conn, 3)
-    assert glance.overview().clusters[0].pending == 1
+    assert overview_cache.overview().clusters[0].pending == 1
     assert sessions(conn) != [lost]
 
 
@@ -99,48 +99,48 @@ def test_a_database_that_is_away_is_said_again_for_a_second_and_then_asked_again
         asked.append(clock.now)
         return dsn if len(asked) > 1 else "host=127.0.0.1 port=1 connect_timeout=1"
 
-    glance = CachedOverview(load(), away, clock=clock)
+    overview_cache = CachedOverview(load(), away, clock=clock)
     for _ in range(2):
         with pytest.raises(psycopg.OperationalError):
-            glance.overview()
+            overview_cache.overview()
     assert len(asked) == 1
     clock.now += 1.1
-    assert glance.overview().clusters
-    glance.close()
+    assert overview_cache.overview().clusters
+    overview_cache.close()
 
 
 def test_a_schema_that_is_not_there_is_refused_and_leaves_no_connection(conn, empty_dsn, clock):
-    glance = CachedOverview(load(), lambda: empty_dsn, clock=clock)
+    overview_cache = CachedOverview(load(), lambda: empty_dsn, clock=clock)
     with pytest.raises(SchemaError, match="partbox init"):
-        glance.overview()
+        overview_cache.overview()
     with psycopg.connect(empty_dsn, autocommit=True) as there:  # what a transaction has seen of sessions stays so
         eventually(lambda: not sessions(there))
-    glance.close()
+    overview_cache.close()
 
 
-def test_a_closed_glance_has_no_connection_and_makes_none(conn, glance):
-    glance.overview()
-    glance.close()
-    glance.close()
+def test_a_closed_glance_has_no_connection_and_makes_none(conn, overview_cache):
+    overview_cache.overview()
+    overview_cache.close()
+    overview_cache.close()
     eventually(lambda: not sessions(conn))
     with pytest.raises(PartboxError, match="is closed"):
-        glance.overview()
+        overview_cache.overview()
 
 
-def test_a_glance_that_never_looked_can_be_closed(glance):
-    glance.close()
+def test_a_glance_that_never_looked_can_be_closed(overview_cache):
+    overview_cache.close()
 
 
-def test_something_else_can_be_read_by_the_same_connection(conn, glance):
-    glance.overview()
-    assert glance.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
+def test_something_else_can_be_read_by_the_same_connection(conn, overview_cache):
+    overview_cache.overview()
+    assert overview_cache.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
     with pytest.raises(psycopg.errors.DivisionByZero):
-        glance.query(lambda own: own.execute("select 1 / 0"))
-    assert glance.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
+        overview_cache.query(lambda own: own.execute("select 1 / 0"))
+    assert overview_cache.query(lambda own: own.info.backend_pid) == sessions(conn)[0]
 
 
-def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkeypatch):
-    monkeypatch.setattr(cached_overview, "CLOSING", 0.05)
+def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, overview_cache, monkeypatch):
+    monkeypatch.setattr(cached_overview, "CLOSE_TIMEOUT", 0.05)
     begun, gate = threading.Event(), threading.Event()
 
     def stuck(own):
@@ -148,19 +148,19 @@ def test_closing_does_not_wait_for_a_look_that_does_not_end(conn, glance, monkey
         return gate.wait(120) and own.info.backend_pid
 
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(glance.query, stuck)
+        looking = pool.submit(overview_cache.query, stuck)
         assert begun.wait(120)
-        glance.close()
+        overview_cache.close()
         assert not looking.done()
         gate.set()
         assert looking.result(120)
     eventually(lambda: not sessions(conn))
     with pytest.raises(PartboxError, match="is closed"):
-        glance.overview()
+        overview_cache.overview()
 
 
-def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch):
-    monkeypatch.setattr(cached_overview, "CLOSING", 0.05)
+def test_closing_does_not_wait_for_an_overview_either(conn, overview_cache, monkeypatch):
+    monkeypatch.setattr(cached_overview, "CLOSE_TIMEOUT", 0.05)
     begun, gate = threading.Event(), threading.Event()
     look = stats.overview
 
@@ -171,9 +171,9 @@ def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch)
 
     monkeypatch.setattr(stats, "overview", stuck)
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(glance.overview)
+        looking = pool.submit(overview_cache.overview)
         assert begun.wait(120)
-        glance.close()
+        overview_cache.close()
         gate.set()
         assert looking.result(120).clusters
     eventually(lambda: not sessions(conn))
@@ -181,10 +181,10 @@ def test_closing_does_not_wait_for_an_overview_either(conn, glance, monkeypatch)
 
 def test_a_look_through_a_pooler_is_cut_off_by_the_server_too(conn, dsn):
     """Where the session says nothing of a time limit, the transaction does."""
-    glance = CachedOverview(load(pooler=True), lambda: dsn, patience=0.2)
-    assert glance.query(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
+    overview_cache = CachedOverview(load(pooler=True), lambda: dsn, patience=0.2)
+    assert overview_cache.query(lambda own: own.execute("show statement_timeout").fetchone()) == ("0",)
     conn.execute("begin; lock table partbox.partition")
     with pytest.raises(psycopg.errors.QueryCanceled):
-        glance.overview()
+        overview_cache.overview()
     conn.execute("rollback")
-    glance.close()
+    overview_cache.close()

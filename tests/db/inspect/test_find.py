@@ -182,7 +182,7 @@ def test_an_event_is_found_around_its_moment_in_a_long_log(conn, outbox, monkeyp
 
 
 def test_a_search_goes_on_step_by_step_as_far_as_it_may(conn, outbox, monkeypatch):
-    monkeypatch.setattr(log_search, "STEPS", (10, 20, 70))
+    monkeypatch.setattr(log_search, "READ_STEPS", (10, 20, 70))
     aged(conn, 300)
     found = outbox.records.find(aggregate="o45", event_type="Placed")
     assert ids(found) == [45]

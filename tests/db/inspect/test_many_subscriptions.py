@@ -9,7 +9,7 @@ import pytest
 from partbox.dashboard.feed import Feed
 from partbox.db.inspect import stats
 from partbox.db.inspect.cached_overview import CachedOverview
-from partbox.db.inspect.stats import subscription_list
+from partbox.db.inspect.stats import list_subscriptions
 from partbox.doctor.doctor import examine
 from partbox.doctor.limits import limits_of
 from partbox.settings import load
@@ -55,7 +55,7 @@ def test_an_overview_of_many_takes_no_steps_for_each_pair_of_them(many: psycopg.
             "subscription": None,
             "limit": stats.EXACT_UP_TO,
             "named": [],
-            "listed": stats.LISTED,
+            "listed": stats.MAX_LISTED,
             "working": False,
         }
         explain = b"explain (analyze, format json, costs off, timing off) "
@@ -72,7 +72,7 @@ def test_partitions_are_listed_of_some_and_summed_up_of_the_others(many: psycopg
     seen = stats.overview(many, "partbox", named=["sub198"])
     assert len(seen.clusters) == MANY + 1
     whole = [each for each in seen.clusters if each.unlisted is None]
-    assert len(whole) == stats.LISTED
+    assert len(whole) == stats.MAX_LISTED
     assert {"sub198", "sub199", "default"} <= {each.subscription for each in whole}
     assert all(len(each.partitions) == 256 for each in whole)
     assert len(seen.cluster("sub199").instances) == 1
@@ -86,7 +86,7 @@ def test_partitions_are_listed_of_some_and_summed_up_of_the_others(many: psycopg
 
 
 def test_the_list_of_many_agrees_with_the_overview(many: psycopg.Connection[Any]) -> None:
-    found = subscription_list(many, "partbox")
+    found = list_subscriptions(many, "partbox")
     assert len(found) == MANY + 1
     assert {(each.parked, each.dead) for each in found} == {(0, 0), (1, 1)}
 
@@ -108,16 +108,16 @@ def test_doctor_names_a_trouble_of_many_once_with_the_worst_of_them(many: psycop
 def test_the_page_of_many_has_few_troubles_and_lists_the_partitions_of_the_one_it_shows(
     many: psycopg.Connection[Any], dsn: str
 ) -> None:
-    glance = CachedOverview(load(), lambda: dsn, patience=60.0, fresh=0.0)
+    overview_cache = CachedOverview(load(), lambda: dsn, patience=60.0, fresh=0.0)
     try:
-        feed = Feed(glance, "partbox")
-        feed._update_views(glance.overview())
+        feed = Feed(overview_cache, "partbox")
+        feed._update_views(overview_cache.overview())
         before = feed.frame("sub150", history=False)
-        glance._until = 0.0
-        feed._update_views(glance.overview())
+        overview_cache._until = 0.0
+        feed._update_views(overview_cache.overview())
         after = feed.frame("sub150", history=False)
     finally:
-        glance.close()
+        overview_cache.close()
     assert sum(before["subscription"]["pendings"]) == 0
     assert sum(after["subscription"]["pendings"]) == after["subscription"]["pending"] > 0
     assert len(after["subscriptions"]) == 100

@@ -19,7 +19,7 @@ from run_size import examples
 
 from partbox import Outbox
 from partbox.db.operator import actions, archive, dead
-from partbox.db.operator.actions import LongAct, OperatorAction, acting_as, actor
+from partbox.db.operator.actions import LongAction, OperatorAction, acting_as, current_actor
 from partbox.errors import PartboxError, SchemaError
 from partbox.imports import passes
 from partbox.operations.purge import purge
@@ -147,7 +147,7 @@ def test_an_act_that_changes_nothing_leaves_no_note(plant, outbox):
 
 
 def test_chunks_of_a_replay_are_noted_as_they_commit_also_if_it_is_stopped(plant, outbox, monkeypatch):
-    monkeypatch.setattr(dead, "CHUNK", 2)
+    monkeypatch.setattr(dead, "CHUNK_SIZE", 2)
     ids = [plant.park(key) for key in "abcdef"]
 
     def stop(done: int, total: int) -> None:
@@ -160,7 +160,7 @@ def test_chunks_of_a_replay_are_noted_as_they_commit_also_if_it_is_stopped(plant
 
 
 def test_an_import_is_one_note_that_counts_what_has_committed(conn, outbox, monkeypatch):
-    monkeypatch.setattr(passes, "BATCH", 2)
+    monkeypatch.setattr(passes, "BATCH_ROWS", 2)
     conn.execute(TABLE)
     conn.execute(ROWS, [5])
     assert outbox.import_from("old", COLUMNS, {"aggregate_type": "Order"}).imported == 5
@@ -229,19 +229,19 @@ def test_the_role_is_that_which_logged_in_and_not_one_that_it_took_on(plant, out
 
 
 def test_an_identity_ends_with_its_block_and_is_that_of_one_thread():
-    usual, others = actor(), []
+    usual, others = current_actor(), []
     with acting_as("alice"):
-        thread = threading.Thread(target=lambda: others.append(actor()))
+        thread = threading.Thread(target=lambda: others.append(current_actor()))
         thread.start()
         thread.join()
-        assert actor() == "alice"
+        assert current_actor() == "alice"
     with pytest.raises(ZeroDivisionError):
         acting_as("alice")(lambda: 1 / 0)()
-    assert (actor(), others) == (usual, [usual])
+    assert (current_actor(), others) == (usual, [usual])
 
 
 def test_a_function_may_act_as_somebody():
-    assert [acting_as(name)(actor)() for name in ("alice", "bob")] == ["alice", "bob"]
+    assert [acting_as(name)(current_actor)() for name in ("alice", "bob")] == ["alice", "bob"]
 
 
 @pytest.mark.parametrize("identity", ["", " ", 7, b"alice", ["alice"]])
@@ -271,7 +271,7 @@ def test_a_process_whose_user_has_no_name_acts_all_the_same(plant, outbox, monke
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_an_identity_is_its_note_is_one_printable_line(conn, identity):
     with acting_as(identity):
-        LongAct(SCHEMA, "purge", {"reason": HOSTILE}).count(conn, 1)
+        LongAction(SCHEMA, "purge", {"reason": HOSTILE}).count(conn, 1)
     ((found,),) = conn.execute("delete from partbox.action returning who").fetchall()
     assert found.isprintable()
     assert found.endswith(f" as {conn.info.user}")

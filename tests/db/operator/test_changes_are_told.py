@@ -13,7 +13,7 @@ from roles import locks_held
 
 from partbox.db.delivery import instances
 from partbox.db.operator import blocked, dead, subscriptions
-from partbox.protocol.bell import CHANGED, channel
+from partbox.protocol.bell import RING_CHANGED, channel
 
 pytestmark = pytest.mark.every_version("NOTIFY in functions")
 
@@ -58,7 +58,7 @@ def test_a_change_is_told_once_it_is_committed(
             change(conn, plant)
             assert not [*listening.notifies(timeout=0)]
         (told,) = listening.notifies(timeout=30, stop_after=1)
-    assert told.payload == f"{CHANGED} {DEFAULT}"
+    assert told.payload == f"{RING_CHANGED} {DEFAULT}"
 
 
 @pytest.mark.parametrize("beside", [nullcontext, locks_held])

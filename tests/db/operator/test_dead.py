@@ -39,7 +39,7 @@ def test_dead_records_are_listed_oldest_first_with_their_error_and_without_their
     ],
 )
 def test_an_error_is_its_type_and_its_text(stored, kind, text):
-    assert dead.typed(stored) == (kind, text)
+    assert dead.split_error(stored) == (kind, text)
 
 
 def test_filters_hold_together_and_for_list_and_count_alike(plant, outbox):

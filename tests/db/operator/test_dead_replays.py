@@ -13,7 +13,7 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.db.operator import dead
-from partbox.db.operator.dead import Filters
+from partbox.db.operator.dead import DeadFilters
 from partbox.errors import PartboxError
 
 
@@ -52,7 +52,7 @@ def test_replay_all_takes_what_matches_and_nothing_that_is_not_dead(plant, outbo
 
 
 def test_what_dies_again_during_a_replay_is_not_replayed_again(plant, outbox, conn, monkeypatch):
-    monkeypatch.setattr(dead, "CHUNK", 1)
+    monkeypatch.setattr(dead, "CHUNK_SIZE", 1)
     for number in range(3):
         plant.park(str(number))
     calls: list[int] = []
@@ -77,23 +77,23 @@ def test_chunks_hold_whole_keys_in_id_order_and_about_as_many_as_asked_for(conn,
         " from unnest(%s::text[]) with ordinality as k (key, i)",
         [keys],
     )
-    chunks = dead.chunks(conn, "partbox", "default", Filters(), size)
+    id_chunks = dead.id_chunks(conn, "partbox", "default", DeadFilters(), size)
     key_of = {number: key or number for number, key in enumerate(keys, 1)}
-    assert sorted(id for chunk in chunks for id in chunk) == list(key_of)
-    assert all(chunk == sorted(chunk) for chunk in chunks)
+    assert sorted(id for chunk in id_chunks for id in chunk) == list(key_of)
+    assert all(chunk == sorted(chunk) for chunk in id_chunks)
     where: dict[object, int] = {}
-    for number, chunk in enumerate(chunks):
+    for number, chunk in enumerate(id_chunks):
         for id in chunk:
             assert where.setdefault(key_of[id], number) == number, "a key stands in two chunks"
-    lowest = [min(ids) for ids in chunks]
+    lowest = [min(ids) for ids in id_chunks]
     assert lowest == sorted(lowest)
-    for chunk in chunks:  # without its last key it is smaller than asked for
+    for chunk in id_chunks:  # without its last key it is smaller than asked for
         last = max({key_of[id] for id in chunk}, key=lambda key: min(id for id in chunk if key_of[id] == key))
         assert sum(key_of[id] != last for id in chunk) < size
 
 
 def test_a_replay_that_is_interrupted_has_replayed_whole_keys_and_can_go_on(plant, outbox, monkeypatch, caplog):
-    monkeypatch.setattr(dead, "CHUNK", 4)
+    monkeypatch.setattr(dead, "CHUNK_SIZE", 4)
     ids = {id: key for key in "abc" * 3 for id in [plant.park(key)]}
 
     def interrupt(done: int, total: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from partbox import Outbox
 from partbox.embedded.server import Server
 from partbox.errors import PartboxError
-from partbox.imports import Imported
+from partbox.imports import ImportResult
 
 
 class Source:
@@ -26,7 +26,7 @@ class Source:
             values = ", ".join(["%s"] * (len(row) + 1))
             self.conn.execute(f"insert into old values ({values})".encode(), (number, *row))
 
-    def take(self, columns: dict[str, str], constants: dict[str, str] | None = None, **more: Any) -> Imported:
+    def take(self, columns: dict[str, str], constants: dict[str, str] | None = None, **more: Any) -> ImportResult:
         named = {"event_type": "Placed", **(constants or {})} if "event_type" not in columns else constants
         return self.outbox.import_from("old", columns, named, **more)
 

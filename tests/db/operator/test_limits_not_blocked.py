@@ -5,20 +5,20 @@ from overviews import ADA, NOW, instance
 from planted_records import Planter
 
 from partbox import Outbox
-from partbox.db.delivery.limits import KeptLimit, together
-from partbox.db.inspect.evidence import Evidence, Thresholds, gather
-from partbox.db.inspect.facts import Open
+from partbox.db.delivery.limits import LimitReport, merge
+from partbox.db.inspect.evidence import Evidence, Thresholds, gather_evidence
+from partbox.db.inspect.facts import ParkedCounts
 from partbox.db.inspect.stats import Cluster, Overview
 from partbox.doctor.case import Case
 from partbox.doctor.doctor import judge
 from partbox.doctor.limits import Limits
-from partbox.worker.engine.outcomes import ITS_TURN
+from partbox.worker.engine.outcomes import AWAITS_PERMIT
 
 
 @pytest.fixture
 def waiting(plant: Planter) -> list[int]:
     """Two aggregates wait for their turn, one with a follower behind it; a third one for an event that fails."""
-    heads = [plant.park(key, "deferred", blocks=True, attempts=0, due=60, error=ITS_TURN, age=90) for key in "ab"]
+    heads = [plant.park(key, "deferred", blocks=True, attempts=0, due=60, error=AWAITS_PERMIT, age=90) for key in "ab"]
     plant.park("a", "held", blocks=True, attempts=0, error=None)
     return [*heads, plant.park("c", "retrying", blocks=True, attempts=3, due=60)]
 
@@ -32,20 +32,20 @@ def test_it_is_not_listed_nor_counted_among_blocked_aggregates(waiting: list[int
 
 
 def test_doctor_does_not_take_it_for_an_outage(waiting: list[int], plant: Planter) -> None:
-    evidence = gather(plant.conn, "partbox", Thresholds(60.0, 60.0))
+    evidence = gather_evidence(plant.conn, "partbox", Thresholds(60.0, 60.0))
     assert evidence.deferred == ()
     assert [key.aggregate_id for _, key in evidence.keys] == ["c"]
     assert "deferred" not in [each.cause for each in judge(Case("partbox", evidence, Limits()))]
 
 
 def test_doctor_tells_of_a_brake_also_beside_a_limit_for_what_waits_for_permits_brakes_nothing() -> None:
-    def causes(*kept: KeptLimit) -> list[str]:
-        limits = together("default", kept, [])
+    def causes(*kept: LimitReport) -> list[str]:
+        limits = merge("default", kept, [])
         usual = {"schema": "partbox", "subscription": "default", "paused": False, "parked": {}, "partitions": ()}
         rest = {"completed": 0, "blocked_keys": 0, "created": NOW, "paused_at": None}
         cluster = Cluster(instances=(instance(ADA, limits=kept),), limits=limits, **usual, **rest)
-        seen = Evidence(overview=Overview("partbox", NOW, (cluster,)), open=(Open("default", 7, 1_000, 999),))
+        seen = Evidence(overview=Overview("partbox", NOW, (cluster,)), open=(ParkedCounts("default", 7, 1_000, 999),))
         return [each.cause for each in judge(Case("partbox", seen, Limits()))]
 
-    assert "braked" in causes(KeptLimit("charge", 1.0))
-    assert "braked" in causes(KeptLimit("charge", 1.0, None, None, 1_000, 5.0))
+    assert "braked" in causes(LimitReport("charge", 1.0))
+    assert "braked" in causes(LimitReport("charge", 1.0, None, None, 1_000, 5.0))

@@ -16,7 +16,7 @@ from waiting import eventually
 
 from partbox.db.operator import purge as steps
 from partbox.operations.purge import Purged, purge
-from partbox.protocol.rows import Park
+from partbox.protocol.rows import ParkedSave
 from partbox.settings import load
 
 OTHERS = {
@@ -60,11 +60,11 @@ def purged(dsn):
 def test_every_step_takes_at_most_a_batch_and_together_they_take_all(conn, planted, batch):
     many(conn, 400)
     planted.consume(400)
-    place, sizes = list(steps.START), []
+    place, sizes = list(steps.START_POSITION), []
     while place is not None:
         step = steps.step(conn, "records", SCHEMA, place, retain=7 * DAY, retain_dead=DAY, batch=batch, dry_run=False)
-        place = step.onward
-        sizes.append(step.gone)
+        place = step.next_place
+        sizes.append(step.deleted)
     assert max(sizes) <= batch
     assert (sum(sizes), planted.left()) == (400, [])
 
@@ -82,7 +82,7 @@ def test_a_step_among_many_attempts_reads_no_more_than_its_stretch(conn):
     place = [1_000, 0]  # of what lies there none is of a record that went
     step = steps.step(conn, "history", SCHEMA, place, table="attempt", retain=0, batch=1_000, dry_run=False)
     conn.execute("select pg_stat_force_next_flush()")
-    assert (step.gone, step.onward) == (0, [2_000, 0])
+    assert (step.deleted, step.next_place) == (0, [2_000, 0])
     assert conn.execute(used).fetchone() == before
 
 
@@ -98,13 +98,13 @@ def test_a_table_of_several_blocks_is_purged_and_counted_row_by_row(conn, plante
     limits = {"retain": 30 * DAY, "batch": 23} | ({"table": kind} if kind in HISTORY else {})
     kind = "history" if kind in HISTORY else kind
     for dry_run in (True, False):
-        place, gone = list(steps.START), []
+        place, deleted = list(steps.START_POSITION), []
         while place is not None:
             step = steps.step(conn, kind, SCHEMA, place, dry_run=dry_run, **limits)
-            place = step.onward
-            gone.append(step.gone)
-        assert sum(gone) == 1_000
-        assert max(gone) <= 23
+            place = step.next_place
+            deleted.append(step.deleted)
+        assert sum(deleted) == 1_000
+        assert max(deleted) <= 23
     assert conn.execute(f"select count(*) from partbox.{table}".encode()).fetchone() == (1_000,)
 
 
@@ -133,7 +133,7 @@ def test_young_records_are_not_read_to_the_end(conn, planted):
     planted.consume(5_000)
     conn.execute("select pg_stat_force_next_flush()")
     before = tuples_read(conn)
-    steps.step(conn, "records", SCHEMA, steps.START, retain=7 * DAY, retain_dead=DAY, batch=500, dry_run=False)
+    steps.step(conn, "records", SCHEMA, steps.START_POSITION, retain=7 * DAY, retain_dead=DAY, batch=500, dry_run=False)
     conn.execute("select pg_stat_force_next_flush()")
     assert tuples_read(conn) - before <= 200
 
@@ -176,7 +176,7 @@ def test_a_replay_that_was_faster_keeps_its_record(dsn, conn, planted, purged):
     with worker(dsn) as replaying, worker(dsn) as purging, background() as run:
         with replaying.transaction():
             replaying.execute("select from partbox.partition where partition = 0 for no key update")
-            step = run(steps.step, purging, "dead", SCHEMA, steps.START, retain=DAY, batch=500, dry_run=False)
+            step = run(steps.step, purging, "dead", SCHEMA, steps.START_POSITION, retain=DAY, batch=500, dry_run=False)
             blocked(conn, purging)
             replaying.execute("update partbox.parked set state = 'ready' where record_id = 1")
         assert step.result() == (0, None)
@@ -196,7 +196,8 @@ def test_saves_and_purges_of_dead_rows_do_not_lock_each_other_out(dsn, conn):
             while min(done.values()) < 30:
                 some = random.sample(sorted(mine), 100)
                 parks = [
-                    Park(n, random.randrange(10**6), "A", "a", "T", "dead", blocks=False, attempts=1) for n in some
+                    ParkedSave(n, random.randrange(10**6), "A", "a", "T", "dead", blocks=False, attempts=1)
+                    for n in some
                 ]
                 savings = [saving(mine[n], "5:5:", 10**6, 10**6) for n in some]
                 done[f"saves {seed}"] += len(save(own, me, savings, parks=parks)) == 100
@@ -204,8 +205,8 @@ def test_saves_and_purges_of_dead_rows_do_not_lock_each_other_out(dsn, conn):
     def purges() -> None:
         with worker(dsn) as own:
             while min(done.values()) < 30:
-                step = steps.step(own, "dead", SCHEMA, steps.START, retain=0.0, batch=300, dry_run=False)
-                done["purges"] += step.gone > 0 if step else 0
+                step = steps.step(own, "dead", SCHEMA, steps.START_POSITION, retain=0.0, batch=300, dry_run=False)
+                done["purges"] += step.deleted > 0 if step else 0
 
     with background() as run:
         for each in [run(saves, 1), run(saves, 2), run(purges)]:
@@ -218,8 +219,8 @@ def test_a_step_does_nothing_while_somebody_else_purges(dsn, conn, planted, kind
     planted.park(planted.record(1), "dead")
     more = {"retain_dead": 0.0} if kind == "records" else {}
     with worker(dsn) as other, other.transaction():
-        steps.step(other, "keys", SCHEMA, steps.START, retain=DAY, batch=1, dry_run=False)
-        assert steps.step(conn, kind, SCHEMA, steps.START, retain=0.0, batch=1, dry_run=False, **more) is None
+        steps.step(other, "keys", SCHEMA, steps.START_POSITION, retain=DAY, batch=1, dry_run=False)
+        assert steps.step(conn, kind, SCHEMA, steps.START_POSITION, retain=0.0, batch=1, dry_run=False, **more) is None
         assert conn.execute("select partbox.locked('segments')").fetchone() == (True,), "that is another thing to do"
     assert planted.left() == [1]
 

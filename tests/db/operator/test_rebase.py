@@ -123,7 +123,7 @@ def test_two_at_once_do_it_once(conn, rebasing, copied):
 def test_it_waits_for_an_open_publisher_says_so_and_lets_others_publish_between_its_attempts(
     dsn, conn, rebasing, copied, monkeypatch
 ):
-    monkeypatch.setattr(rebase, "LOCK", "50ms")
+    monkeypatch.setattr(rebase, "LOCK_TIMEOUT", "50ms")
     said: list[str] = []
     with background() as go:
         with psycopg.connect(dsn, application_name="evil\n[bold]\u202eshop") as slow:
@@ -142,7 +142,7 @@ def test_it_waits_for_an_open_publisher_says_so_and_lets_others_publish_between_
 def test_it_gives_up_in_time_names_a_prepared_transaction_too_and_has_changed_nothing(
     dsn, conn, rebasing, copied, monkeypatch
 ):
-    monkeypatch.setattr(rebase, "LOCK", "50ms")
+    monkeypatch.setattr(rebase, "LOCK_TIMEOUT", "50ms")
     before = cursors(conn)
     with psycopg.connect(dsn) as slow:
         publish(slow, 3)

@@ -11,7 +11,7 @@ from waiting import eventually
 
 from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
-from partbox.protocol.rows import Saving
+from partbox.protocol.rows import CursorSave
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_the_owner_of_before_can_save_nothing_after_a_replay(conn, outbox):
     publish(conn, 1)
     outbox.subscriptions.replay("default", from_id=1)
     conn.execute("update partbox.partition set owner = %s", [me])
-    assert save(conn, me, [Saving(row.partition, row.epoch, "9:9:", 99, 99, False)]) == set()
+    assert save(conn, me, [CursorSave(row.partition, row.epoch, "9:9:", 99, 99, False)]) == set()
 
 
 def test_a_worker_that_does_not_let_go_in_time_fails_it_and_all_is_as_before(outbox, conn, consumed):

@@ -12,7 +12,7 @@ from subscribing import SCHEMA, consume, gets, is_paused, publish, rows
 from partbox.db.delivery import cursors, instances
 from partbox.db.operator import subscriptions
 from partbox.errors import PartboxError
-from partbox.protocol.rows import Saving
+from partbox.protocol.rows import CursorSave
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def worked(own, random, subscription):
     claimed = 0
     for member in instances.members(own, SCHEMA, subscription):
         mine = cursors.claim(own, SCHEMA, subscription, member.instance_id)
-        saved = [Saving(row.partition, row.epoch, None, None, None, True) for row in mine]
+        saved = [CursorSave(row.partition, row.epoch, None, None, None, True) for row in mine]
         if saved:
             cursors.save(own, SCHEMA, subscription, member.instance_id, saved)
         claimed += len(mine)

@@ -25,7 +25,7 @@ from partbox.db.schema import migrate as migrations
 from partbox.db.schema.grants import Roles
 from partbox.db.schema.migrate import check, migrate
 from partbox.errors import SchemaError
-from partbox.segments import tend
+from partbox.segments import maintain_segments
 from partbox.settings import load
 
 DRIVERS = ("psycopg", "psycopg2", "asyncpg", "psycopg_async")
@@ -198,7 +198,7 @@ def test_autogenerate_sees_nothing_of_partbox(project: Project) -> None:
     project.upgrade()
     with psycopg.connect(project.dsn, autocommit=True) as conn:
         conn.execute("create table stray (id int)")  # so that something is seen
-    assert len(tend(lambda: project.dsn, load()).made) == 3
+    assert len(maintain_segments(lambda: project.dsn, load()).made) == 3
     command.revision(project.config(), "generated", autogenerate=True)
     script = ScriptDirectory.from_config(project.config()).get_revision("head")
     assert script is not None

@@ -13,8 +13,8 @@ from ownership import background
 from psycopg import sql
 from waiting import eventually
 
+from partbox.db.schema import lock_retry
 from partbox.db.schema import migrate as migrations
-from partbox.db.schema import patience
 from partbox.db.schema.migrate import migrate, migrate_in
 from partbox.db.schema.scripts import script
 from partbox.errors import SchemaError
@@ -28,14 +28,14 @@ VERSION = "select value::integer from partbox.meta where key = 'schema_version'"
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let migrations wait for a lock, and rest, for a tenth of the seconds that they ship with."""
-    shipped = migrations.fixed
+    shipped = migrations.fixed_script
 
     def hurried(name: str, schema: str, /, **values: object) -> sql.Composed:
         text = shipped(name, schema, **values)
         return text + sql.SQL("set local lock_timeout = '200ms';\n") if name == "begin" else text
 
-    monkeypatch.setattr(migrations, "fixed", hurried)
-    monkeypatch.setattr(patience, "REST", 0.1)
+    monkeypatch.setattr(migrations, "fixed_script", hurried)
+    monkeypatch.setattr(lock_retry, "RETRY_PAUSE", 0.1)
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def test_whatever_ends_it_nothing_is_changed(
     expected = SchemaError if ends == "in time" else KeyboardInterrupt
     with open_publisher(dsn) as job, monkeypatch.context() as patched:
         if ends == "in time":
-            patched.setattr(patience, "LASTS", 0.0)
+            patched.setattr(lock_retry, "GIVE_UP_AFTER", 0.0)
         else:
-            patched.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+            patched.setattr(lock_retry, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
         with pytest.raises(expected) as error:
             migrate(dsn)
         if ends == "in time":

@@ -215,7 +215,7 @@ def test_functions_of_others_that_fit_better_are_run_by_no_worker_and_no_command
 
 
 def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
-    monkeypatch.setattr(process_notes, "SENT_APART", 0.0)
+    monkeypatch.setattr(process_notes, "TRAFFIC_INTERVAL", 0.0)
     outbox = Outbox(cast.of("worker"))
     outbox.register(FileSink("/dev/null"), "Placed", name="null")
     with Outbox(cast.dsn).transaction() as tx:
@@ -229,7 +229,7 @@ def test_a_worker_with_sinks_notes_what_they_have_sent(cast, conn, monkeypatch):
 
 
 def test_a_worker_keeps_limits_notes_what_waits_and_may_set_them(cast, monkeypatch):
-    monkeypatch.setattr(limits, "LIMITS_APART", 0.0)
+    monkeypatch.setattr(limits, "LIMITS_INTERVAL", 0.0)
     outbox = Outbox(cast.of("worker"))
     outbox.on("Placed", name="ship", rate="1/h")(lambda event: None)
     with Outbox(cast.dsn).transaction() as tx:

@@ -146,7 +146,7 @@ def test_any_name_can_hold_an_inbox(empty_dsn, conn):
         assert migrate_inbox(empty_dsn, name)
         with conn.transaction():
             assert inbox.first_time(conn, EVENT, "billing", schema=name)
-        assert steps.step(conn, "inbox", name, steps.START, retain=0, batch=9, dry_run=False) == (1, None)
+        assert steps.step(conn, "inbox", name, steps.START_POSITION, retain=0, batch=9, dry_run=False) == (1, None)
         assert migrate(empty_dsn, name) == NAMES
 
 

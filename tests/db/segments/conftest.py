@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from purgeable import Planted, divide
 
-from partbox.segments import Tended, tend
+from partbox.segments import SegmentReport, maintain_segments
 from partbox.settings import load
 
 
@@ -24,6 +24,6 @@ def small(conn: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
 
 
 @pytest.fixture
-def look(dsn: str) -> Callable[..., Tended]:
+def look(dsn: str) -> Callable[..., SegmentReport]:
     """Tend once, with the settings given."""
-    return lambda **keywords: tend(lambda: dsn, load(**keywords))
+    return lambda **keywords: maintain_segments(lambda: dsn, load(**keywords))

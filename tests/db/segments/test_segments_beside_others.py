@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from purgeable import Planted, divide
 
-from partbox.segments import Tended, tend
+from partbox.segments import SegmentReport, maintain_segments
 from partbox.settings import load
 
 DONE = 10_000  # an id beyond every segment
@@ -79,7 +79,7 @@ def goes_on(dsn: str) -> None:
         other.execute("select count(*) from partbox.record")
 
 
-def done(found: Tended) -> tuple[bool, bool, bool]:
+def done(found: SegmentReport) -> tuple[bool, bool, bool]:
     return bool(found.made), bool(found.emptied), bool(found.dropped)
 
 
@@ -123,5 +123,5 @@ def test_beside_a_slot_for_logical_decoding_that_nobody_reads(own_server):
         conn.execute("select pg_create_logical_replication_slot('left', 'pgoutput')")
         divide(conn)
         prepare(conn)
-        assert done(tend(lambda: own_server.dsn, load())) == (True, True, True)
+        assert done(maintain_segments(lambda: own_server.dsn, load())) == (True, True, True)
         goes_on(own_server.dsn)

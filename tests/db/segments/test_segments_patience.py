@@ -17,7 +17,7 @@ from purgeable import Planted
 from waiting import eventually
 
 from partbox.db.operator import segments as steps
-from partbox.protocol.segments import Range
+from partbox.protocol.segments import IdRange
 
 DONE = 10_000  # an id beyond every segment
 STEPS = {
@@ -113,7 +113,7 @@ def test_no_partition_is_waited_for_while_others_are_locked(patient, dsn, tender
 def test_who_is_to_attach_a_segment_waits_for_the_log_before_publishers_are_locked_out(patient, dsn, tender):
     with psycopg.connect(dsn) as vacuum, psycopg.connect(dsn, autocommit=True) as publisher:
         vacuum.execute("lock table only partbox.record in share update exclusive mode")
-        thread = threading.Thread(target=steps.add, args=(tender, "partbox", Range(5_000_000, 7_000_000)))
+        thread = threading.Thread(target=steps.add, args=(tender, "partbox", IdRange(5_000_000, 7_000_000)))
         thread.start()
         queued = [("partbox.record", "ShareUpdateExclusiveLock")]
         eventually(lambda: publisher.execute(QUEUED, [tender.info.backend_pid]).fetchall() == queued)

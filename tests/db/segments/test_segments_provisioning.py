@@ -9,8 +9,8 @@ from psycopg.errors import CheckViolation
 from purgeable import Planted
 
 from partbox.db.operator import segments as steps
-from partbox.protocol.segments import Range, Segment
-from partbox.segments import provisioning, tend
+from partbox.protocol.segments import IdRange, Segment
+from partbox.segments import maintain_segments, provisioning
 from partbox.settings import load
 
 MILLION = 1_000_000
@@ -64,7 +64,7 @@ def test_three_lie_ahead_after_one_look_and_another_makes_none(conn, look):
 def test_a_new_segment_has_the_indexes_that_polls_use_and_the_rights_that_the_log_has(conn, look, cast):
     conn.execute("drop table partbox.record_1")
     with psycopg.connect(cast.of("worker"), autocommit=True) as worker:
-        assert steps.add(worker, "partbox", Range(1, 10 * MILLION)) is None
+        assert steps.add(worker, "partbox", IdRange(1, 10 * MILLION)) is None
     attached = conn.execute(
         "select count(*) from pg_inherits i join pg_index x on x.indexrelid = i.inhrelid"
         " where x.indrelid = 'partbox.record_1'::regclass and x.indisvalid"
@@ -85,7 +85,7 @@ def test_who_owns_nothing_tends_as_a_worker(conn, cast):
     conn.execute("update partbox.partition set last_id = 20000000, floor_id = 20000000")
     drawn(conn, 20 * MILLION)
     Planted(conn).record(10)
-    done = tend(lambda: cast.of("worker"), load())
+    done = maintain_segments(lambda: cast.of("worker"), load())
     assert (len(done.made), done.emptied, done.dropped) == (3, ("record_1",), ("record_1",))
 
 
@@ -105,7 +105,7 @@ def test_an_overrun_log_is_brought_back_into_order_while_it_is_published_to(over
         made = look().made
         assert len(made) == 13
         assert made[0] == "record_15000000"
-        assert steps.proof(overrun, "partbox") is None
+        assert steps.exclusion(overrun, "partbox") is None
         publish(publisher)
     assert at(overrun, None).newest == 10 * MILLION + 12_001
     drawn(overrun, 15 * MILLION)
@@ -119,26 +119,26 @@ def test_who_has_published_into_the_default_segment_is_not_waited_for(overrun, l
         assert not look()
         other.execute("set local lock_timeout = 1")
         publish(other)
-        assert steps.proof(overrun, "partbox") is None
+        assert steps.exclusion(overrun, "partbox") is None
     assert len(look().made) == 13
 
 
 def test_a_large_default_segment_is_never_searched_while_it_is_locked(overrun):
-    assert steps.add(overrun, "partbox", Range(20 * MILLION, 22 * MILLION)) == "unproven"
-    assert steps.exclude(overrun, "partbox", Range(20 * MILLION, 21 * MILLION)) is None
-    assert steps.add(overrun, "partbox", Range(20 * MILLION, 21 * MILLION)) == "unproven"
+    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 22 * MILLION)) == "unproven"
+    assert steps.exclude(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) is None
+    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) == "unproven"
     steps.prove(overrun, "partbox")
-    assert steps.add(overrun, "partbox", Range(20 * MILLION, 22 * MILLION)) == "unproven"
-    assert steps.add(overrun, "partbox", Range(20 * MILLION, 21 * MILLION)) is None
+    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 22 * MILLION)) == "unproven"
+    assert steps.add(overrun, "partbox", IdRange(20 * MILLION, 21 * MILLION)) is None
 
 
 def test_what_a_killed_process_has_left_is_ended_before_publishing_comes_to_it(overrun, look, dsn):
-    left = Range(15 * MILLION, 17 * MILLION)
+    left = IdRange(15 * MILLION, 17 * MILLION)
     steps.exclude(overrun, "partbox", left)
-    assert steps.proof(overrun, "partbox") == (left, False)
+    assert steps.exclusion(overrun, "partbox") == (left, False)
     drawn(overrun, 14 * MILLION)
     look()
-    assert steps.proof(overrun, "partbox") is None
+    assert steps.exclusion(overrun, "partbox") is None
     with overrun.transaction():
         drawn(overrun, 15 * MILLION)
         publish(overrun)
@@ -149,26 +149,26 @@ def test_what_is_left_is_ended_at_once_where_nothing_has_to_be_made(overrun, loo
     """Also if the last segments took some of the ids meanwhile, but not all."""
     look()
     end = ranges(overrun)[-2][1] - 2 * MILLION * segments
-    assert steps.exclude(overrun, "partbox", Range(end, end + 10 * MILLION)) is None
+    assert steps.exclude(overrun, "partbox", IdRange(end, end + 10 * MILLION)) is None
     assert look().made == ()
-    assert steps.proof(overrun, "partbox") is None
+    assert steps.exclusion(overrun, "partbox") is None
 
 
 def test_what_is_left_stays_for_those_who_need_it_until_publishing_comes_near(overrun, look, monkeypatch):
     """Segments are wanted, but something is in the way of the search."""
-    monkeypatch.setattr(provisioning, "_prove", lambda *_: False)
-    left = Range(15 * MILLION, 17 * MILLION)
+    monkeypatch.setattr(provisioning, "_prove_absence", lambda *_: False)
+    left = IdRange(15 * MILLION, 17 * MILLION)
     steps.exclude(overrun, "partbox", left)
     drawn(overrun, 12 * MILLION)
     look()
-    assert steps.proof(overrun, "partbox") == (left, False)
+    assert steps.exclusion(overrun, "partbox") == (left, False)
     drawn(overrun, 13 * MILLION + 500_000)
     look()
-    assert steps.proof(overrun, "partbox") is None
+    assert steps.exclusion(overrun, "partbox") is None
 
 
 def test_a_default_segment_that_holds_such_an_id_is_not_proven(overrun, dsn):
-    steps.exclude(overrun, "partbox", Range(10 * MILLION + 12_001, 17 * MILLION))
+    steps.exclude(overrun, "partbox", IdRange(10 * MILLION + 12_001, 17 * MILLION))
     overrun.execute("alter table partbox.record_default drop constraint segment_proof")
     publish(overrun)
     overrun.execute(
@@ -188,9 +188,9 @@ def test_a_search_that_is_killed_is_begun_again_by_the_next_look(overrun, look, 
         patched.setattr(provisioning.steps, "prove", killed)
         with pytest.raises(psycopg.OperationalError):
             look()
-    assert steps.proof(overrun, "partbox") is not None
+    assert steps.exclusion(overrun, "partbox") is not None
     assert len(look().made) == 13
-    assert steps.proof(overrun, "partbox") is None
+    assert steps.exclusion(overrun, "partbox") is None
 
 
 def test_two_who_look_at_once_make_them_once(conn, look):
@@ -209,10 +209,10 @@ def test_two_who_look_at_once_make_them_once(conn, look):
 
 def test_ids_that_are_drawn_or_taken_are_refused(conn):
     drawn(conn, 12 * MILLION)
-    assert steps.add(conn, "partbox", Range(12 * MILLION, 14 * MILLION)) == "passed"
-    assert steps.add(conn, "partbox", Range(13 * MILLION, 15 * MILLION)) is None
-    assert steps.add(conn, "partbox", Range(14 * MILLION, 16 * MILLION)) == "taken"
-    for wrong in (Range(0, 5), Range(7, 7)):
+    assert steps.add(conn, "partbox", IdRange(12 * MILLION, 14 * MILLION)) == "passed"
+    assert steps.add(conn, "partbox", IdRange(13 * MILLION, 15 * MILLION)) is None
+    assert steps.add(conn, "partbox", IdRange(14 * MILLION, 16 * MILLION)) == "taken"
+    for wrong in (IdRange(0, 5), IdRange(7, 7)):
         with pytest.raises(psycopg.errors.RaiseException, match="takes ids"):
             steps.add(conn, "partbox", wrong)
 

@@ -9,7 +9,7 @@ from psycopg.errors import OperationalError
 from purgeable import Planted
 
 from partbox.operations.purge import Purged, purge
-from partbox.segments.patience import Attempts
+from partbox.segments.attempts import Attempts
 from partbox.settings import load
 
 LOG = """

@@ -13,7 +13,7 @@ from partbox import Outbox
 from partbox.db.operator import dead
 from partbox.db.operator import segments as steps
 from partbox.operations.purge import purge
-from partbox.protocol.segments import Range
+from partbox.protocol.segments import IdRange
 from partbox.segments.retention import held
 from partbox.settings import load
 
@@ -26,7 +26,7 @@ def names(conn: psycopg.Connection[Any]) -> list[str]:
 
 
 def reasons(conn: psycopg.Connection[Any], lower: int) -> list[tuple[Any, ...]]:
-    return [tuple(hold) for hold in steps.holds(conn, "partbox", Range(lower, lower + 100), 7 * 86_400.0)]
+    return [tuple(hold) for hold in steps.holds(conn, "partbox", IdRange(lower, lower + 100), 7 * 86_400.0)]
 
 
 def test_every_state_in_a_segment_of_its_own(small, planted: Planted, look):
@@ -98,7 +98,7 @@ def test_too_many_dead_records_keep_their_segment(small, planted: Planted, look)
     for id in range(100, 199):
         planted.park(id, "dead", age=1)
     assert look().emptied == ()
-    assert [hold.reason for hold in steps.holds(small, "partbox", Range(100, 200), None)] == ["dead"]
+    assert [hold.reason for hold in steps.holds(small, "partbox", IdRange(100, 200), None)] == ["dead"]
     small.execute("delete from partbox.parked where record_id > 110")
     assert look().emptied == ("record_100",)
     assert planted.left() == list(range(100, 111))

@@ -64,7 +64,7 @@ class Owner:
         return self.engine.partitions[number]
 
     def tick(self) -> Any:
-        return self.ownership.tick(self.connection(self.process), self.reader.listed())  # type: ignore[arg-type]
+        return self.ownership.tick(self.connection(self.process), self.reader.list_transactions())  # type: ignore[arg-type]
 
     def read(self) -> list[int]:
         """The ids whose handlers begin after one look, in their order."""

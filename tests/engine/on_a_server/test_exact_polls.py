@@ -9,7 +9,7 @@ from owner import PARTITION, SCHEMA, Owner, write
 from server_database import SHIPPED
 
 from partbox.db.sql import query
-from partbox.protocol.cursor import Ask
+from partbox.protocol.cursor import ReadRequest
 from partbox.protocol.horizon import Page, Snapshot
 
 Conn = psycopg.Connection[Any]
@@ -44,7 +44,7 @@ def test_a_page_holds_exactly_what_its_snapshot_sees(dsn: str, conn: Conn, owner
     try:
         start = 0
         for _ in range(150):
-            asked = [Ask(PARTITION, start, TOP, Page("1:1:", start), None, None)]
+            asked = [ReadRequest(PARTITION, start, TOP, Page("1:1:", start), None, None)]
             text, _, rows, *_ = SHIPPED["poll"](owner.conn, SCHEMA, asked, None, lo=start, hi=TOP)
             pages.append((start, Snapshot.parse(text), {row[1] for row in rows}))
             start = max([start, *(row[1] - 20 for row in rows)])

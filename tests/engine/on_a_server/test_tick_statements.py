@@ -92,11 +92,11 @@ def test_rows_that_could_not_be_read_are_read_at_a_later_tick(conn: Conn, owner:
     """While a save is under way nobody knows which parked rows there are."""
     partition = owner.partition()
     assert is_calm(owner)
-    partition.last_save.under_way = True
+    partition.last_save.is_in_flight = True
     conn.execute("update partbox.partition set parked_version = 7 where partition = %s", [PARTITION])
     assert not is_calm(owner)
     assert partition.parked.version < 7
-    partition.last_save.under_way = False
+    partition.last_save.is_in_flight = False
     assert not is_calm(owner)
     assert partition.parked.version == 7
     assert is_calm(owner)
@@ -105,7 +105,7 @@ def test_rows_that_could_not_be_read_are_read_at_a_later_tick(conn: Conn, owner:
 def test_under_another_identity_everything_is_seen(conn: Conn, owner: Owner) -> None:
     assert is_calm(owner)
     owner.process.slot.instance = owner.me
-    owner.ownership.take_up(owner.connection(owner.process))
+    owner.ownership.resume(owner.connection(owner.process))
     assert not is_calm(owner)
     assert is_calm(owner)
 
@@ -125,8 +125,8 @@ def test_rows_that_fall_due_are_told_of_mine_alone(conn: Conn, owner: Owner) -> 
     assert seen.dues[OTHER] <= 0
     tick = owner.tick()
     assert (tick.due, tick.is_calm) == ([OTHER], True)
-    assert tick.soonest is not None
-    assert 3500 < tick.soonest <= 3600
+    assert tick.next_due_in is not None
+    assert 3500 < tick.next_due_in <= 3600
 
 
 def test_a_look_that_comes_with_the_tick_is_of_now(conn: Conn, owner: Owner) -> None:
@@ -141,9 +141,11 @@ def test_a_look_that_comes_with_the_tick_is_of_now(conn: Conn, owner: Owner) -> 
 def cheap_look(owner: Owner) -> object:
     """The answer of the cheap statement, after two ticks that have drawn the same."""
     settle(owner)
-    assert owner.ownership._settled is not None
-    assert owner.ownership._still is not None
-    return SHIPPED["calm"](owner.conn, SCHEMA, DEFAULT, owner.me, owner.ownership._settled, owner.ownership._still)
+    assert owner.ownership._settled_digest is not None
+    assert owner.ownership._idle_check is not None
+    return SHIPPED["calm"](
+        owner.conn, SCHEMA, DEFAULT, owner.me, owner.ownership._settled_digest, owner.ownership._idle_check
+    )
 
 
 def test_while_all_is_calm_a_cheaper_statement_says_so(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +175,7 @@ def test_what_changes_of_others_partitions_is_nothing_to_the_cheaper_statement(
     conn: Conn, owner: Owner, change: str
 ) -> None:
     assert cheap_look(owner) is not None
-    settled, still = owner.ownership._settled, owner.ownership._still
+    settled, still = owner.ownership._settled_digest, owner.ownership._idle_check
     assert settled is not None
     assert still is not None
     conn.execute(change)
@@ -197,7 +199,7 @@ def test_what_changes_of_others_partitions_is_nothing_to_the_cheaper_statement(
 )
 def test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick(conn: Conn, owner: Owner, change: str) -> None:
     assert cheap_look(owner) is not None
-    settled, still = owner.ownership._settled, owner.ownership._still
+    settled, still = owner.ownership._settled_digest, owner.ownership._idle_check
     assert settled is not None
     assert still is not None
     conn.execute(change, {"p": PARTITION, "me": owner.me})
@@ -206,8 +208,8 @@ def test_whatever_the_cheaper_statement_cannot_tell_is_left_to_a_tick(conn: Conn
 
 def test_a_new_session_remembers_no_look_of_the_last_one(owner: Owner) -> None:
     assert cheap_look(owner) is not None
-    owner.ownership.take_up(owner.connection(owner.process))
-    assert owner.ownership._still is None
+    owner.ownership.resume(owner.connection(owner.process))
+    assert owner.ownership._idle_check is None
 
 
 def test_a_tick_finds_the_partitions_of_its_process_by_two_indexes(owner: Owner) -> None:
@@ -221,17 +223,17 @@ def test_a_tick_finds_the_partitions_of_its_process_by_two_indexes(owner: Owner)
 
 
 def test_a_look_says_whether_the_flag_of_the_bell_is_up(conn: Conn, owner: Owner) -> None:
-    found = bell.found(conn, SCHEMA)
-    if found is None:
+    bell_sequence = bell.bell_sequence(conn, SCHEMA)
+    if bell_sequence is None:
         pytest.skip("there is no bell before PostgreSQL 15")
     owner.read_all(5)
-    owner.conn.bell = found.sequence
+    owner.conn.bell = bell_sequence.sequence
 
     def says(ahead: int, up: bool) -> bool:
         conn.execute(f"select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + {ahead})")
         write(conn)
         owner.read()
-        seen = owner.reader.seen
+        seen = owner.reader.log_state
         assert seen is not None
         return 0 < seen.up <= ahead / 1000 if up else seen.up == 0
 

@@ -11,7 +11,7 @@ from waiting import eventually
 
 from partbox.errors import SchemaError
 from partbox.observe import collector
-from partbox.observe.collector import registry_of
+from partbox.observe.collector import build_registry
 from partbox.observe.health.database_probe import DatabaseProbe
 from partbox.text.dsn import database_names
 
@@ -122,19 +122,19 @@ def test_a_look_is_begun_again_after_one_that_failed():
 
 
 def test_a_scrape_does_not_wait_for_a_database_that_does_not_answer(gate, monkeypatch):
-    monkeypatch.setattr(collector, "PATIENCE", 0.05)
+    monkeypatch.setattr(collector, "PROBE_TIMEOUT", 0.05)
     node = watched(lambda: gate.wait(120) and overview())
-    lines = generate_latest(registry_of("p", [node])).decode().splitlines()
+    lines = generate_latest(build_registry("p", [node])).decode().splitlines()
     assert "p_database_up 0.0" in lines
     assert 'p_processes{subscription="default"} 0.0' in lines
     assert 'p_delivered_total{handler="confirm",subscription="default"} 0.0' in lines
     assert not [line for line in lines if line.startswith("p_records{")]
     gate.set()
-    eventually(lambda: "p_database_up 1.0" in generate_latest(registry_of("p", [node])).decode())
+    eventually(lambda: "p_database_up 1.0" in generate_latest(build_registry("p", [node])).decode())
 
 
 def shown(node) -> list[str]:
-    return generate_latest(registry_of("p", [node])).decode().splitlines()
+    return generate_latest(build_registry("p", [node])).decode().splitlines()
 
 
 def test_a_database_that_is_slow_keeps_for_a_minute_what_was_seen_last(gate, monkeypatch):
@@ -142,11 +142,11 @@ def test_a_database_that_is_slow_keeps_for_a_minute_what_was_seen_last(gate, mon
     node = watched(lambda: gate.wait(120) and overview())
     assert "p_database_up 1.0" in shown(node)
     gate.clear()
-    monkeypatch.setattr(collector, "PATIENCE", 0.05)
+    monkeypatch.setattr(collector, "PROBE_TIMEOUT", 0.05)
     lines = shown(node)
     assert "p_database_up 1.0" in lines
     assert 'p_partitions{subscription="default"} 256.0' in lines
-    monkeypatch.setattr(collector, "KEPT", 0.0)
+    monkeypatch.setattr(collector, "MAX_STALE", 0.0)
     lines = shown(node)
     assert "p_database_up 0.0" in lines
     assert not [line for line in lines if line.startswith("p_partitions{")]
@@ -168,7 +168,7 @@ def test_a_look_that_the_server_cut_off_shows_that_it_answers(error, up, monkeyp
     lines = shown(node)
     assert f"p_database_up {up}" in lines
     assert ('p_partitions{subscription="default"} 256.0' in lines) is bool(up)
-    monkeypatch.setattr(collector, "KEPT", 0.0)
+    monkeypatch.setattr(collector, "MAX_STALE", 0.0)
     lines = shown(node)
     assert f"p_database_up {up}" in lines
     assert not [line for line in lines if line.startswith("p_partitions{")]
@@ -179,7 +179,7 @@ def test_one_of_two_databases_that_is_away_takes_only_its_own_numbers():
         raise psycopg.OperationalError("away")
 
     nodes = [watched(database="orders"), watched(away, database="billing")]
-    text = generate_latest(registry_of("p", nodes)).decode()
+    text = generate_latest(build_registry("p", nodes)).decode()
     assert 'p_database_up{database="orders"} 1.0' in text
     assert 'p_database_up{database="billing"} 0.0' in text
     assert 'p_partitions{database="orders",subscription="default"} 256.0' in text

@@ -14,7 +14,7 @@ from partbox.db.inspect.stats import Overview
 from partbox.errors import SchemaError
 from partbox.http.routes import routes
 from partbox.observe.health import health
-from partbox.observe.health.health import Health, Orphans, Sibling, orphaned, siblings
+from partbox.observe.health.health import Health, OrphanTracker, Sibling, list_orphaned, siblings
 
 FREE = overview(cluster([partition(0, None, epoch=9), partition(1)], [instance(ADA)]))
 
@@ -47,7 +47,7 @@ def test_a_node_that_works_lives_and_is_ready():
     ("its", "says"),
     [
         (vitals(running=False, failure="it broke"), "the supervisor has ended: it broke"),
-        (vitals(stepped=31.0), "the supervisor's loop has not turned for 31 s"),
+        (vitals(loop_age=31.0), "the supervisor's loop has not turned for 31 s"),
         (vitals(process(silent=25.0, vouched=False)), "all 1 processes have shown no life for 25 s"),
     ],
     ids=["the supervisor ended", "its loop is stuck", "all are silent"],
@@ -62,13 +62,13 @@ def test_a_node_whose_own_loops_are_dead_is_dead(its, says):
 @pytest.mark.parametrize(
     "its",
     [
-        vitals(stepped=29.0),
-        vitals(stepped=59.0, lease=12.0),
+        vitals(loop_age=29.0),
+        vitals(loop_age=59.0, lease=12.0),
         vitals(process(silent=1_000.0, vouched=True)),
         vitals(process(silent=25.0, vouched=False), process(silent=0.2)),
         vitals(process(silent=25.0, vouched=False, handler=25.0)),
-        vitals(beaten=1_000.0),
-        vitals(process(trusted=False), beaten=None),
+        vitals(heartbeat_age=1_000.0),
+        vitals(process(trusted=False), heartbeat_age=None),
         vitals(crash_loop=True, deaths=50),
         vitals(started=False, running=False),
         vitals(stopping=True),
@@ -99,8 +99,8 @@ def test_what_a_restart_would_not_help_kills_no_node(its):
         (vitals(stopping=True), "stopping"),
         (vitals(started=False, running=False), "no process is ready yet"),
         (vitals(process(ready=False, trusted=False)), "no process is ready yet"),
-        (vitals(process(trusted=False), beaten=7.25), "renews for 6 s: the last was 7.2 s ago"),
-        (vitals(process(trusted=False), beaten=None), "there was none"),
+        (vitals(process(trusted=False), heartbeat_age=7.25), "renews for 6 s: the last was 7.2 s ago"),
+        (vitals(process(trusted=False), heartbeat_age=None), "there was none"),
         (vitals(crash_loop=True, deaths=5), "5 processes have died within a minute"),
     ],
     ids=["stopping", "starting", "no process works yet", "lease over", "never had one", "crash loop"],
@@ -158,22 +158,22 @@ def test_the_probes_of_the_documentation_wait_for_longer_than_readiness_does():
     page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
     probes, timeouts = re.findall(r"httpGet", page), re.findall(r"timeoutSeconds: (\d+)", page)
     assert len(timeouts) == len(probes) == 2
-    assert all(int(seconds) > health.PATIENCE for seconds in timeouts)
+    assert all(int(seconds) > health.PROBE_TIMEOUT for seconds in timeouts)
 
 
 @pytest.mark.parametrize(("seconds", "fails"), [(0.0, False), (12.0, False), (12.1, True)])
 def test_partitions_without_owner_fail_readiness_after_two_leases(seconds, fails):
-    assert bool([*orphaned(3, seconds, lease=6.0)]) is fails
+    assert bool([*list_orphaned(3, seconds, lease=6.0)]) is fails
 
 
 def test_it_is_told_since_when_partitions_were_seen_without_owner():
-    orphans = Orphans()
+    orphans = OrphanTracker()
     assert orphans.update(FREE.clusters[0], 100.0) == (1, 0.0)
     assert orphans.update(FREE.clusters[0], 112.5) == (1, 12.5)
 
 
 def test_a_partition_that_had_an_owner_meanwhile_counts_anew():
-    orphans = Orphans()
+    orphans = OrphanTracker()
     orphans.update(cluster([partition(0, None, epoch=9)], [instance(ADA)]), 100.0)
     assert orphans.update(cluster([partition(0, None, epoch=10)], [instance(ADA)]), 113.0) == (1, 0.0)
     orphans.update(cluster([partition(0, ADA, epoch=10)], [instance(ADA)]), 114.0)
@@ -182,7 +182,7 @@ def test_a_partition_that_had_an_owner_meanwhile_counts_anew():
 
 def test_a_paused_subscription_has_no_owners_on_purpose():
     paused = cluster([partition(0, None)], [instance(ADA)], paused=True)
-    orphans = Orphans()
+    orphans = OrphanTracker()
     orphans.update(paused, 100.0)
     assert orphans.update(paused, 500.0) == (0, 0.0)
 

@@ -15,7 +15,7 @@ from waiting import eventually
 from partbox import Event, Outbox
 from partbox.observe.logs import setup as room
 from partbox.observe.logs.formats import JsonLines, TextLines
-from partbox.observe.logs.setup import KEPT, Outlet, StderrHandler, configure
+from partbox.observe.logs.setup import MAX_WAITING, StallTolerantWriter, StderrHandler, configure
 
 
 class Pipe:
@@ -25,7 +25,7 @@ class Pipe:
         self.reader, self.writer = os.pipe()
         fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, 4_096)
         self.open = {self.reader, self.writer}
-        self._outlets: list[Outlet] = []
+        self._outlets: list[StallTolerantWriter] = []
 
     def fill(self) -> None:
         os.set_blocking(self.writer, False)
@@ -43,8 +43,8 @@ class Pipe:
             got += self.read()
         return got
 
-    def outlet(self, note: Callable[[int], bytes]) -> Outlet:
-        self._outlets.append(Outlet(self.writer, note))
+    def outlet(self, note: Callable[[int], bytes]) -> StallTolerantWriter:
+        self._outlets.append(StallTolerantWriter(self.writer, note))
         return self._outlets[-1]
 
     def close(self, *ends: int) -> None:
@@ -57,7 +57,7 @@ class Pipe:
         if self.reader in self.open:
             self.close(self.reader)
         for outlet in self._outlets:
-            eventually(lambda of=outlet: of._written == of._taken and not of._lost)
+            eventually(lambda of=outlet: of._written == of._accepted and not of._lost)
         self.close()
 
 
@@ -97,17 +97,17 @@ def test_a_line_is_out_when_it_was_logged(pipe):
 
 
 def test_nobody_waits_twice_for_a_reader_that_does_not_read_and_what_is_lost_is_counted(pipe, monkeypatch):
-    monkeypatch.setattr(room, "PATIENCE", 0.01)
+    monkeypatch.setattr(room, "WRITE_TIMEOUT", 0.01)
     pipe.fill()
     outlet = pipe.outlet(lost)
-    for number in range(KEPT + 1_000):
+    for number in range(MAX_WAITING + 1_000):
         outlet.write(f"line {number}\n".encode())
     got = pipe.read_until(b"lost 1000\n")
-    assert got.lstrip(b".") == b"".join(f"line {number}\n".encode() for number in range(KEPT)) + b"lost 1000\n"
+    assert got.lstrip(b".") == b"".join(f"line {number}\n".encode() for number in range(MAX_WAITING)) + b"lost 1000\n"
 
     def heard() -> bool:
         outlet.write(b"again\n")
-        return not outlet._stuck
+        return not outlet._is_stalled
 
     eventually(heard)
     assert b"again\n" in pipe.read()
@@ -123,7 +123,7 @@ def test_one_that_waited_in_vain_is_the_only_one(pipe, monkeypatch):
             waits.append(timeout)
         return wait_for(self, check, timeout)
 
-    monkeypatch.setattr(room, "PATIENCE", 0.01)
+    monkeypatch.setattr(room, "WRITE_TIMEOUT", 0.01)
     monkeypatch.setattr(threading.Condition, "wait_for", counting)
     pipe.fill()
     outlet = pipe.outlet(lost)
@@ -147,7 +147,7 @@ def test_without_a_reader_at_all_it_goes_on(pipe):
     for _ in range(3):
         outlet.write(b"to nobody\n")
     outlet.flush()
-    assert not outlet._stuck
+    assert not outlet._is_stalled
 
 
 def test_a_description_that_somebody_made_non_blocking_loses_nothing(pipe):
@@ -174,8 +174,8 @@ def test_a_forked_process_logs_by_itself(pipe):
 
 @pytest.mark.parametrize("formatter", [TextLines, JsonLines])
 def test_the_count_is_a_line_like_all_others(pipe, monkeypatch, formatter):
-    monkeypatch.setattr(room, "KEPT", 1)
-    monkeypatch.setattr(room, "PATIENCE", 0.01)
+    monkeypatch.setattr(room, "MAX_WAITING", 1)
+    monkeypatch.setattr(room, "WRITE_TIMEOUT", 0.01)
     monkeypatch.setattr(sys, "stderr", os.fdopen(os.dup(pipe.writer), "w"))
     with sys.stderr:
         handler = StderrHandler()

@@ -97,7 +97,7 @@ def test_the_record_itself_has_the_name_for_whoever_formats_it_elsewhere(caplog)
 
 def test_a_worker_process_has_one_database_in_all_its_threads(formatted, monkeypatch):
     monkeypatch.setattr(database, "_of_process", "")
-    database.work_for("billing")
+    database.set_log_database("billing")
     thread = Thread(target=log_event, args=(log, "crash", "it crashed"))
     thread.start()
     thread.join()

@@ -14,7 +14,7 @@ from waiting import eventually
 from partbox import DownstreamUnavailable, Outbox
 from partbox.observe.logs.log_event import log_event
 from partbox.observe.observer import Observer
-from partbox.protocol.rows import Owned
+from partbox.protocol.rows import OwnedPartition
 from partbox.worker.engine.partition import Tenure
 from partbox.worker.ownership.ownership import Ownership
 from partbox.worker.runners import timeouts
@@ -145,7 +145,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
     with outbox.worker() as worker:
         line = lines.one("slow_handler")
         publish(outbox, 2)  # the poller looks again and again meanwhile
-        eventually(lambda: worker._worker.engine.runs.running()[1:])
+        eventually(lambda: worker._worker.engine.scheduler.running()[1:])
         gate.set()
         worker.wait_until_empty(120)
 
@@ -157,7 +157,7 @@ def test_a_slow_handler_is_said_once_while_it_runs(outbox, lines, monkeypatch):
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(1000.0, 60.0), (30.0, 15.0), (0.2, 1.0)])
 def test_slow_is_a_minute_or_half_the_timeout_but_never_a_moment(timeout, seconds):
-    assert timeouts._long(timeout) == seconds
+    assert timeouts._slow_after(timeout) == seconds
 
 
 def test_a_brake_is_said_once_an_episode_and_when_it_is_over(dsn, lines):
@@ -198,14 +198,14 @@ def test_partitions_of_a_process_that_died_are_taken_over_with_a_warning(outbox,
 
 def owner_of(numbers: Iterable[int]) -> tuple[Ownership, list[Tenure]]:
     worker = context("host=nowhere")
-    worker.engine.claims.adopt([Owned(number, 1, "1:1:", 0, 0, 0, None) for number in numbers], 0.0)
-    return Ownership(worker, lambda floor: None), [held.tenure for held in worker.engine.claims.held()]
+    worker.engine.claims.adopt([OwnedPartition(number, 1, "1:1:", 0, 0, 0, None) for number in numbers], 0.0)
+    return Ownership(worker, lambda floor: None), [owned.tenure for owned in worker.engine.claims.owned()]
 
 
 def test_a_refusal_of_the_fence_is_one_error_and_one_warning_for_all_its_partitions(lines):
     ownership, tenures = owner_of(range(20))
 
-    ownership.refused(tenures)
+    ownership.drop_refused(tenures)
 
     refused, lost = lines.one("fence_rejection"), lines.one("lost")
     assert (refused.levelname, refused.partitions) == ("ERROR", 20)
@@ -218,7 +218,7 @@ def test_partitions_lost_while_they_are_released_are_only_information(lines):
     ownership, tenures = owner_of([7])
     ownership.drain_all()
 
-    ownership.lose(tenures)
+    ownership.drop_tenures(tenures)
 
     assert lines.one("lost_draining").levelname == "INFO"
     assert lines.of("lost") == []

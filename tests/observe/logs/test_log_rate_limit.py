@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partbox import log_rate_limit as flood
-from partbox.log_rate_limit import BURST, SPAN, Flood
+from partbox import log_rate_limit as log_rate_limiter
+from partbox.log_rate_limit import BURST, SPAN, LogRateLimiter
 
 
 def test_a_burst_is_said_and_the_rest_is_counted_with_the_next():
-    lines = Flood()
+    lines = LogRateLimiter()
     assert [lines.admit("a", 0.0) for _ in range(BURST)] == [0] * BURST
     assert [lines.admit("a", 1.0) for _ in range(3)] == [None] * 3
     assert lines.admit("b", 1.0) == 0, "another kind has its own burst"
@@ -18,7 +18,7 @@ def test_a_burst_is_said_and_the_rest_is_counted_with_the_next():
 
 
 def test_what_was_quiet_for_long_may_burst_again():
-    lines = Flood()
+    lines = LogRateLimiter()
     for _ in range(3 * BURST):
         lines.admit("a", 0.0)
 
@@ -26,8 +26,8 @@ def test_what_was_quiet_for_long_may_burst_again():
 
 
 def test_kinds_beyond_the_bound_are_forgotten_oldest_first(monkeypatch):
-    monkeypatch.setattr(flood, "MOST", 2)
-    lines = Flood()
+    monkeypatch.setattr(log_rate_limiter, "MOST", 2)
+    lines = LogRateLimiter()
     for kind in ("a", "b", "c"):
         for _ in range(BURST):
             lines.admit(kind, 0.0)
@@ -38,7 +38,7 @@ def test_kinds_beyond_the_bound_are_forgotten_oldest_first(monkeypatch):
 
 @given(st.lists(st.floats(0, 30), max_size=80))
 def test_every_line_is_said_or_counted_once_and_no_span_says_more_than_a_burst(pauses):
-    lines, now, said, counted = Flood(), 0.0, [], 0
+    lines, now, said, counted = LogRateLimiter(), 0.0, [], 0
     for pause in pauses:
         now += pause
         held = lines.admit("a", now)

@@ -21,7 +21,7 @@ ASIDE = ("demo",)
 """Rooms whose lines are a performance."""
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 KNOWN = {"about", "trace"}
-TELLING = ("log_event", "log", "_log", "log_partitions", "_tell", "_tell_circuit")
+TELLING = ("log_event", "log", "_log", "log_partitions", "_tell", "_log_circuit")
 
 
 @cache

@@ -13,7 +13,7 @@ from partbox.observe.logs import setup
 def nothing_said(monkeypatch):
     for variable in [name for name in os.environ if name.startswith("PARTBOX_")]:
         monkeypatch.delenv(variable)
-    monkeypatch.setattr(setup, "_said", set())
+    monkeypatch.setattr(setup, "_warned_strays", set())
 
 
 def said(caplog) -> list[str]:
@@ -35,12 +35,12 @@ def test_an_outbox_warns_once_and_works(monkeypatch, caplog):
 
 def test_a_worker_process_leaves_it_to_its_supervisor(monkeypatch, caplog):
     monkeypatch.setenv("PARTBOX_LEESE", "9s")
-    assert "PARTBOX_LEESE" in setup.pass_over()
+    assert "PARTBOX_LEESE" in setup.take_strays_text()
     Outbox()
     assert said(caplog) == []
 
 
 def test_without_such_variables_nothing_is_said(caplog):
     Outbox()
-    assert setup.pass_over() is None
+    assert setup.take_strays_text() is None
     assert said(caplog) == []

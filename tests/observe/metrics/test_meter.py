@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multiprocess import get_context
 
-from partbox.observe.metrics.families import LabelledReading, of_processes
+from partbox.observe.metrics.families import LabelledReading, process_families
 from partbox.observe.metrics.meter import OTHER, Layout, Meter, Meters, MetricsRecorder
 from partbox.observe.metrics.table import HANDLER_SECONDS
 from partbox.observe.observer import Load, Turn
@@ -19,7 +19,7 @@ COUNTED = 1_000
 
 def value(meters: Meters, name: str, **labels: str) -> float | None:
     """One sample, as Prometheus would get it."""
-    for family in of_processes("p", [LabelledReading(("default",), meters.reading())]):
+    for family in process_families("p", [LabelledReading(("default",), meters.reading())]):
         for sample in family.samples:
             if sample.name == f"p_{name}" and sample.labels == {"subscription": "default", **labels}:
                 return sample.value

@@ -17,7 +17,7 @@ from waiting import eventually
 from partbox import Event, Outbox, UnrecoverableError
 from partbox.errors import PartboxError
 from partbox.observe import Observers
-from partbox.observe.collector import NodeCollector, registry_of
+from partbox.observe.collector import NodeCollector, build_registry
 from partbox.observe.metering import Metering
 from partbox.observe.metrics.application import ApplicationCollector
 from partbox.observe.metrics.table import BY_NAME, METRICS
@@ -93,7 +93,7 @@ def test_counters_and_gauges_of_a_node_are_those_of_its_prometheus(reader):
     Metering(reader.provider).show("partbox", NodeCollector("partbox", [node]))
     shown = reader.read()
 
-    families = [each for each in registry_of("partbox", [node]).collect() if each.type != "histogram"]
+    families = [each for each in build_registry("partbox", [node]).collect() if each.type != "histogram"]
     assert len(families) == len(METRICS) - 5  # four histograms, and what the application counts
     for family in families:
         theirs = {tuple(sorted(sample.labels.items())): sample.value for sample in family.samples}
@@ -135,7 +135,9 @@ def test_a_worker_shows_the_same_numbers_as_in_a_registry(reader, dsn):
 
 def test_histograms_can_be_left_out_and_take_nothing_from_an_event_then():
     left_out = dill.loads(dill.dumps(Metering(histograms=False)))
-    assert not Observers([left_out, left_out.recorder("partbox", "default")]).hears("delivered", "parked", "answered")
+    assert not Observers([left_out, left_out.recorder("partbox", "default")]).has_hook(
+        "delivered", "parked", "answered"
+    )
 
 
 def test_histograms_have_the_buckets_of_prometheus(reader):

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from partbox.cli.commands.metrics import page
-from partbox.db.delivery.limits import KeptLimit, together
-from partbox.observe.collector import registry_of
-from partbox.observe.metrics.application import application_of
+from partbox.db.delivery.limits import LimitReport, merge
+from partbox.observe.collector import build_registry
+from partbox.observe.metrics.application import application_collector
 from partbox.observe.metrics.table import METRICS, Metric, MetricSource
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,11 +35,11 @@ def in_table(metric: Metric, *extra: str) -> tuple[str, set[frozenset[str]]]:
 
 def test_a_node_exposes_what_the_table_says_and_nothing_else():
     ours = [metric for metric in METRICS if metric.source is not MetricSource.APPLICATION]
-    assert exposed(registry_of("partbox", [watched(limited)])) == {f"partbox_{m.name}": in_table(m) for m in ours}
+    assert exposed(build_registry("partbox", [watched(limited)])) == {f"partbox_{m.name}": in_table(m) for m in ours}
 
 
 def test_with_several_databases_every_series_of_one_says_of_which():
-    found = exposed(registry_of("partbox", [watched(limited, database="a"), watched(limited, database="b")]))
+    found = exposed(build_registry("partbox", [watched(limited, database="a"), watched(limited, database="b")]))
     expected = {
         f"partbox_{m.name}": in_table(m) if m.name == "scrape_seconds" else in_table(m, "database")
         for m in METRICS
@@ -50,7 +50,7 @@ def test_with_several_databases_every_series_of_one_says_of_which():
 
 def test_an_application_exposes_what_it_published_and_its_workers_from_the_table():
     registry = CollectorRegistry()
-    application_of(registry, "shop").meters("default", ["confirm"], ["bus"])
+    application_collector(registry, "shop").meters("default", ["confirm"], ["bus"])
     by_name = {f"shop_{metric.name}": metric for metric in METRICS}
     found = exposed(registry)
     assert "shop_published_total" in found
@@ -64,7 +64,7 @@ def test_an_application_exposes_what_it_published_and_its_workers_from_the_table
 
 def test_an_outbox_with_several_subscriptions_shows_each_of_them():
     both = overview(cluster(subscription="default"), cluster(subscription="audit", paused=True, paused_at=None))
-    text = generate_latest(registry_of("partbox", [watched(lambda: both)])).decode()
+    text = generate_latest(build_registry("partbox", [watched(lambda: both)])).decode()
     assert 'partbox_subscription_paused{subscription="audit"} 1.0' in text
     assert 'partbox_subscription_paused{subscription="default"} 0.0' in text
 
@@ -86,9 +86,9 @@ def test_names_follow_the_rules_of_prometheus(metric):
 
 
 def test_a_limit_is_shown_with_what_it_allows_and_what_waits_and_a_bound_that_is_not_there_is_not():
-    kept = [KeptLimit("charge", 0.5, None, None, 7, 2.5), KeptLimit("send", None, 3)]
-    seen = overview(cluster(limits=together("default", kept, [])))
-    text = generate_latest(registry_of("partbox", [watched(lambda: seen)])).decode()
+    kept = [LimitReport("charge", 0.5, None, None, 7, 2.5), LimitReport("send", None, 3)]
+    seen = overview(cluster(limits=merge("default", kept, [])))
+    text = generate_latest(build_registry("partbox", [watched(lambda: seen)])).decode()
     shown = [line for line in text.splitlines() if line.startswith("partbox_limit_")]
     assert shown == [
         'partbox_limit_per_second{handler="charge",subscription="default"} 0.5',

@@ -3,9 +3,9 @@
 import pytest
 from prometheus_client import Metric
 
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.observe import Observer
-from partbox.observe.metrics.families import LabelledReading, of_processes
+from partbox.observe.metrics.families import LabelledReading, process_families
 from partbox.observe.metrics.meter import Meter, Meters, MetricsRecorder
 from partbox.observe.observer import Turn
 from partbox.protocol.parking import RowState
@@ -26,7 +26,7 @@ def recorder(meters) -> MetricsRecorder:
 
 def counted(meters: Meters) -> dict[str, float]:
     """Every sample that is not zero, buckets left out; handler and state stand behind the name."""
-    families: list[Metric] = list(of_processes("p", [LabelledReading(("default",), meters.reading())]))
+    families: list[Metric] = list(process_families("p", [LabelledReading(("default",), meters.reading())]))
     samples = (sample for family in families for sample in family.samples if not sample.name.endswith("_bucket"))
     return {
         " ".join([sample.name.removeprefix("p_"), *(v for k, v in sample.labels.items() if k != "subscription")]): value
@@ -36,7 +36,7 @@ def counted(meters: Meters) -> dict[str, float]:
 
 
 def event(attempt: int = 1) -> DeliveredEvent:
-    return DeliveredEvent((5, 7), Claim(1, "default", None), attempt)  # type: ignore[arg-type]
+    return DeliveredEvent((5, 7), ClaimContext(1, "default", None), attempt)  # type: ignore[arg-type]
 
 
 def test_a_page_is_counted_and_the_range_in_which_it_looked(recorder, meters):

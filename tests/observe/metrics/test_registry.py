@@ -11,7 +11,7 @@ from waiting import eventually
 from partbox import Outbox
 from partbox.errors import SettingsError
 from partbox.events import Event
-from partbox.observe.metrics.application import application_of
+from partbox.observe.metrics.application import application_collector
 from partbox.observe.metrics.meter import Layout, Meter, Meters
 
 
@@ -72,7 +72,7 @@ def test_a_worker_in_the_process_is_shown_and_its_gauges_go_with_it(registry, ds
 
 
 def test_nodes_that_have_ended_leave_what_they_counted_and_nothing_else(registry):
-    application = application_of(registry, "partbox")
+    application = application_collector(registry, "partbox")
     labels = {"subscription": "default"}
     for round in (1, 2, 3):
         meters, living = Meters(["greet"]), Meter(Layout(["greet"]))

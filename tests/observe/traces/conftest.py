@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
-from spans import Traced
+from spans import ExcInfo
 
 
 @pytest.fixture
 def traced_with(dsn, partbox_sessions):
-    made: list[Traced] = []
+    made: list[ExcInfo] = []
 
-    def make(**settings: Any) -> Traced:
-        made.append(Traced(dsn, partbox_sessions, **settings))
+    def make(**settings: Any) -> ExcInfo:
+        made.append(ExcInfo(dsn, partbox_sessions, **settings))
         return made[-1]
 
     yield make
@@ -20,5 +20,5 @@ def traced_with(dsn, partbox_sessions):
 
 
 @pytest.fixture
-def traced(traced_with) -> Traced:
+def traced(traced_with) -> ExcInfo:
     return traced_with()

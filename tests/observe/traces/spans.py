@@ -18,7 +18,7 @@ CANARY = "canary-7731"
 """Words that no span may say: they are in payloads, aggregate ids and tenants."""
 
 
-class Traced:
+class ExcInfo:
     """An outbox that is traced, and the spans that ended, in their order."""
 
     def __init__(self, dsn: str, sessions: Sessions | None = None, tracing: Any = (), **settings: Any) -> None:

@@ -19,7 +19,7 @@ from partbox.observe.tracing import Tracing
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Gives what was traced so far."""
-    monkeypatch.setattr(connect, "instrumented", False)
+    monkeypatch.setattr(connect, "is_instrumented", False)
     for place in (psycopg, psycopg.Connection, psycopg.AsyncConnection):  # it does not put back class methods
         monkeypatch.setattr(place, "connect", vars(place)["connect"])
     exporter, provider = InMemorySpanExporter(), TracerProvider()

@@ -8,10 +8,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from partbox.observe import polls
-from partbox.observe.polls import Polls
+from partbox.observe.polls import OpenPollSpans
 
 
-class Watched(Polls):
+class Watched(OpenPollSpans):
     """Polls, and the spans of those that ended."""
 
     def __init__(self) -> None:

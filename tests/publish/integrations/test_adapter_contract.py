@@ -15,10 +15,10 @@ from reading import count, delivered
 
 from partbox import Event, Outbox
 from partbox.errors import PublishError, SchemaError
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 EVENT = Event("OrderPlaced", {"id": 42}, aggregate_type="Order", aggregate_id="42")
-MANY = [Event("T", n) for n in range(COPY_FROM)]
+MANY = [Event("T", n) for n in range(COPY_FROM_EVENTS)]
 AWKWARD = "tab\t newline\n return\r back\\slash \\N \\. %s %% :x $1 'quoted' \"twice\" ünïcødé 😀"
 ASSIGNED = "select pg_current_xact_id_if_assigned()::text"
 
@@ -64,7 +64,7 @@ async def test_what_is_committed_is_in_the_log_and_not_before(kit: Kit, conn: ps
     placed, short, *many = delivered(conn)
     assert (placed.event_id, placed.payload, placed.aggregate_id) == (EVENT.event_id, {"id": 42}, "42")
     assert (short.payload, short.tenant_id, short.headers, short.aggregate_id) == (None, "t", {"a": AWKWARD}, AWKWARD)
-    assert [event.payload for event in many] == [*range(COPY_FROM)]
+    assert [event.payload for event in many] == [*range(COPY_FROM_EVENTS)]
 
 
 async def test_what_is_rolled_back_is_not(kit: Kit, conn: psycopg.Connection[Any]) -> None:
@@ -108,7 +108,7 @@ async def test_a_transaction_that_has_failed_is_refused_as_such(kit: Kit, conn: 
     assert count(conn) == 1
 
 
-@pytest.mark.parametrize("size", [1, 3, COPY_FROM])
+@pytest.mark.parametrize("size", [1, 3, COPY_FROM_EVENTS])
 async def test_every_field_arrives_however_many_events_there_are(
     kit: Kit, conn: psycopg.Connection[Any], size: int
 ) -> None:
@@ -148,7 +148,7 @@ async def test_keys_are_used_once(kit: Kit, conn: psycopg.Connection[Any]) -> No
     async with kit.transaction() as tx:
         ids = await kit.publish_many(tx, [*keyed, *MANY])
         assert ids == [keyed[0].event_id, keyed[1].event_id, None, None, *(event.event_id for event in MANY)]
-    assert [event.payload for event in delivered(conn)] == ["first", 0, 1, *range(COPY_FROM)]
+    assert [event.payload for event in delivered(conn)] == ["first", 0, 1, *range(COPY_FROM_EVENTS)]
     assert delivered(conn)[1].idempotency_key == "a"
 
 
@@ -162,7 +162,7 @@ async def test_what_is_wrong_is_refused_before_anything_is_written(kit: Kit, con
             (lambda: kit.publish(tx, "T", float("nan")), "NaN"),
             (
                 lambda: kit.publish_many(tx, [*MANY, "no event"]),
-                f"event {COPY_FROM} of the list: an Event is needed, not a str",
+                f"event {COPY_FROM_EVENTS} of the list: an Event is needed, not a str",
             ),
             (lambda: kit.publish_many(tx, [Event("T", 1), Event("T", "x" * 2**20)]), "above max_payload"),
         ):
@@ -184,7 +184,7 @@ async def test_the_connection_stays_as_it_was(kit: Kit, conn: psycopg.Connection
             await kit.publish_many(tx, MANY[:2])
             assert kit.state(tx) == before
             assert await kit.execute(tx, "select 2 as n, 'two' as text") == [(2, "two")]
-    assert count(conn) == 2 * (1 + COPY_FROM + 2)
+    assert count(conn) == 2 * (1 + COPY_FROM_EVENTS + 2)
 
 
 async def test_hooks_hear_of_commits_and_of_what_savepoints_took_back(kit: Kit, conn: psycopg.Connection[Any]) -> None:
@@ -197,15 +197,15 @@ async def test_hooks_hear_of_commits_and_of_what_savepoints_took_back(kit: Kit, 
         async with kit.savepoint(tx):
             await kit.publish_many(tx, MANY)
         before = [*heard]
-    many = [*range(COPY_FROM)]
+    many = [*range(COPY_FROM_EVENTS)]
     assert before == [
         ("before_publish", [{"id": 42}]), ("after_publish", [{"id": 42}]),
         ("before_publish", ["taken back"]), ("after_publish", ["taken back"]),
         ("before_publish", many), ("after_publish", many),
     ]  # fmt: skip
     told = [
-        ("after_commit", [{"id": 42}]), ("in the log", [1 + COPY_FROM]), ("after_rollback", ["taken back"]),
-        ("after_commit", many), ("in the log", [1 + COPY_FROM]),
+        ("after_commit", [{"id": 42}]), ("in the log", [1 + COPY_FROM_EVENTS]), ("after_rollback", ["taken back"]),
+        ("after_commit", many), ("in the log", [1 + COPY_FROM_EVENTS]),
     ]  # fmt: skip
     assert heard[6:] == [each for each in told if each[0] != "after_rollback" or "after_rollback" in kit.tells]
 
@@ -277,7 +277,7 @@ async def test_a_hook_whose_end_is_not_reported_is_refused_naming_what_reports_i
             else:
                 with pytest.raises(PublishError, match=r"cannot report .* `(async )?with outbox.transaction\("):
                     await publish()
-    expected = 1 + COPY_FROM if moment in kit.tells and not kit.scoped else 0
+    expected = 1 + COPY_FROM_EVENTS if moment in kit.tells and not kit.scoped else 0
     assert count(conn) == expected
     assert bool(heard) == bool(expected)
 

@@ -17,10 +17,10 @@ from sqlalchemy.orm import Session, sessionmaker
 from partbox import Event, Outbox
 from partbox.errors import PublishError
 from partbox.publish import Adapter, integrations, register, values
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 EVENT = Event("OrderPlaced", {"id": 42}, headers={"a": "100 %"})
-MANY = [Event("T", n) for n in range(COPY_FROM)]
+MANY = [Event("T", n) for n in range(COPY_FROM_EVENTS)]
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def outbox(dsn: str) -> Outbox:
 @pytest.fixture
 def restored() -> Iterator[None]:
     yield
-    integrations._own.clear()
-    integrations._seen.clear()
+    integrations._registered.clear()
+    integrations._found_classes.clear()
 
 
 async def test_what_holds_no_transaction_names_what_does(outbox: Outbox, dsn: str) -> None:
@@ -81,7 +81,7 @@ def test_a_subclass_of_a_connection_is_one(outbox: Outbox, dsn: str, conn: psyco
     with Own.connect(dsn) as app:
         outbox.publish(app, EVENT)
         outbox.publish_many(app, MANY)
-    assert count(conn) == 1 + COPY_FROM
+    assert count(conn) == 1 + COPY_FROM_EVENTS
 
 
 class Psycopg2(Adapter):
@@ -116,7 +116,7 @@ def test_an_adapter_of_ones_own_needs_two_methods(outbox: Outbox, dsn: str, conn
     with pytest.raises(PublishError, match=r"no transaction.*: set autocommit to False"):
         Outbox(dsn).publish(app, EVENT)
     app.close()
-    assert [each.payload for each in delivered(conn)] == [{"id": 42}, *range(COPY_FROM), b"\0"]
+    assert [each.payload for each in delivered(conn)] == [{"id": 42}, *range(COPY_FROM_EVENTS), b"\0"]
     assert delivered(conn)[0].headers == {"a": "100 %"}
 
 
@@ -143,7 +143,7 @@ def test_an_adapter_that_tells_of_one_end_gets_the_hooks_of_that_one(outbox: Out
         outbox.publish(app, EVENT)
     app.close()
     worker.stop()
-    assert told == [COPY_FROM]
+    assert told == [COPY_FROM_EVENTS]
 
 
 @pytest.mark.usefixtures("restored")
@@ -182,7 +182,7 @@ def test_values_are_as_every_driver_takes_them() -> None:
         "none": None,
         "bytes": b"\0",
     }
-    assert values.plain(given) == expected
+    assert values.plain_parameters(given) == expected
 
 
 def test_rows_are_lines_in_pieces() -> None:

@@ -12,10 +12,10 @@ from reading import count, delivered
 
 from partbox import Event, Outbox
 from partbox.errors import PublishError
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 EVENT = Event("OrderPlaced", {"id": 42}, headers={"a": "b"})
-MANY = [Event("T", {"n": n}, deliver_after=60, headers={"a": "b"}) for n in range(COPY_FROM)]
+MANY = [Event("T", {"n": n}, deliver_after=60, headers={"a": "b"}) for n in range(COPY_FROM_EVENTS)]
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ async def test_codecs_of_the_application_do_not_encode_twice(
     await app.close()
     found = delivered(conn)
     assert [each.payload for each in found[:2]] == [{"id": 42}, {"key": 1}]
-    numbered = [*range(3), *range(COPY_FROM), *range(9)]
+    numbered = [*range(3), *range(COPY_FROM_EVENTS), *range(9)]
     assert [each.payload for each in found[2:]] == [{"n": n} for n in numbered]
-    assert [each.event_id for each in found[5 : 5 + COPY_FROM]] == [event.event_id for event in MANY]
+    assert [each.event_id for each in found[5 : 5 + COPY_FROM_EVENTS]] == [event.event_id for event in MANY]
     assert found[0].headers == found[2].headers == found[5].headers == {"a": "b"}
 
 

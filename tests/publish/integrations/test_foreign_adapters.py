@@ -24,11 +24,11 @@ import partbox
 from partbox import Event, Outbox
 from partbox.db.schema.migrate import migrate
 from partbox.db.type_conversion import DEFAULTS
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 PACKAGE = Path(partbox.__file__).parent
 KEYED = [Event("Keyed", n, idempotency_key=f'"{n}\\,') for n in range(2)]
-MANY = [Event("T", n, occurred_at=datetime.now(UTC)) for n in range(COPY_FROM)]
+MANY = [Event("T", n, occurred_at=datetime.now(UTC)) for n in range(COPY_FROM_EVENTS)]
 MAPS = ("_dumpers", "_dumpers_by_oid", "_loaders")
 VALUES = (list, dict, tuple, str, int, float, bool, bytes, uuid.UUID, datetime, type(None))
 TYPES = ("bool", "int2", "int4", "int8", "text", "varchar", "name", "uuid", "timestamptz", "json", "jsonb", "numeric")
@@ -115,7 +115,7 @@ async def publish_all(kit: Kit, given: Callable[[], Any]) -> None:
 def check(dsn: str) -> None:
     with psycopg.connect(dsn, context=DEFAULTS) as conn:
         found = [event.payload for event in delivered(conn)]
-    assert found == [{"total": 42}, None, 0, 1, *range(COPY_FROM)]
+    assert found == [{"total": 42}, None, 0, 1, *range(COPY_FROM_EVENTS)]
 
 
 @pytest.mark.usefixtures("documents")
@@ -162,7 +162,7 @@ def test_an_embedded_worker_asks_none_either(dsn: str, outbox: Outbox, adapters:
         outbox.publish_many(conn, [Event("Short", "kept"), Event("Short", "too")])
     with outbox.worker() as worker:
         assert worker.wait_until_empty(120)
-    assert sorted(map(str, got)) == sorted(map(str, [*range(COPY_FROM), "kept", "too"]))
+    assert sorted(map(str, got)) == sorted(map(str, [*range(COPY_FROM_EVENTS), "kept", "too"]))
     (dead,) = outbox.dead.list()
     assert dead.event_type == "T"
     assert outbox.dead.discard(dead.event_id) == 1

@@ -12,7 +12,7 @@ from reading import count
 
 from partbox import Event, Outbox
 from partbox.errors import PublishError
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 pytestmark = pytest.mark.every_version("triggers, rules and what COPY counts")
 
@@ -21,9 +21,9 @@ WAYS: dict[str, list[Event]] = {
     "one with a key": [Event("T", 0, idempotency_key="0")],
     "several": [Event("T", n) for n in range(3)],
     "several with keys": [Event("T", n, idempotency_key=str(n)) for n in range(3)],
-    "many": [Event("T", n) for n in range(COPY_FROM)],
-    "many with times": [Event("T", n, deliver_after=60) for n in range(COPY_FROM)],
-    "many with keys": [Event("T", n, idempotency_key=str(n)) for n in range(COPY_FROM)],
+    "many": [Event("T", n) for n in range(COPY_FROM_EVENTS)],
+    "many with times": [Event("T", n, deliver_after=60) for n in range(COPY_FROM_EVENTS)],
+    "many with keys": [Event("T", n, idempotency_key=str(n)) for n in range(COPY_FROM_EVENTS)],
 }
 TABLES = ("record", "record_1", "idempotency")
 RULE = "create rule dropped as on insert to partbox.record do instead nothing"

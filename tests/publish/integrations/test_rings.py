@@ -16,7 +16,7 @@ from partbox import Event, Outbox
 from partbox.protocol.bell import channel
 from partbox.protocol.hashing import partition_of
 from partbox.publish.steps import Insert
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 pytestmark = pytest.mark.every_version("a sequence that is not logged, NOTIFY, and what PREPARE refuses")
 
@@ -24,7 +24,7 @@ Conn = psycopg.Connection[Any]
 UP = "select setval('partbox.bell', (extract(epoch from clock_timestamp()) * 1000)::bigint + 1000)"
 ONE = Event("Placed", 1, aggregate_id="a")
 FEW = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(4)]
-MANY = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(COPY_FROM)]
+MANY = [Event("Placed", n, aggregate_id="ab"[n % 2]) for n in range(COPY_FROM_EVENTS)]
 A, B = str(partition_of("a")), str(partition_of("b"))
 """The rings for aggregates a and b."""
 
@@ -291,7 +291,7 @@ def test_without_the_sequence_or_the_right_to_read_it_all_is_published(
             outbox.publish_many(tx, FEW)
             outbox.publish_many(tx, MANY)
             tx.execute("select partbox.publish('Placed', '1'), partbox.ring(1)")
-    assert conn.execute("select count(*) from partbox.record").fetchone() == (7 + COPY_FROM,)
+    assert conn.execute("select count(*) from partbox.record").fetchone() == (7 + COPY_FROM_EVENTS,)
     assert rung() == []
 
 

@@ -15,10 +15,10 @@ from waiting import eventually
 from partbox import Event, Outbox
 from partbox.errors import PublishError
 from partbox.publish.integrations import sqlalchemy_end
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 
 EVENT = Event("OrderPlaced", {"id": 42})
-MANY = [Event("T", n) for n in range(COPY_FROM)]
+MANY = [Event("T", n) for n in range(COPY_FROM_EVENTS)]
 DRIVERS = ["psycopg", "psycopg2"]
 ASYNC_DRIVERS = ["psycopg_async", "asyncpg"]
 
@@ -34,7 +34,7 @@ def outbox(dsn: str, ends: list[tuple[str, list[Any]]]) -> Iterator[Outbox]:
     outbox.after_commit(lambda events: ends.append(("commit", [event.payload for event in events])))
     outbox.after_rollback(lambda events: ends.append(("rollback", [event.payload for event in events])))
     yield outbox
-    assert not sqlalchemy_end._open  # whoever waited for an end has been told
+    assert not sqlalchemy_end._open_ends  # whoever waited for an end has been told
 
 
 @pytest.fixture(params=DRIVERS)
@@ -98,7 +98,7 @@ def test_commit_as_you_go_is_told_at_each_commit(
             outbox.publish(given, "T", "rolled back")
             given.rollback()
             outbox.publish_many(given, [Event("T", "left"), *MANY])
-        payloads = ["left", *range(COPY_FROM)]
+        payloads = ["left", *range(COPY_FROM_EVENTS)]
         assert ends == [("commit", [0]), ("commit", [1]), ("rollback", ["rolled back"]), ("rollback", payloads)]
         ends.clear()
     assert count(conn) == 4
@@ -237,8 +237,8 @@ async def test_a_synchronous_session_in_run_sync_is_published_on(
         await session.run_sync(work)
         await session.commit()
     await engine.dispose()
-    assert ends == [("commit", [{"id": 42}]), ("commit", [*range(COPY_FROM)])]
-    assert count(conn) == 1 + COPY_FROM
+    assert ends == [("commit", [{"id": 42}]), ("commit", [*range(COPY_FROM_EVENTS)])]
+    assert count(conn) == 1 + COPY_FROM_EVENTS
 
 
 @pytest.mark.parametrize("driver", ASYNC_DRIVERS)

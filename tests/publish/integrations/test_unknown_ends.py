@@ -18,7 +18,7 @@ from reading import count
 from waiting import eventually
 
 from partbox import Event, Outbox
-from partbox.publish.writing import COPY_FROM
+from partbox.publish.writing import COPY_FROM_EVENTS
 from partbox_lab.chaos.network import CUT, HALF, PASS, Network, Wire
 
 GATE = 7
@@ -38,7 +38,7 @@ PENDING = f"""
 """
 WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
 OTHERS = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-MANY = [Event("T", n) for n in range(COPY_FROM)]
+MANY = [Event("T", n) for n in range(COPY_FROM_EVENTS)]
 ASYNC = [kit for kit in KITS if kit.is_async]
 
 
@@ -197,7 +197,7 @@ async def test_of_a_copy_that_the_server_ends_in_the_middle_nothing_is_published
     wait = f"perform pg_advisory_xact_lock({GATE})"
     conn.execute(
         "create function partbox.stops() returns trigger language plpgsql as"
-        f" $$ begin if new.payload::text = '{COPY_FROM // 2}' then {wait}; end if; return new; end $$;"
+        f" $$ begin if new.payload::text = '{COPY_FROM_EVENTS // 2}' then {wait}; end if; return new; end $$;"
         "create trigger stops before insert on partbox.record for each row execute function partbox.stops()"
     )
     conn.execute("select pg_advisory_lock(%s)", [GATE])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from partbox.protocol.parking import ParkedRow, RowState, Suspicion
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.poison import UNSAVED, Charges
+from partbox.worker.engine.poison import MAX_UNSAVED, Charges
 
 LIMIT = 3
 KEY = ("Key", "k")
@@ -18,7 +18,7 @@ class Home:
 
     def __init__(self, number):
         self.number, self.incarnation = number, 1
-        self.lost = self.stopping = False
+        self.lost = self.is_stopping = False
         self.parked = SimpleNamespace(deleting={}, chains={KEY: None})
 
 
@@ -33,7 +33,7 @@ def row(id=1, *, accused=False):
 
 def end(home, row):
     """Its handler is done, which is not saved yet."""
-    row.end_turn()
+    row.end_trial()
     home.parked.deleting[row.id] = b""
 
 
@@ -48,9 +48,9 @@ def test_no_more_than_the_limit_run():
 def test_an_accused_one_waits_for_all_others_and_all_others_wait_for_it():
     charges, other, accused = Charges(LIMIT), row(1), row(2, accused=True)
     assert admitted(charges, other, accused, row(3)) == [True, False, False]
-    assert list(charges.turns()) == []
-    other.end_turn()
-    assert len(list(charges.turns())) == 1
+    assert list(charges.take_next_trials()) == []
+    other.end_trial()
+    assert len(list(charges.take_next_trials())) == 1
     assert admitted(charges, accused, row(3)) == [True, False]
 
 
@@ -60,7 +60,7 @@ def test_a_turn_ends_when_the_outcome_is_saved():
     end(home, first)
     assert admitted(charges, accused, of=home) == [False]
     del home.parked.deleting[1]
-    assert list(charges.turns()) == [(home, KEY)]
+    assert list(charges.take_next_trials()) == [(home, KEY)]
     assert admitted(charges, accused, of=home) == [True]
     accused.load()
     accused.park(RowState.READY, 1, blocks=True)
@@ -75,7 +75,7 @@ def test_what_has_ended_but_is_not_saved_is_bounded():
         each = row(id)
         if charges.admit(home, KEY, each):
             end(home, each)
-    assert len(home.parked.deleting) == LIMIT + UNSAVED
+    assert len(home.parked.deleting) == LIMIT + MAX_UNSAVED
 
 
 def test_the_turns_of_a_partition_that_is_lost_or_read_anew_are_over():
@@ -92,23 +92,23 @@ def test_suspects_that_block_nothing_have_their_turn_too():
     assert not charges.admit(home, None, row(2, accused=True))
     assert not charges.admit(home, None, row(3))  # behind the accused one
     assert charges.take_keyless() == set()
-    first.end_turn()
+    first.end_trial()
     assert charges.take_keyless() == {7}
     assert charges.admit(home, None, row(2, accused=True))
 
 
 def test_who_waits_is_woken_when_another_has_ended():
     engine, home, calls = Engine(1), partition(), list[bool]()
-    engine.wakes.call = lambda: calls.append(True)
+    engine.wakes.interrupt_poller = lambda: calls.append(True)
     home.parked.chains[KEY] = SimpleNamespace(wakes_at=lambda: 0.0)
     first = row(1)
     with engine.lock:
         assert admitted(engine.charges, first, row(2), of=home) == [True, False]
-        engine.take_turns()
+        engine.wake_next_trials()
     assert engine.next_wakeup() is None
-    first.end_turn()
+    first.end_trial()
     with engine.lock:
-        engine.take_turns()
+        engine.wake_next_trials()
     assert engine.next_wakeup() == 0.0
     assert calls
 
@@ -153,7 +153,7 @@ def test_everybody_has_a_turn_whatever_ends_first(accused, keyless, limit, chanc
                 del home.parked.deleting[each.id]
                 done.add(each.id)
             unsaved.clear()
-        for _, key in list(charges.turns()):
+        for _, key in list(charges.take_next_trials()):
             ask(by_key[key])
         if charges.take_keyless():
             ask_keyless()

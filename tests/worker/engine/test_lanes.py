@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.handlers import Routes
-from partbox.protocol.rows import LooseRows, Owned, Stored
-from partbox.worker.engine import line_types
+from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow
+from partbox.worker.engine import shared_lane_types
 from partbox.worker.engine.destination import Destination
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.line_types import LineTypes
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.runs import COST, Glance, Headway
+from partbox.worker.engine.scheduler import LANE_COST, LaneProgress, WatchedLanes
+from partbox.worker.engine.shared_lane_types import SharedLaneTypes
 
 KEY = ("Key", "k")
 EVERYTHING: Any = Routes({}, "the handler")
@@ -38,7 +38,7 @@ class Taken(deque[Any]):
 @pytest.fixture
 def engine() -> Engine:
     engine = Engine(2)
-    engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+    engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
     return engine
 
 
@@ -49,7 +49,7 @@ def partition(engine: Engine) -> Partition:
 
 def filled(lane: Lane, *ids: int) -> Taken:
     """It has these events, or the rows of these if it is a line."""
-    claim = Claim(1, "default", Codecs())
+    claim = ClaimContext(1, "default", Codecs())
     lane.queue = queue = Taken(row(id) if lane.claim else DeliveredEvent(row(id), claim) for id in ids)
     return queue
 
@@ -58,52 +58,55 @@ def test_what_is_held_while_a_runner_takes_the_next_are_the_last_ones(engine: En
     with engine.lock:
         lane = partition.lane(KEY)
         queue = filled(lane, *range(1, 7))
-        lane.hold_rest()
+        lane.park_waiting()
         assert (queue.taken.id, [each.id for each in partition.parked.chains[KEY].rows]) == (1, [2, 3, 4, 5, 6])
 
 
 def test_what_is_sorted_while_a_runner_takes_the_next_are_the_last_ones(engine: Engine, partition: Partition) -> None:
     with engine.lock:
-        queue = filled(partition.line, *range(1, 7))
-        sorted_out = partition.lanes[KEY].queue
-        assert (partition.line.event(queue.taken).id, [each.id for each in sorted_out]) == (1, [2, 3, 4, 5, 6])
+        queue = filled(partition.shared_lane, *range(1, 7))
+        take_split_lanes = partition.lanes[KEY].queue
+        assert (partition.shared_lane.event(queue.taken).id, [each.id for each in take_split_lanes]) == (
+            1,
+            [2, 3, 4, 5, 6],
+        )
 
 
 def test_after_what_was_sorted_is_held_there_is_a_line_again(engine: Engine, partition: Partition) -> None:
     with engine.lock:
-        filled(partition.line, 1, 2)
-        partition.lanes[KEY].hold_rest()
-        assert not partition.lined_up
-        assert partition.sorted_out() == []
-        assert partition.lined_up
+        filled(partition.shared_lane, 1, 2)
+        partition.lanes[KEY].park_waiting()
+        assert not partition.may_share_lane
+        assert partition.take_split_lanes() == []
+        assert partition.may_share_lane
 
 
 def test_what_is_put_back_goes_before_the_rest_of_its_line_that_was_sorted_meanwhile(
     engine: Engine, partition: Partition
 ) -> None:
-    line = partition.line
+    shared_lane = partition.shared_lane
     with engine.lock:
-        queue = filled(line, 1, 2, 3)
-        engine.runs.begin(line, 0.0)
-        event = line.event(queue.popleft())
+        queue = filled(shared_lane, 1, 2, 3)
+        engine.scheduler.begin(shared_lane, 0.0)
+        event = shared_lane.event(queue.popleft())
         lane = partition.lanes[KEY]
-    engine.outcomes.put_back(line, event)
+    engine.outcomes.put_back(shared_lane, event)
     with engine.lock:
-        assert ([*line.queue], [each.id for each in lane.queue]) == ([], [1, 2, 3])
+        assert ([*shared_lane.queue], [each.id for each in lane.queue]) == ([], [1, 2, 3])
 
 
 def test_the_last_of_a_line_is_held_if_its_key_is_blocked_when_it_is_put_back(
     engine: Engine, partition: Partition
 ) -> None:
-    line = partition.line
+    shared_lane = partition.shared_lane
     with engine.lock:
-        queue = filled(line, 5)
-        engine.runs.begin(line, 0.0)
-        event = line.event(queue.popleft())
-        partition.parked.load([Stored(5, 4, *KEY, "ready", 0, None, False, None)], LooseRows(), 0.0)
-    engine.outcomes.put_back(line, event)
+        queue = filled(shared_lane, 5)
+        engine.scheduler.begin(shared_lane, 0.0)
+        event = shared_lane.event(queue.popleft())
+        partition.parked.load([StoredRow(5, 4, *KEY, "ready", 0, None, False, None)], LooseRows(), 0.0)
+    engine.outcomes.put_back(shared_lane, event)
     with engine.lock:
-        assert ([*line.queue], [each.id for each in partition.parked.chains[KEY].rows]) == ([], [4, 5])
+        assert ([*shared_lane.queue], [each.id for each in partition.parked.chains[KEY].rows]) == ([], [4, 5])
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "it stops", "it is read anew", "something was done before"])
@@ -113,8 +116,8 @@ def test_of_a_partition_that_is_not_as_it_was_when_a_lane_was_found_nothing_join
     with engine.lock:
         lane = partition.lane(KEY)
         filled(lane, 1, 2)
-        engine.runs.begin(lane, 0.0)
-        partition.stopping = meanwhile == "it stops"
+        engine.scheduler.begin(lane, 0.0)
+        partition.is_stopping = meanwhile == "it stops"
         partition.incarnation += meanwhile == "it is read anew"
         if meanwhile == "something was done before":
             partition.resumption.remembered.add((9, b""))
@@ -127,9 +130,9 @@ def test_a_list_takes_no_more_lanes_than_it_needs_events(engine: Engine, partiti
         lanes = [partition.lane(("Key", str(number))) for number in range(5)]
         for lane in lanes:
             filled(lane, 1, 2, 3)
-        engine.runs.ready(lanes)
+        engine.scheduler.make_ready(lanes)
     to = Destination(EVERYTHING, "the handler")
-    assert [engine.runs.take(to, deep, most, 0.0) for deep, most in ((3, 4), (1, 2))] == [lanes[:2], lanes[2:4]]
+    assert [engine.scheduler.take(to, deep, most, 0.0) for deep, most in ((3, 4), (1, 2))] == [lanes[:2], lanes[2:4]]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -139,33 +142,35 @@ def test_a_list_of_a_line_ends_before_what_is_for_another_handler(
 ) -> None:
     routes = Routes({("B", None): "another"}, "the handler")
     with engine.lock:
-        line = partition.line
-        line.claim = Claim(1, "default", Codecs())
+        shared_lane = partition.shared_lane
+        shared_lane.claim = ClaimContext(1, "default", Codecs())
         rows = [(5, id, b"e" * 16, kind, "Key", "k") for id, kind in enumerate(kinds)]
-        line.queue.extend(rows)
+        shared_lane.queue.extend(rows)
         if known:
-            line.types.add({*kinds}, alone=True)
-        engine.runs.begin(line, 0.0)
-    joined = engine.outcomes.join([line], Destination(routes, "the handler"), 10, 10)
+            shared_lane.types.add({*kinds}, replace=True)
+        engine.scheduler.begin(shared_lane, 0.0)
+    joined = engine.outcomes.join([shared_lane], Destination(routes, "the handler"), 10, 10)
     taken = kinds.split("B", maxsplit=1)[0]
     assert [event.event_type for each in joined for event in each.events] == [*taken]
-    assert [*line.queue] == rows[len(taken) :]
+    assert [*shared_lane.queue] == rows[len(taken) :]
 
 
 def test_a_list_that_is_done_runs_no_more_though_its_line_has_not_ended_yet(
     engine: Engine, partition: Partition
 ) -> None:
     with engine.lock:
-        line = partition.line
-        line.claim = Claim(1, "default", Codecs())
-        line.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in (1, 2, 3))
-        engine.runs.begin(line, 1.0)
-    joined = engine.outcomes.join([line], Destination(EVERYTHING, "the handler"), 2, 2)
-    assert engine.runs.running() == [line]
+        shared_lane = partition.shared_lane
+        shared_lane.claim = ClaimContext(1, "default", Codecs())
+        shared_lane.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in (1, 2, 3))
+        engine.scheduler.begin(shared_lane, 1.0)
+    joined = engine.outcomes.join([shared_lane], Destination(EVERYTHING, "the handler"), 2, 2)
+    assert engine.scheduler.running() == [shared_lane]
     assert engine.outcomes.finish(joined) == []
-    assert (engine.runs.running(), line.hands) == ([], ())
-    engine.runs.relieve(Glance(8.0, in_time=True, lines={line: Headway(1.0, 1)}), 9.0, in_time=True)
-    assert [row[1] for row in line.queue] == [3]
+    assert (engine.scheduler.running(), shared_lane.in_hand) == ([], ())
+    engine.scheduler.split_blocking_lanes(
+        WatchedLanes(8.0, in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)}), 9.0, in_time=True
+    )
+    assert [row[1] for row in shared_lane.queue] == [3]
 
 
 @pytest.mark.parametrize("took", [0.9, 1.1])
@@ -173,25 +178,27 @@ def test_a_line_whose_list_takes_less_than_lanes_would_stays_one(
     engine: Engine, partition: Partition, took: float
 ) -> None:
     with engine.lock:
-        line = partition.line
-        line.claim = Claim(1, "default", Codecs())
-        line.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in range(1, 102))
-        engine.runs.begin(line, 1.0)
-    engine.outcomes.join([line], Destination(EVERYTHING, "the handler"), 100, 100)
-    now = 1.0 + took * COST * 100
-    glance = Glance(now - 0.0001, in_time=True, lines={line: Headway(1.0, 1)})
-    engine.runs.relieve(glance, now, in_time=True)
-    assert len(line.queue) == (took < 1)
+        shared_lane = partition.shared_lane
+        shared_lane.claim = ClaimContext(1, "default", Codecs())
+        shared_lane.queue.extend((5, id, b"e" * 16, "A", "Key", "k") for id in range(1, 102))
+        engine.scheduler.begin(shared_lane, 1.0)
+    engine.outcomes.join([shared_lane], Destination(EVERYTHING, "the handler"), 100, 100)
+    now = 1.0 + took * LANE_COST * 100
+    glance = WatchedLanes(now - 0.0001, in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)})
+    engine.scheduler.split_blocking_lanes(glance, now, in_time=True)
+    assert len(shared_lane.queue) == (took < 1)
 
 
 def test_a_line_of_which_no_handler_runs_does_not_wait_in_one(engine: Engine, partition: Partition) -> None:
     with engine.lock:
-        line = partition.line
-        line.claim = Claim(1, "default", Codecs())
-        line.queue.extend([(5, 1, b"e" * 16, "A", "Key", "k")])
-        engine.runs.begin(line, 1.0)
-    engine.runs.relieve(Glance(1.5, in_time=True, lines={line: Headway(1.0, 1)}), 2.0, in_time=True)
-    assert len(line.queue) == 1
+        shared_lane = partition.shared_lane
+        shared_lane.claim = ClaimContext(1, "default", Codecs())
+        shared_lane.queue.extend([(5, 1, b"e" * 16, "A", "Key", "k")])
+        engine.scheduler.begin(shared_lane, 1.0)
+    engine.scheduler.split_blocking_lanes(
+        WatchedLanes(1.5, in_time=True, shared_lanes={shared_lane: LaneProgress(1.0, 1)}), 2.0, in_time=True
+    )
+    assert len(shared_lane.queue) == 1
 
 
 PAGE = st.frozensets(st.sampled_from("ABC"), min_size=1)
@@ -200,15 +207,15 @@ STEPS = st.one_of(PAGE, st.sampled_from(["one is taken", "it is put back"]))
 
 @given(st.lists(STEPS), st.integers(1, 3))
 def test_a_line_knows_the_types_of_all_that_wait(steps: list[frozenset[str] | str], most: int) -> None:
-    types, waiting, in_hand = LineTypes(), list[str](), list[str]()
-    with patch.object(line_types, "MOST", most):
+    types, waiting, in_hand = SharedLaneTypes(), list[str](), list[str]()
+    with patch.object(shared_lane_types, "MAX_TYPES", most):
         for step in steps:
             if isinstance(step, frozenset):
-                types.add(step, alone=not waiting)
+                types.add(step, replace=not waiting)
                 waiting += sorted(step)
             elif step == "one is taken":
                 in_hand, waiting = waiting[:1], waiting[1:]
             else:
-                types.add({*in_hand}, alone=False)
+                types.add({*in_hand}, replace=False)
                 waiting, in_hand = in_hand + waiting, []
             assert types.known is None or types.known >= {*waiting}

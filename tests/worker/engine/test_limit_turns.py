@@ -4,18 +4,18 @@ import pytest
 from contexts import row
 
 from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.protocol.limits import Limit, Rate
 from partbox.protocol.parking import RowState
-from partbox.protocol.rows import LooseRows, Owned, Stored
+from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow
 from partbox.protocol.verdict import Verdict
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.limited_queue import FEW
+from partbox.worker.engine.limited_queue import MIN_LANES
 from partbox.worker.engine.partition import Lane
-from partbox.worker.engine.runs import Rest
+from partbox.worker.engine.scheduler import NoLane
 
 EVERY = Limit(Rate(256.0))  # one start in a second for each partition
-CLAIM = Claim(1, "default", Codecs())
+CLAIM = ClaimContext(1, "default", Codecs())
 DEFERRED = Verdict(RowState.DEFERRED, 0, 1.5, True, None)
 
 
@@ -25,13 +25,13 @@ def engine():
     engine = Engine(2)
     engine.woken = 0
 
-    def look():
+    def poll():
         engine.woken += 1
 
-    engine.wakes.look = look
-    engine.limits.place_of = lambda event: ("handler", None)
-    engine.limits.put_in_force({"handler": EVERY}, 0.0)
-    engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+    engine.wakes.poll = poll
+    engine.limits.limit_key_of = lambda event: ("handler", None)
+    engine.limits.set_limits({"handler": EVERY}, 0.0)
+    engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
     return engine
 
 
@@ -44,25 +44,25 @@ def add(engine, *ids):
         partition._lanes[lane.key] = lane
         lanes.append(lane)
     with engine.lock:
-        engine.runs.ready(lanes)
+        engine.scheduler.make_ready(lanes)
     return lanes
 
 
 def run(engine, now, ended=()):
-    return engine.runs.next(ended, now, trusted=True, waits=False)
+    return engine.scheduler.next(ended, now, trusted=True, waits=False)
 
 
 def test_the_poller_is_woken_for_a_turn_sooner_than_it_knows_of_and_asked_for_no_others(engine):
     add(engine, 1, 2, 3)
     assert engine.limits.next_at(0.0) == pytest.approx(1.0)
-    assert run(engine, 0.1) is Rest.IDLE
+    assert run(engine, 0.1) is NoLane.IDLE
     assert engine.woken == 0
-    engine.limits.put_in_force({"handler": Limit(Rate(2_560.0))}, 0.1)
+    engine.limits.set_limits({"handler": Limit(Rate(2_560.0))}, 0.1)
     assert engine.woken == 1
     assert engine.limits.next_at(0.1) == pytest.approx(0.19)
     assert not engine.limits.is_due(0.18)
     assert engine.limits.is_due(0.2)
-    engine.limits.give(0.2)
+    engine.limits.give_permits(0.2)
     (lane,) = run(engine, 0.2)
     assert lane.queue[0].id == 1
     assert engine.limits.covers(lane, 1)
@@ -73,21 +73,21 @@ def test_the_poller_is_woken_for_a_turn_sooner_than_it_knows_of_and_asked_for_no
 def test_a_runner_that_makes_the_next_turn_known_wakes_a_poller_that_knows_of_none(engine):
     assert engine.limits.next_at(0.0) is None
     add(engine, 1)
-    assert run(engine, 0.1) is Rest.IDLE
-    assert run(engine, 0.2) is Rest.IDLE
+    assert run(engine, 0.1) is NoLane.IDLE
+    assert run(engine, 0.2) is NoLane.IDLE
     assert engine.woken == 1
 
 
 def test_what_does_not_wait_any_more_costs_no_turn_and_ends_as_any_lane_does(engine):
     held, next_one = add(engine, 1, 2)
     with engine.lock:
-        held.hold_rest()
+        held.park_waiting()
     (lane,) = run(engine, 1.01)
     assert lane is next_one
     (ended,) = run(engine, 1.02)
     assert ended is held
     run(engine, 1.03, [ended])
-    assert not held.active
+    assert not held.is_active
 
 
 def test_what_waits_in_a_partition_that_is_given_up_waits_no_more(engine):
@@ -96,22 +96,22 @@ def test_what_waits_in_a_partition_that_is_given_up_waits_no_more(engine):
         engine.partitions[5].drain()
         engine.owned(0.5)
     assert engine.limits.waits() == []
-    engine.limits.give(2.0)
+    engine.limits.give_permits(2.0)
     for lane in (run(engine, 2.0), run(engine, 2.0)):
         assert engine.limits.covers(lane[0]) is False
 
 
 def test_a_limit_that_is_lifted_lets_all_go_and_the_engine_is_as_before(engine):
     add(engine, 1, 2)
-    engine.limits.put_in_force({}, 0.1)
-    assert engine.runs.limited is None
+    engine.limits.set_limits({}, 0.1)
+    assert engine.scheduler.limited is None
     assert [run(engine, 0.1)[0].queue[0].id for _ in range(2)] == [1, 2]
-    engine.limits.put_in_force({}, 0.2)
+    engine.limits.set_limits({}, 0.2)
     assert engine.limits.next_at(0.2) is None
 
 
 def test_what_is_parked_and_waits_beyond_the_next_turns_leaves_memory_and_comes_back_turn_by_turn(engine):
-    lanes = add(engine, *range(1, FEW + 4))
+    lanes = add(engine, *range(1, MIN_LANES + 4))
     partition = engine.partitions[5]
     with engine.lock:
         for lane in lanes:  # each failed before, and is due again
@@ -120,11 +120,11 @@ def test_what_is_parked_and_waits_beyond_the_next_turns_leaves_memory_and_comes_
             event.parked.saved()
             event.parked.load()
             lane.queue.append(event)
-    engine.limits.give(1.0)
+    engine.limits.give_permits(1.0)
     away = [each.park for each in partition.parked.pending.values() if each.row.stage.value == "unsaved"]
     delays = sorted(each.delay for each in away if each.delay != 1.5)
     assert len(delays) == 3
-    assert delays == pytest.approx([FEW, FEW + 1, FEW + 2])  # after those that stay in line
+    assert delays == pytest.approx([MIN_LANES, MIN_LANES + 1, MIN_LANES + 2])  # after those that stay in line
 
 
 def put_away(engine, *ids, now):
@@ -133,7 +133,7 @@ def put_away(engine, *ids, now):
     partition.loaded(0)
     add(engine, *ids)
     with engine.lock:
-        engine.runs.unstick([partition], now)
+        engine.scheduler.evict_slow([partition], now)
     save(engine, now)
 
 
@@ -142,16 +142,16 @@ def save(engine, now):
     parked = engine.partitions[5].parked
     with engine.lock:
         parks, done_ids, _ = parked.take_unsaved()
-        for key in parked.committed(parks, done_ids, now):
+        for key in parked.note_committed(parks, done_ids, now):
             engine.wake(engine.partitions[5], key)
     return [each.row.id for each in parks]
 
 
 def come_back(engine, now):
     """Fetch and queue the rows that may run; the ids of the heads."""
-    woken, _ = engine.turns.wake(now, 50)
+    woken, _ = engine.parked_scheduler.wake(now, 50)
     rows = [each for one in woken for each in one.rows]
-    engine.turns.queue(woken, {each.id: row(each.id, f"k{each.id}") for each in rows}, {})
+    engine.parked_scheduler.queue(woken, {each.id: row(each.id, f"k{each.id}") for each in rows}, {})
     return [one.rows[0].id for one in woken]
 
 
@@ -161,7 +161,7 @@ def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order
     assert (waits.events, waits.since) == (10, 0.5)
     assert (parked.open, parked.waiting) == (0, 10)
     assert come_back(engine, 0.6) == []
-    engine.limits.give(0.7)
+    engine.limits.give_permits(0.7)
     assert come_back(engine, 0.7) == [1, 2]  # as many as start within the next two seconds
     for id in range(1, 9):
         (lane,) = run(engine, id + 0.01)
@@ -170,7 +170,7 @@ def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order
         assert engine.outcomes.settle(lane, event, None)
         run(engine, id + 0.02, [lane])
         assert save(engine, id + 0.03) == []
-        engine.limits.give(id + 0.04)
+        engine.limits.give_permits(id + 0.04)
         assert come_back(engine, id + 0.04) == [id + 2]
     assert parked.waiting == 2
 
@@ -178,24 +178,24 @@ def test_rows_that_were_put_away_come_back_as_the_line_gets_short_in_their_order
 def test_what_comes_back_goes_before_what_was_just_read(engine):
     put_away(engine, 1, 2, now=0.5)
     add(engine, 3)
-    engine.limits.give(0.7)
+    engine.limits.give_permits(0.7)
     assert come_back(engine, 0.7) == [1, 2]
     (lane,) = run(engine, 1.01)
     assert lane.queue[0].id == 1
 
 
 def test_a_row_that_says_that_it_waits_is_put_away_again_without_a_save(engine):
-    put_away(engine, *range(1, FEW + 4), now=0.5)
+    put_away(engine, *range(1, MIN_LANES + 4), now=0.5)
     parked = engine.partitions[5].parked
     with engine.lock:  # as after a claim: nobody knows for whom they wait
         for key, chain in parked.chains.items():
             chain.rows[0].due = 0.0
             engine.wake(engine.partitions[5], key)
-    assert come_back(engine, 0.6) == [*range(1, FEW + 4)]
-    engine.limits.give(2.0)
+    assert come_back(engine, 0.6) == [*range(1, MIN_LANES + 4)]
+    engine.limits.give_permits(2.0)
     assert save(engine, 2.0) == []
-    assert [row.id for row in parked.blocking() if not row.loaded] == [FEW + 1, FEW + 2, FEW + 3]
-    assert (parked.open, parked.waiting) == (0, FEW + 3)
+    assert [row.id for row in parked.list_blocking() if not row.loaded] == [MIN_LANES + 1, MIN_LANES + 2, MIN_LANES + 3]
+    assert (parked.open, parked.waiting) == (0, MIN_LANES + 3)
 
 
 def test_events_without_an_aggregate_come_back_before_they_are_due_by_their_ids(engine):
@@ -205,20 +205,20 @@ def test_events_without_an_aggregate_come_back_before_they_are_due_by_their_ids(
     for lane in lanes:
         lane.queue.append(DeliveredEvent(row(lane.key[1], None), CLAIM))
     with engine.lock:
-        engine.runs.ready(lanes)
-        engine.runs.unstick([partition], 0.5)
+        engine.scheduler.make_ready(lanes)
+        engine.scheduler.evict_slow([partition], 0.5)
     save(engine, 0.5)
-    engine.limits.give(0.7)
-    assert engine.turns.take_keyless() == {5}
-    asked = engine.turns.may_fetch_due([5], 100)
+    engine.limits.give_permits(0.7)
+    assert engine.parked_scheduler.take_keyless() == {5}
+    asked = engine.parked_scheduler.build_due_query([5], 100)
     assert asked.early == [1, 2]
-    engine.turns.admit(asked, [], set(), 0.7)
-    assert engine.turns.take_keyless() == set()
+    engine.parked_scheduler.admit(asked, [], set(), 0.7)
+    assert engine.parked_scheduler.take_keyless() == set()
 
 
 def test_what_waits_for_a_lifted_limit_all_comes_back(engine):
     put_away(engine, *range(1, 11), now=0.5)
-    engine.limits.put_in_force({}, 0.6)
+    engine.limits.set_limits({}, 0.6)
     assert come_back(engine, 0.6) == [*range(1, 11)]
     assert engine.limits.waits() == ()
 
@@ -228,11 +228,11 @@ def test_what_was_put_away_before_its_park_is_saved_comes_back_after_that(engine
     partition.loaded(0)
     add(engine, 1, 2, 3)
     with engine.lock:
-        engine.runs.unstick([partition], 0.5)
-    engine.limits.put_in_force({}, 0.6)
+        engine.scheduler.evict_slow([partition], 0.5)
+    engine.limits.set_limits({}, 0.6)
     assert come_back(engine, 0.6) == []
     save(engine, 0.7)
-    engine.limits.give(0.7)
+    engine.limits.give_permits(0.7)
     assert come_back(engine, 0.7) == [1, 2, 3]
 
 
@@ -242,7 +242,7 @@ def test_what_was_put_away_in_a_partition_that_is_given_up_is_forgotten(engine):
         engine.partitions[5].drain()
         engine.owned(0.6)
     assert engine.limits.waits() == []
-    engine.limits.give(0.7)
+    engine.limits.give_permits(0.7)
     assert come_back(engine, 0.7) == []
 
 
@@ -251,7 +251,7 @@ def test_a_long_lane_leaves_a_full_window_and_all_of_it_waits(engine):
     (lane,) = add(engine, 1)
     lane.queue.extend(DeliveredEvent(row(id, "k1"), CLAIM) for id in range(2, 9))
     with engine.lock:
-        engine.runs.unstick([partition], 0.5)
+        engine.scheduler.evict_slow([partition], 0.5)
         states = {each.row.id: each.row.state for each in partition.parked.pending.values()}
     assert states == {1: "deferred", **dict.fromkeys(range(2, 9), "held")}
     assert (partition.parked.open, partition.parked.waiting) == (0, 8)
@@ -260,11 +260,11 @@ def test_a_long_lane_leaves_a_full_window_and_all_of_it_waits(engine):
 def test_what_is_read_behind_a_parked_event_in_line_leaves_a_full_window(engine):
     put_away(engine, 1, now=0.5)
     partition = engine.partitions[5]
-    engine.limits.give(0.6)
+    engine.limits.give_permits(0.6)
     assert come_back(engine, 0.6) == [1]
     partition.lanes["Key", "k1"].queue.append(DeliveredEvent(row(2, "k1"), CLAIM))
     with engine.lock:
-        engine.runs.unstick([partition], 0.8)
+        engine.scheduler.evict_slow([partition], 0.8)
     assert save(engine, 0.8) == [2]
     (lane,) = run(engine, 1.01)
     assert [each.id for each in lane.queue] == [1]
@@ -273,7 +273,7 @@ def test_what_is_read_behind_a_parked_event_in_line_leaves_a_full_window(engine)
 def test_what_was_handed_over_and_is_in_line_brakes_nothing(engine):
     parked = engine.partitions[5].parked
     engine.partitions[5].loaded(0)
-    rows = [Stored(5, id, "Key", "k1", "ready", 0, None, False, None) for id in (1, 2, 3)]
+    rows = [StoredRow(5, id, "Key", "k1", "ready", 0, None, False, None) for id in (1, 2, 3)]
     with engine.lock:
         for key in parked.load(rows, LooseRows(), 0.5):
             engine.wake(engine.partitions[5], key)

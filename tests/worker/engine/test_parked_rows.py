@@ -7,8 +7,8 @@ from neighbours import BEGUN, NEIGHBOUR, SOON, P, partition, released_at_the_end
 from waiting import eventually
 
 from partbox.db.delivery import cursors, parked
-from partbox.worker.engine.parked_turns import ParkedTurns
-from partbox.worker.poller.parked_fetch import ROWS
+from partbox.worker.engine.parked_scheduler import ParkedScheduler
+from partbox.worker.poller.parked_fetch import MAX_ROWS
 
 LATER = 3_600
 
@@ -75,7 +75,7 @@ def test_a_claim_whose_parked_rows_could_not_be_read_delivers_nothing_past_them(
 # The poller lists what is taken, then asks what is due. A row parked and committed in between is found; if the saver
 # then cleared its mark as taken, it would be found again while it runs, and run twice.
 def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(desk_with, monkeypatch):
-    desk, save, due, find = desk_with(retry="fixed:0"), cursors.save, parked.due, ParkedTurns._queue_due
+    desk, save, due, find = desk_with(retry="fixed:0"), cursors.save, parked.due, ParkedScheduler._queue_due
     asking, inside, saved, found, again = (threading.Event() for _ in range(5))
 
     def saving(conn, schema, subscription, me, savings, parks=(), *rest, **more):
@@ -106,7 +106,7 @@ def test_a_row_that_is_parked_and_due_while_the_poller_asks_is_delivered_once(de
 
     monkeypatch.setattr(cursors, "save", saving)
     monkeypatch.setattr(parked, "due", asked)
-    monkeypatch.setattr(ParkedTurns, "_queue_due", finding)
+    monkeypatch.setattr(ParkedScheduler, "_queue_due", finding)
     desk.outbox.register(handle, "Counted", on_failure="continue")
     desk.publish("k", 1, deliver_after=LATER)
     desk.publish(NEIGHBOUR, 2)
@@ -167,4 +167,4 @@ def test_rows_that_are_due_together_do_not_all_come_into_memory(desk, monkeypatc
         with worker._worker.engine.lock:
             taken = sum(len(each.parked.taken) for each in worker._worker.engine.partitions.values())
         release.set()
-        assert taken <= 2 * ROWS
+        assert taken <= 2 * MAX_ROWS

@@ -17,25 +17,25 @@ class Between:
 
     def __init__(self, monkeypatch):
         self.act = None
-        self.committed = threading.Event()
-        look, committed = ownership.parked.blocking, ParkedRows.committed
+        self.note_committed = threading.Event()
+        look, note_committed = ownership.parked.blocking, ParkedRows.note_committed
 
         def looked(*where):
             rows = look(*where)
             act, self.act = self.act, None
             if act is not None:
-                self.committed.clear()
+                self.note_committed.clear()
                 act()
-                assert self.committed.wait(10)
+                assert self.note_committed.wait(10)
             return rows
 
         def noted(partition, *args):
-            keys = committed(partition, *args)
-            self.committed.set()
+            keys = note_committed(partition, *args)
+            self.note_committed.set()
             return keys
 
         monkeypatch.setattr(ownership.parked, "blocking", looked)
-        monkeypatch.setattr(ParkedRows, "committed", noted)
+        monkeypatch.setattr(ParkedRows, "note_committed", noted)
 
 
 @pytest.fixture

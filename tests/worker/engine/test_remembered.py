@@ -6,22 +6,22 @@ import pytest
 
 from partbox.protocol.horizon import Page
 from partbox.protocol.parking import ParkedRow, RowState
-from partbox.protocol.rows import LooseRows, Owned, Stored
+from partbox.protocol.rows import LooseRows, OwnedPartition, StoredRow
 from partbox.worker.engine.partition import Partition
-from partbox.worker.engine.reconnect import Pair
+from partbox.worker.engine.resumption import RecordIdentity
 
 
 @pytest.fixture
 def partition() -> Partition:
-    partition = Partition(Owned(5, 1, "1:1:", 0, 0, 0, None), 0.0, window=100, letters=False)
+    partition = Partition(OwnedPartition(5, 1, "1:1:", 0, 0, 0, None), 0.0, window=100, dead_letters=False)
     partition.parked.version, partition.parked.due_read = 1, True
     return partition
 
 
-def remembering(partition: Partition, *ids: int) -> set[Pair]:
+def remembering(partition: Partition, *ids: int) -> set[RecordIdentity]:
     resumption = partition.resumption
     resumption.remembered = {(id, b"e") for id in ids}
-    resumption._unsure = set(resumption.remembered)
+    resumption._unconfirmed = set(resumption.remembered)
     return resumption.remembered
 
 
@@ -46,7 +46,7 @@ def test_a_parked_record_that_was_done_is_remembered_while_its_row_is_there(
     if key is None:
         partition.parked.taken[3] = ParkedRow(3, RowState.READY, 0, False)
     else:
-        partition.parked.load([Stored(5, 3, "A", key, "ready", 0, None, False, None)], LooseRows(), 0.0)
+        partition.parked.load([StoredRow(5, 3, "A", key, "ready", 0, None, False, None)], LooseRows(), 0.0)
     assert kept(partition, 9) == {3}
 
 

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from partbox.protocol.rows import Owned
+from partbox.protocol.rows import OwnedPartition
 from partbox.worker.engine.engine import Engine
 from partbox.worker.engine.partition import Lane
-from partbox.worker.engine.runs import Rest
+from partbox.worker.engine.scheduler import NoLane
 
 
 class Crew:
@@ -16,8 +16,8 @@ class Crew:
 
     def __init__(self, concurrency: int) -> None:
         self.engine = Engine(concurrency)
-        self.runs = self.engine.runs
-        self.engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+        self.scheduler = self.engine.scheduler
+        self.engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
         self.seen: Counter[str] = Counter()
         self.running: list[list[Lane]] = []  # the lanes in hand of each runner that has some
         self.elsewhere: list[list[Lane]] = []  # those that run in the event loop
@@ -35,18 +35,18 @@ class Crew:
         with self.engine.lock:
             self.keys += 1
             lane = self.engine.partitions[5].lane(("Key", str(self.keys)))
-            self.runs.ready([lane])
+            self.scheduler.make_ready([lane])
 
-    def ask(self, ended: list[Lane], *, trusted: bool = True) -> Rest | None:
+    def ask(self, ended: list[Lane], *, trusted: bool = True) -> NoLane | None:
         """One that is awake asks; what came of it if it has no lanes now."""
         self.awake -= 1
-        lanes = self.runs.next(ended, 0.0, trusted=trusted, waits=True)
+        lanes = self.scheduler.next(ended, 0.0, trusted=trusted, waits=True)
         if isinstance(lanes, list):
             self.running.append(lanes)
             return None
-        if lanes in (Rest.IDLE, Rest.FULL):
+        if lanes in (NoLane.IDLE, NoLane.FULL):
             self.waiting += 1
-        elif lanes is Rest.UNTRUSTED:
+        elif lanes is NoLane.UNTRUSTED:
             self.awake += 1
         return lanes
 
@@ -62,7 +62,7 @@ class Crew:
         self.ask([])
 
     def end_elsewhere(self) -> None:
-        self.runs.end(self.elsewhere.pop(0))
+        self.scheduler.end(self.elsewhere.pop(0))
 
     def answer(self) -> None:
         """One that waits takes a call."""
@@ -71,8 +71,8 @@ class Crew:
     @property
     def unasked(self) -> bool:
         """A lane is ready, a place is free, and nobody is going to look."""
-        free = len(self.running) + len(self.elsewhere) < self.runs._concurrency
-        return bool(self.runs._ready) and free and not self.awake and not self.calls
+        free = len(self.running) + len(self.elsewhere) < self.scheduler._concurrency
+        return bool(self.scheduler._ready) and free and not self.awake and not self.calls
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 4])
@@ -103,11 +103,11 @@ def test_two_places_that_get_free_at_once_are_looked_at_by_two_runners() -> None
         crew.hand_over()
         crew.publish()
         crew.answer()
-    assert crew.ask([]) is Rest.FULL
+    assert crew.ask([]) is NoLane.FULL
     crew.publish()
     crew.answer()
-    assert crew.ask([]) is Rest.FULL
-    assert (len(crew.elsewhere), len(crew.runs._ready), crew.waiting) == (2, 2, 1)
+    assert crew.ask([]) is NoLane.FULL
+    assert (len(crew.elsewhere), len(crew.scheduler._ready), crew.waiting) == (2, 2, 1)
     crew.end_elsewhere()
     crew.end_elsewhere()
     assert (crew.calls, crew.awake) == (1, 1)
@@ -121,17 +121,17 @@ def test_a_stop_calls_whoever_waits_and_nothing_begins_any_more() -> None:
     crew.finish()
     crew.finish()
     assert (crew.waiting, crew.calls) == (2, 0)
-    crew.runs.stop()
+    crew.scheduler.stop()
     assert crew.calls == 2
     crew.answer()
     crew.publish()
-    assert crew.ask([]) is Rest.STOPPED
+    assert crew.ask([]) is NoLane.STOPPED
 
 
 def test_an_untrusted_runner_is_not_counted_as_idle() -> None:
     crew = Crew(1)
     crew.publish()
-    assert crew.ask([], trusted=False) is Rest.UNTRUSTED
+    assert crew.ask([], trusted=False) is NoLane.UNTRUSTED
     crew.publish()
     assert crew.calls == 0, "it asks by itself"
     assert crew.ask([]) is None

@@ -7,12 +7,12 @@ import pytest
 from contexts import row
 
 from partbox.codecs import Codecs
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.protocol.progress import Page
-from partbox.protocol.rows import Owned
+from partbox.protocol.rows import OwnedPartition
 from partbox.worker.engine.claims import ParkedIndex
 from partbox.worker.engine.engine import Engine
-from partbox.worker.engine.transactions import CalledOffError, Judged, OpenTransaction, Stage
+from partbox.worker.engine.transactions import CalledOffError, OpenTransaction, RunOutcome, Stage
 
 EVENTS = 3
 
@@ -24,27 +24,27 @@ class Effects:
         self.engine = Engine(1)
         self.transactions = self.engine.transactions
         self.transactions.is_transactional = lambda event: True
-        self.engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+        self.engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
         self.engine.claims.loaded(self.engine.claims.loading([5]), ParkedIndex([], {}, []), {5: 0}, 0.0)
         self.partition = self.engine.partitions[5]
-        claim = Claim(1, "default", Codecs())
+        claim = ClaimContext(1, "default", Codecs())
         with self.engine.lock:
             self.partition.progress.take_page(Page("1:1:", 0), [], [*range(1, EVENTS + 1)])
             self.lane = self.partition.lane(("Key", "k"))
             self.lane.queue.extend(DeliveredEvent(row(id), claim) for id in range(1, EVENTS + 1))
-            self.lane.active = True
-            self.transactions.wait(self.lane)
+            self.lane.is_active = True
+            self.transactions.queue_lane(self.lane)
         self.conn = object()
-        self.transactions.connected(self.conn, uuid4())
+        self.transactions.set_connection(self.conn, uuid4())
 
     def run(self, events: int = EVENTS) -> OpenTransaction:
         """A transaction in which so many events have run."""
         opened = self.transactions.begin()
         assert opened is not None
         for _ in range(events):
-            picked = self.transactions.pick(opened, 0.0)
+            picked = self.transactions.start_next(opened, 0.0)
             assert picked is not None
-            self.transactions.ran(opened, Judged(*picked, None))
+            self.transactions.ran(opened, RunOutcome(*picked, None))
         return opened
 
 
@@ -55,32 +55,32 @@ def effects() -> Effects:
 
 def test_what_has_run_is_saved_and_the_saver_has_the_partition_again(effects: Effects) -> None:
     opened = effects.run()
-    assert effects.partition.serial
+    assert effects.partition.in_transaction
     saves = effects.transactions.note(opened, 0.0)
     assert [save.saving().last_id for save in saves] == [EVENTS]
     effects.transactions.saved(opened)
-    effects.transactions.committed(opened, saves, 1.0)
+    effects.transactions.note_committed(opened, saves, 1.0)
     assert effects.transactions.end(opened) is None
-    assert (effects.partition.serial, effects.lane.running, opened.stage) == (False, False, Stage.OVER)
+    assert (effects.partition.in_transaction, effects.lane.running, opened.stage) == (False, False, Stage.OVER)
     assert effects.partition.last_save.last_id == EVENTS
 
 
 def test_one_whose_connection_is_lost_while_handlers_run_does_not_commit(effects: Effects) -> None:
     opened = effects.run(1)
-    assert not effects.transactions.hold_still(), "nobody waits for a handler"
-    assert effects.transactions.pick(opened, 0.0) is None
+    assert not effects.transactions.suspend(), "nobody waits for a handler"
+    assert effects.transactions.start_next(opened, 0.0) is None
     with pytest.raises(CalledOffError, match="a connection was lost"):
         effects.transactions.note(opened, 0.0)
     assert effects.transactions.failed(opened) is Stage.CONDEMNED
     assert effects.lane.running, "until all is read anew"
-    effects.transactions.connected(object(), uuid4())
+    effects.transactions.set_connection(object(), uuid4())
     assert not effects.lane.running
 
 
 def test_one_that_fails_when_all_has_been_read_anew_ends_its_lanes_itself(effects: Effects) -> None:
     opened = effects.run(1)
-    effects.transactions.hold_still()
-    effects.transactions.connected(object(), uuid4())
+    effects.transactions.suspend()
+    effects.transactions.set_connection(object(), uuid4())
     assert effects.lane.running
     assert effects.transactions.failed(opened) is Stage.CONDEMNED
     assert not effects.lane.running
@@ -94,7 +94,7 @@ def test_one_that_is_about_to_commit_is_awaited_and_if_it_fails_it_has_done_noth
     effects.transactions.note(opened, 0.0)
     if stage is Stage.SAVED:
         effects.transactions.saved(opened)
-    assert effects.transactions.hold_still()
+    assert effects.transactions.suspend()
     assert effects.partition.progress.has_finished(1)
     assert effects.transactions.failed(opened) is Stage.CONDEMNED, "whoever waits goes on by itself"
     assert not effects.partition.progress.has_finished(1)
@@ -107,7 +107,7 @@ def test_after_a_failure_nothing_begins_until_all_is_read_anew(effects: Effects)
     effects.transactions.end(opened)
     assert effects.transactions.begin() is None
     assert not effects.transactions.waiting
-    effects.transactions.connected(effects.conn, uuid4())
+    effects.transactions.set_connection(effects.conn, uuid4())
     assert effects.transactions.begin() is not None
 
 
@@ -117,7 +117,7 @@ def test_of_a_partition_that_is_not_as_it_was_nothing_is_noted(effects: Effects,
     if how == "lost":
         effects.engine.claims.lose([effects.partition.tenure])
     else:
-        effects.engine.claims.take_up([Owned(5, 2, "1:1:", 0, 0, 0, None)], 1.0)
+        effects.engine.claims.take_up([OwnedPartition(5, 2, "1:1:", 0, 0, 0, None)], 1.0)
     with pytest.raises(CalledOffError, match="partition 5 was lost"):
         effects.transactions.note(opened, 0.0)
     assert opened.stage is Stage.RUNNING
@@ -126,10 +126,10 @@ def test_of_a_partition_that_is_not_as_it_was_nothing_is_noted(effects: Effects,
 def test_a_connection_that_is_in_use_is_closed_when_the_transaction_ends(effects: Effects) -> None:
     opened = effects.run(1)
     other: Any = object()
-    assert not effects.transactions.closes_later(other)
-    assert effects.transactions.closes_later(effects.conn)
+    assert not effects.transactions.defer_close(other)
+    assert effects.transactions.defer_close(effects.conn)
     assert effects.transactions.end(opened) is effects.conn
-    assert not effects.transactions.closes_later(effects.conn)
+    assert not effects.transactions.defer_close(effects.conn)
 
 
 def test_no_stage_is_left_out_or_taken_back(effects: Effects) -> None:
@@ -148,16 +148,16 @@ def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_othe
     for number in range(EVENTS):
         transaction = effects.transactions.begin()
         assert transaction is not None
-        picked = effects.transactions.pick(transaction, 1.0)
+        picked = effects.transactions.start_next(transaction, 1.0)
         assert picked is not None
         lane, event = picked
         ran.append(event.id)
-        effects.transactions.ran(transaction, Judged(lane, event, None))
-        assert effects.transactions.pick(transaction, 1.0) is None
+        effects.transactions.ran(transaction, RunOutcome(lane, event, None))
+        assert effects.transactions.start_next(transaction, 1.0) is None
         assert transaction.kind == (number + 1) % 2
         saves = effects.transactions.note(transaction, 0.0)
         effects.transactions.saved(transaction)
-        effects.transactions.committed(transaction, saves, 2.0)
+        effects.transactions.note_committed(transaction, saves, 2.0)
         effects.transactions.end(transaction)
     assert ran == [1, 2, 3]
 
@@ -165,28 +165,28 @@ def test_a_transaction_has_events_of_one_kind_and_the_next_one_those_of_the_othe
 def test_an_event_that_was_undone_is_the_first_of_the_next_transaction(effects: Effects) -> None:
     """What has run before it is saved without it, and what follows it in its partition is not picked."""
     opened = effects.run(1)
-    picked = effects.transactions.pick(opened, 0.0)
+    picked = effects.transactions.start_next(opened, 0.0)
     assert picked is not None
     lane, event = picked
-    assert effects.transactions.undone(opened, lane, event)
+    assert effects.transactions.note_undone(opened, lane, event)
     effects.engine.outcomes.put_back(lane, event)
-    assert effects.transactions.pick(opened, 0.0) is None
+    assert effects.transactions.start_next(opened, 0.0) is None
     saves = effects.transactions.note(opened, 0.0)
     assert [save.saving().last_id for save in saves] == [1]
     effects.transactions.saved(opened)
-    effects.transactions.committed(opened, saves, 1.0)
+    effects.transactions.note_committed(opened, saves, 1.0)
     effects.transactions.end(opened)
-    assert not effects.partition.serial
+    assert not effects.partition.in_transaction
     following = effects.run(EVENTS - 1)
     assert [judged.event.id for judged in following.judged] == [2, 3]
 
 
 def test_one_that_was_parked_while_it_ran_is_not_put_back(effects: Effects) -> None:
     opened = effects.run(0)
-    picked = effects.transactions.pick(opened, 0.0)
+    picked = effects.transactions.start_next(opened, 0.0)
     assert picked is not None
     lane, event = picked
     with effects.engine.lock:
-        effects.engine.runs.unstick([effects.partition], 10.0)
-    assert lane.unstuck is event
-    assert not effects.transactions.undone(opened, lane, event)
+        effects.engine.scheduler.evict_slow([effects.partition], 10.0)
+    assert lane.parked_running is event
+    assert not effects.transactions.note_undone(opened, lane, event)

@@ -1,20 +1,20 @@
 """What a tick asks of a process, from the database's rows and what it holds."""
 
-from partbox.protocol.rows import SeenPartition
-from partbox.worker.engine.claims import HeldTenure
+from partbox.protocol.rows import TickPartition
+from partbox.worker.engine.claims import OwnedTenure
 from partbox.worker.engine.partition import Tenure
 from partbox.worker.engine.phase import Phase
-from partbox.worker.ownership.decision import Decision, decide, stale
+from partbox.worker.ownership.decision import Decision, decide, find_stale
 
-NOTHING = Decision([], [], {}, claims=False)
+NOTHING = Decision([], [], {}, may_claim=False)
 
 
 def seen(number=5, *, assigned=True, owned=True, free=False, epoch=1, version=1):
-    return SeenPartition(number, assigned, owned, free, epoch, version)
+    return TickPartition(number, assigned, owned, free, epoch, version)
 
 
-def held(number=5, *, epoch=1, phase=Phase.RUNNING, leaving=False, version=1):
-    return HeldTenure(Tenure(number, epoch), phase, leaving, version)
+def held(number=5, *, epoch=1, phase=Phase.RUNNING, is_releasing=False, version=1):
+    return OwnedTenure(Tenure(number, epoch), phase, is_releasing, version)
 
 
 def test_what_is_held_as_the_database_says_asks_for_nothing():
@@ -32,7 +32,7 @@ def test_a_partition_under_another_epoch_is_taken_and_to_be_found_again():
 
 
 def test_what_is_about_to_learn_of_its_release_is_not_taken():
-    assert decide([], [held(phase=Phase.DRAINING, leaving=True)]) == NOTHING
+    assert decide([], [held(phase=Phase.DRAINING, is_releasing=True)]) == NOTHING
 
 
 def test_what_others_are_to_have_is_drained_unless_it_is_lost():
@@ -48,15 +48,15 @@ def test_what_is_mine_and_not_held_or_was_lost_by_mistake_is_to_be_found():
 
 
 def test_only_what_is_assigned_and_free_is_claimed():
-    assert decide([seen(owned=False, free=True)], []).claims
-    assert not decide([seen(owned=False)], []).claims
-    assert not decide([seen(assigned=False, owned=False, free=True)], []).claims
+    assert decide([seen(owned=False, free=True)], []).may_claim
+    assert not decide([seen(owned=False)], []).may_claim
+    assert not decide([seen(assigned=False, owned=False, free=True)], []).may_claim
 
 
 def test_parked_rows_are_read_again_where_a_command_has_changed_them_and_they_may_run():
     rows = [seen(version=2)]
-    assert stale(rows, [held()]) == {5: 2}
-    assert stale(rows, [held(phase=Phase.LOADING, version=-1)]) == {5: 2}
+    assert find_stale(rows, [held()]) == {5: 2}
+    assert find_stale(rows, [held(phase=Phase.LOADING, version=-1)]) == {5: 2}
     for unchanged in (held(version=2), held(phase=Phase.DRAINING), held(phase=Phase.LOST)):
-        assert stale(rows, [unchanged]) == {}
-    assert stale([seen(owned=False, version=2)], [held()]) == {}
+        assert find_stale(rows, [unchanged]) == {}
+    assert find_stale([seen(owned=False, version=2)], [held()]) == {}

@@ -8,16 +8,16 @@ from waiting import eventually
 
 from partbox import Outbox
 from partbox.protocol.limits import Limit, Rate
-from partbox.worker.ownership.decision import limits
+from partbox.worker.ownership.decision import merge_limits
 
 DECLARED = {"charge": Limit(Rate(9.0), 4, "tenant_id"), "send": Limit(None, 2)}
 
 
 def test_a_bound_that_is_set_replaces_the_declared_one_and_infinity_lifts_it() -> None:
-    assert limits({"charge": (3.0, None)}, DECLARED) == {"charge": Limit(Rate(3.0), 4, "tenant_id")}
-    assert limits({"charge": (inf, inf)}, DECLARED) == {"charge": Limit(None, None, "tenant_id")}
-    assert limits({"send": (None, 7.0)}, DECLARED) == {"send": Limit(None, 7)}
-    assert limits({"other": (1.5, None)}, DECLARED) == {"other": Limit(Rate(1.5))}
+    assert merge_limits({"charge": (3.0, None)}, DECLARED) == {"charge": Limit(Rate(3.0), 4, "tenant_id")}
+    assert merge_limits({"charge": (inf, inf)}, DECLARED) == {"charge": Limit(None, None, "tenant_id")}
+    assert merge_limits({"send": (None, 7.0)}, DECLARED) == {"send": Limit(None, 7)}
+    assert merge_limits({"other": (1.5, None)}, DECLARED) == {"other": Limit(Rate(1.5))}
 
 
 bounds = st.none() | st.just(inf) | st.integers(1, 9).map(float)
@@ -27,7 +27,7 @@ bounds = st.none() | st.just(inf) | st.integers(1, 9).map(float)
 def test_nothing_but_what_is_set_differs_from_what_is_declared(
     found: dict[str, tuple[float | None, float | None]],
 ) -> None:
-    given = limits(found, DECLARED)
+    given = merge_limits(found, DECLARED)
     assert given.keys() == found.keys()
     for handler, (rate, at_once) in found.items():
         declared = DECLARED.get(handler, Limit())

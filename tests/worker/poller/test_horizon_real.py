@@ -81,7 +81,7 @@ class Cluster:
     def kill(self) -> None:
         """Drop the worker: its handlers end, nothing is saved or released any more."""
         assert self.worker is not None
-        self.worker.engine.runs.stop()
+        self.worker.engine.scheduler.stop()
         self.worker.poller.end()
         assert self.worker.dispatcher.join(time.monotonic() + 30)
         assert self.worker.failure is None
@@ -123,7 +123,7 @@ class Cluster:
             subscription="default",
             concurrency=self.random.choice([1, 4]),  # what is new stands in line, or in lanes
             dsn=lambda: self.dsn,
-            isolates=False,
+            is_replaceable=False,
         )
 
 
@@ -149,8 +149,8 @@ def test_nothing_is_lost_doubled_or_reordered(dsn, monkeypatch, cap, beside_an_o
     seed = int(os.environ.get("PARTBOX_TEST_SEED") or randrange(2**32))
     print(f"PARTBOX_TEST_SEED={seed}")  # noqa: T201  # shown when the test fails, to run it again
     for module in (records, cursor):
-        monkeypatch.setattr(module, "CAP", cap)
-    monkeypatch.setattr(sweep, "LEAST", 2)
+        monkeypatch.setattr(module, "MAX_LATE", cap)
+    monkeypatch.setattr(sweep, "MIN_PARTITIONS", 2)
     random = Random(seed)
     writers.prepare(dsn)
     cluster = Cluster(dsn, random)

@@ -26,7 +26,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     last: list[float] = []
     monkeypatch.setattr(poller, "longest_tick", longest)
-    monkeypatch.setattr(poller, "FEW", 257)
+    monkeypatch.setattr(poller, "FEW_PARTITIONS", 257)
     monkeypatch.setattr(Ownership, "tick", lambda *args: (found.append(last[-1]), tick(*args))[1])
     return found
 

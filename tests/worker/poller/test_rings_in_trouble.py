@@ -18,7 +18,7 @@ from partbox.db.delivery import bell
 from partbox.protocol.bell import channel
 from partbox.worker.poller.listener import Listener
 from partbox.worker.poller.log_poll import LogReader
-from partbox.worker.poller.pacing import CROWDED
+from partbox.worker.poller.pacing import QUEUE_FULL_PAUSE
 from partbox.worker.session import SessionFactory
 
 WORD = "what nobody else says"
@@ -35,8 +35,10 @@ def fail(error: psycopg.Error, failed: threading.Event) -> Callable[..., Any]:
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
-    hear = Listener.heard
-    monkeypatch.setattr(Listener, "heard", lambda self, payload: (said.append(payload), hear(self, payload)))
+    hear = Listener.handle_notification
+    monkeypatch.setattr(
+        Listener, "handle_notification", lambda self, payload: (said.append(payload), hear(self, payload))
+    )
     return said
 
 
@@ -68,14 +70,14 @@ def test_a_worker_sleeps_as_without_a_bell_while_the_notification_queue_is_full(
 def test_a_worker_waits_out_a_full_queue_before_it_raises_the_flag_again(
     crowded_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, raised, raise_flag = [time.monotonic() + CROWDED], [0], bell.raise_flag
+    now, raised, raise_flag = [time.monotonic() + QUEUE_FULL_PAUSE], [0], bell.raise_flag
 
     def counted(*arguments: Any) -> bool | None:
         raised[0] += 1
         return raise_flag(*arguments)
 
     with bedroom(crowded_dsn) as sleeper:
-        sleeper.hears()
+        sleeper.is_hearing()
         with crowd(crowded_dsn), monkeypatch.context() as patched:
             patched.setattr("partbox.worker.poller.pacing.time", SimpleNamespace(monotonic=lambda: now[0]))
             patched.setattr(bell, "raise_flag", counted)

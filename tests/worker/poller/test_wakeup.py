@@ -82,15 +82,15 @@ def test_what_comes_on_its_socket_is_heard_by_who_waits_and_wakes_only_if_that_s
         if heard[-1] == b"!":
             alarm.set()
 
-    alarm.hear_on(here.fileno(), hear)
+    alarm.watch_socket(here.fileno(), hear)
     there.send(b"..")
     assert not alarm.wait(0.01)
     there.send(b"!")
     assert alarm.wait(PATIENCE)
     assert heard == [b".", b".", b"!"]
     alarm.clear()
-    alarm.deafen()
-    alarm.deafen()
+    alarm.unwatch_socket()
+    alarm.unwatch_socket()
     there.send(b"!")
     assert not alarm.wait(0.001)
 
@@ -103,8 +103,8 @@ def test_another_socket_takes_the_place_of_the_first(ends: tuple[socket.socket, 
         heard.append(end.recv(1))
         alarm.set()
 
-    alarm.hear_on(here.fileno(), lambda: hear(here))
-    alarm.hear_on(there.fileno(), lambda: hear(there))
+    alarm.watch_socket(here.fileno(), lambda: hear(here))
+    alarm.watch_socket(there.fileno(), lambda: hear(there))
     there.send(b"1")
     assert not alarm.wait(0.001)
     here.send(b"2")
@@ -115,7 +115,7 @@ def test_another_socket_takes_the_place_of_the_first(ends: tuple[socket.socket, 
 def test_its_descriptors_are_closed_when_nobody_can_set_it_any_more(collect: Callable[[], int]) -> None:
     alarm = Wakeup()
     assert not alarm.wait(0)
-    ends = {end.fileno(): os.fstat(end.fileno()).st_ino for end in (alarm._woken, alarm._far_end)}
+    ends = {end.fileno(): os.fstat(end.fileno()).st_ino for end in (alarm._near_end, alarm._far_end)}
     del alarm
     collect()
     for end, inode in ends.items():

@@ -13,10 +13,10 @@ from desk import Desk
 from roles import cast_of
 from waiting import eventually
 
-from partbox.db.blocking import lean
+from partbox.db.blocking import use_raw_loaders
 from partbox.db.connect import connect
 from partbox.db.delivery import bell
-from partbox.protocol.bell import BACK, NAP, Seen, State, channel
+from partbox.protocol.bell import NAP, RING_BACK, BellPoll, SleepState, channel
 from partbox.protocol.hashing import partition_of
 from partbox.worker.poller import listener
 from partbox.worker.poller import pacing as pace
@@ -46,19 +46,19 @@ class Bedroom:
         self.pacer = Pacer(shared)
         self.listener = self.pacer.listener
         self.conn = connect(dsn, lease=60, prepared=True)
-        lean(self.conn)
-        self.pacer.begin(self.conn)
+        use_raw_loaders(self.conn)
+        self.pacer.begin_session(self.conn)
 
     def look(self, drawn: int = 7, *, up: float = 0.0) -> float:
         """The pause after a look that brought nothing."""
-        return self.pacer.pause(self.conn, False, Seen(drawn, True, up))
+        return self.pacer.next_pause(self.conn, False, BellPoll(drawn, True, up))
 
-    def hears(self) -> None:
+    def is_hearing(self) -> None:
         """Looks until it can be woken."""
 
         def heard() -> bool:
             self.look()
-            return self.listener.hears
+            return self.listener.is_hearing
 
         eventually(heard)
 
@@ -67,7 +67,7 @@ class Bedroom:
 
         def asleep() -> bool:
             self.look(up=0.2)
-            return self.pacer._doze.state is State.NAPPING
+            return self.pacer._doze.state is SleepState.NAPPING
 
         eventually(asleep)
         self.wakeup.clear()
@@ -107,8 +107,10 @@ def test_an_idle_worker_is_woken_by_who_publishes(
     desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
-    hear = Listener.heard
-    monkeypatch.setattr(Listener, "heard", lambda self, payload: (heard.append(payload), hear(self, payload)))
+    hear = Listener.handle_notification
+    monkeypatch.setattr(
+        Listener, "handle_notification", lambda self, payload: (heard.append(payload), hear(self, payload))
+    )
     desk = desk_with(bell="on")
     desk.outbox.on("Counted")(desk.note)
     with desk.outbox.worker():
@@ -123,9 +125,11 @@ def test_an_idle_worker_is_woken_by_who_publishes(
 def test_all_is_delivered_though_every_ring_is_swallowed(
     desk_with: Callable[..., Desk], rings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hear = Listener.heard
+    hear = Listener.handle_notification
     monkeypatch.setattr(
-        Listener, "heard", lambda self, payload: None if payload.isdecimal() or payload == "*" else hear(self, payload)
+        Listener,
+        "handle_notification",
+        lambda self, payload: None if payload.isdecimal() or payload == "*" else hear(self, payload),
     )
     desk = desk_with(bell="on")
     desk.outbox.on("Counted")(desk.note)
@@ -139,7 +143,7 @@ def test_all_is_delivered_though_every_ring_is_swallowed(
 def test_it_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, conn: Conn, rings: None) -> None:
     with bedroom(dsn) as sleeper:
         assert flag(conn) is None
-        sleeper.hears()
+        sleeper.is_hearing()
         sleeper.sleeps()
         assert sleeper.look(up=0.2) <= NAP
 
@@ -152,14 +156,14 @@ def test_it_raises_the_flag_for_a_nap_once_it_is_proved_that_it_hears(dsn: str, 
 
 def test_rings_for_mine_wake_and_others_do_not(dsn: str, conn: Conn, rings: None) -> None:
     with bedroom(dsn) as sleeper:
-        sleeper.hears()
-        for payload in (str(MINE), "*", BACK):
+        sleeper.is_hearing()
+        for payload in (str(MINE), "*", RING_BACK):
             sleeper.wakeup.clear()
             say(conn, payload)
             sleeper.woken()
         heard: list[str] = []
-        hear = sleeper.listener.heard
-        sleeper.listener.heard = lambda payload: (heard.append(payload), hear(payload))  # type: ignore[assignment, return-value]
+        hear = sleeper.listener.handle_notification
+        sleeper.listener.handle_notification = lambda payload: (heard.append(payload), hear(payload))  # type: ignore[assignment, return-value]
         for payload in (str(OTHER), "what", "\u00b2", "-5"):
             say(conn, payload)
 
@@ -174,8 +178,8 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
     dsn: str, conn: Conn, rings: None
 ) -> None:
     with bedroom(dsn) as sleeper, bedroom(dsn) as awake:
-        sleeper.hears()
-        awake.hears()
+        sleeper.is_hearing()
+        awake.is_hearing()
         sleeper.sleeps()
         moves = iter(range(8, 1_000_000_000, 1_000))
 
@@ -186,7 +190,7 @@ def test_an_awake_worker_lowers_a_flag_that_busy_publishers_find_up_and_sleepers
         eventually(lowered)
         sleeper.woken()
         sleeper.look()
-        assert sleeper.pacer._doze.state is not State.NAPPING
+        assert sleeper.pacer._doze.state is not SleepState.NAPPING
 
 
 def test_to_raise_the_flag_takes_back_nothing_that_others_have_said(
@@ -208,7 +212,7 @@ def test_to_raise_the_flag_takes_back_nothing_that_others_have_said(
         sequence = sleeper.pacer._sequence
         assert sequence is not None
         with monkeypatch.context() as patched:
-            patched.setattr("partbox.db.delivery.bell.raised_for", lambda _: 0.001)
+            patched.setattr("partbox.db.delivery.bell.flag_duration", lambda _: 0.001)
             eventually(kept)  # at once, unless the machine takes a second
         raised(3_600_000)
         assert bell.raise_flag(sleeper.conn, "partbox", sequence, NAP) is False, "a clock was set back"
@@ -221,13 +225,13 @@ def test_a_lost_connection_wakes_and_another_is_made(
 ) -> None:
     caplog.set_level(logging.WARNING)
     with bedroom(dsn) as sleeper:
-        sleeper.hears()
+        sleeper.is_hearing()
         sleeper.sleeps()
         conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name like '%listener'")
         sleeper.woken()
         eventually(lambda: "nobody can wake this worker" in caplog.text)
-        assert not sleeper.listener.hears, "the new one has proved nothing yet"
-        sleeper.hears()
+        assert not sleeper.listener.is_hearing, "the new one has proved nothing yet"
+        sleeper.is_hearing()
         sleeper.sleeps()
         say(conn, str(MINE))
         sleeper.woken()
@@ -241,8 +245,8 @@ def test_one_that_cannot_be_made_is_one_line(dsn: str, rings: None, caplog: pyte
         eventually(lambda: "nobody can wake this worker" in caplog.text)
         for _ in range(50):
             sleeper.look()
-        assert not sleeper.listener.hears
-        assert sleeper.pacer._doze.state is State.AWAKE
+        assert not sleeper.listener.is_hearing
+        assert sleeper.pacer._doze.state is SleepState.AWAKE
         assert caplog.text.count("nobody can wake this worker") == 1
 
 
@@ -254,7 +258,7 @@ def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
         assert sleeper.wakeup.wait(120), "it listens"
         for _ in range(50):
             sleeper.look()
-        assert not sleeper.listener.hears
+        assert not sleeper.listener.is_hearing
         assert flag(conn) is None
 
 
@@ -264,17 +268,17 @@ def test_who_listens_elsewhere_hears_nothing_and_does_not_sleep(
 def test_where_it_is_off_nobody_listens_or_raises_the_flag(dsn: str, conn: Conn, off: dict[str, Any]) -> None:
     with bedroom(dsn, **off) as awake:
         pauses = [awake.look() for _ in range(5)]
-        awake.pacer._came_at -= pace.LINGER
+        awake.pacer._last_new_at -= pace.BUSY_SECONDS
         pauses.extend(awake.look() for _ in range(20))
         assert pauses[-1] == awake.settings.poll_idle
         assert awake.listener._thread is None
         assert awake.conn.bell is None
-    assert bell.found(conn, "partbox") is None or flag(conn) is None
+    assert bell.bell_sequence(conn, "partbox") is None or flag(conn) is None
 
 
 def test_past_a_pooler_it_is_on(dsn: str, rings: None) -> None:
     with bedroom(dsn, pooler=True, listen_dsn=dsn) as sleeper:
-        sleeper.hears()
+        sleeper.is_hearing()
         sleeper.sleeps()
 
 
@@ -282,7 +286,7 @@ def test_without_the_sequence_or_the_right_to_set_it_it_is_off(dsn: str, conn: C
     with cast_of(dsn) as cast:
         if conn.info.server_version >= 150000:
             with bedroom(cast.of("worker")) as sleeper:
-                sleeper.hears()
+                sleeper.is_hearing()
                 sleeper.sleeps()
             conn.execute(f"revoke update on sequence partbox.bell from {cast.worker}")
         with bedroom(cast.of("worker")) as awake:
@@ -296,7 +300,7 @@ def test_a_right_that_is_taken_away_meanwhile_turns_it_off_in_one_line(
     dsn: str, conn: Conn, rings: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with cast_of(dsn) as cast, bedroom(cast.of("worker")) as sleeper:
-        sleeper.hears()
+        sleeper.is_hearing()
         conn.execute(f"revoke all on sequence partbox.bell from {cast.worker}")
 
         def off() -> bool:
@@ -328,7 +332,7 @@ def test_a_stop_does_not_wait_for_a_connection_that_is_being_made(
         answer.wait(120)
         raise OSError("nobody answers")
 
-    monkeypatch.setattr(listener, "PATIENCE", 0.01)
+    monkeypatch.setattr(listener, "JOIN_TIMEOUT", 0.01)
     monkeypatch.setattr(listener, "connect", slow)
     with bedroom(dsn) as sleeper:
         sleeper.look()

@@ -18,10 +18,10 @@ from typing import Any
 import psycopg
 
 from partbox import Dead, Outbox
-from partbox.observe.logs.setup import level_of
+from partbox.observe.logs.setup import worker_level
 from partbox.supervisor.child import Job
 from partbox.supervisor.supervisor import Supervisor
-from partbox.worker.runners.loop_hosts import loops_of
+from partbox.worker.runners.loop_hosts import loop_factory
 
 DSN, FILE = sys.argv[1:3]
 NUMBERS = 6
@@ -178,7 +178,12 @@ def prefork() -> None:
 def supervise() -> None:
     """In a worker process; this one forks beside it, and its child must not touch it."""
     job = Job(
-        outbox.settings, lambda: (outbox.handlers, outbox.codecs), lambda: DSN, "default", 4, level_of(outbox.settings)
+        outbox.settings,
+        lambda: (outbox.handlers, outbox.codecs),
+        lambda: DSN,
+        "default",
+        4,
+        worker_level(outbox.settings),
     )
     supervisor = Supervisor(job, handlers=outbox.handlers, processes=1)
     supervisor.start()
@@ -223,7 +228,7 @@ def main() -> None:
         supervise()
         return
     if mode == "application":
-        with asyncio.Runner(loop_factory=loops_of(outbox.settings.event_loop)) as runner:
+        with asyncio.Runner(loop_factory=loop_factory(outbox.settings.event_loop)) as runner:
             runner.run(application())
         return
     with outbox.worker(concurrency=4) as worker:

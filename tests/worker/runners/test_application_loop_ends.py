@@ -233,7 +233,7 @@ class Slices:
         self.now = 0.0
         self.loop: Any = Loop()
         monkeypatch.setattr("partbox.worker.runners.loop_hosts.time.monotonic", lambda: self.now * SLICE)
-        monkeypatch.setattr("partbox.worker.runners.two_loops.shared", set())
+        monkeypatch.setattr("partbox.worker.runners.pool_guard.shared_loops", set())
         self.host = ApplicationLoop(self.loop, lambda: None)
 
     def ends(self, now: float) -> float:
@@ -250,11 +250,11 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> Slices:
 def test_all_walkers_together_have_one_slice_of_each_round(slices: Slices) -> None:
     assert slices.ends(1) == pytest.approx(2)
     assert slices.ends(1.5) == pytest.approx(2)  # another walker, in the same slice
-    assert slices.host.waits() is None
+    assert slices.host.next_slice() is None
     assert slices.ends(2.5) == pytest.approx(2)  # over: one event at most, then it waits
-    assert slices.host.waits() is not None
+    assert slices.host.next_slice() is not None
     slices.loop.round()
-    assert slices.host.waits() is None
+    assert slices.host.next_slice() is None
     assert slices.ends(3) == pytest.approx(4)
     slices.loop.round()
     assert slices.ends(3.5) == pytest.approx(4)  # a new round does not end a slice
@@ -264,7 +264,7 @@ def test_all_walkers_together_have_one_slice_of_each_round(slices: Slices) -> No
 
 def test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_lasts(slices: Slices) -> None:
     def waiting() -> Any:
-        future = slices.host.waits()
+        future = slices.host.next_slice()
         assert future is not None
         return future
 
@@ -274,15 +274,15 @@ def test_walkers_that_wait_are_called_one_after_the_other_as_long_as_the_slice_l
     cancelled.cancel()  # by a handler that cancels all tasks
     slices.loop.round()
     assert [each.done() for each in (first, second, third)] == [True, False, False]
-    slices.host.go_on()  # the first; its handler waits
+    slices.host.call_next()  # the first; its handler waits
     slices.ends(2.6)
     slices.loop.round()
     assert [each.done() for each in (second, third)] == [True, False]
-    slices.host.go_on()  # the second; its handlers take what is left
+    slices.host.call_next()  # the second; its handlers take what is left
     slices.now = 3.7
     slices.ends(3.7)
     slices.now = 4.8
-    assert slices.host.waits() is not None
+    assert slices.host.next_slice() is not None
     slices.loop.round()
     assert third.done()  # in the next round
 

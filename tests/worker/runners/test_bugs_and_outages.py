@@ -9,10 +9,10 @@ from downstream import OPEN, Downstream, registered
 
 from partbox.codecs import Codecs
 from partbox.errors import DownstreamUnavailable
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.handlers import Handlers
 from partbox.protocol import circuit
-from partbox.worker.runners.endpoint import APART, Endpoint
+from partbox.worker.runners.endpoint import WAIT_SPREAD, Endpoint
 
 HOUR = 3_600.0
 
@@ -235,7 +235,7 @@ def test_a_handler_that_ends_its_process_is_charged_though_the_circuit_is_open(d
     endpoint, event = endpoints[0]
     late = TimeoutError("the handler ran longer than its timeout of 1 s")
     assert judge(endpoint, event, late).state == "deferred"
-    verdict = endpoint.overdue(event, late, 0.0)
+    verdict = endpoint.timeout_verdict(event, late, 0.0)
     assert (verdict.state, verdict.attempts) == ("dead", 1)
 
 
@@ -244,9 +244,9 @@ def test_events_that_wait_for_a_circuit_do_not_come_back_at_once():
     handlers = Handlers()
     handlers.register(lambda event: None, "Counted")
     endpoint = context(handlers=handlers).routes["Counted", "Key"]
-    event = DeliveredEvent(row(1), Claim(1, "default", Codecs()))
+    event = DeliveredEvent(row(1), ClaimContext(1, "default", Codecs()))
     endpoint.judge(event, DownstreamUnavailable("down"), 0.0)
     now = time.monotonic()
     waits = [refusal.delay for _ in range(20) if (refusal := endpoint.refusal(now)) is not None]
     assert len(set(waits)) == 20
-    assert max(waits) <= APART[1] / APART[0] * min(waits)
+    assert max(waits) <= WAIT_SPREAD[1] / WAIT_SPREAD[0] * min(waits)

@@ -14,8 +14,8 @@ import pytest
 from desk import Desk
 from event_loops import LIBRARIES
 
-from partbox.worker.runners.event_loop import EventLoop, begin, run_in
-from partbox.worker.runners.loop_hosts import loops_of
+from partbox.worker.runners.event_loop import EventLoop, begin_handler, run_in_context
+from partbox.worker.runners.loop_hosts import loop_factory
 
 
 def cancel_own_task() -> None:
@@ -105,7 +105,7 @@ NO_ERROR = {cancels_itself_and_returns, cancels_itself_and_says_no_more}  # they
 
 @pytest.fixture(params=LIBRARIES)
 def loop(request: pytest.FixtureRequest) -> EventLoop:
-    return EventLoop(loops_of(request.param))
+    return EventLoop(loop_factory(request.param))
 
 
 def walked(wrong: Callable[[], Any], loop: EventLoop) -> list[object]:
@@ -117,7 +117,9 @@ def walked(wrong: Callable[[], Any], loop: EventLoop) -> list[object]:
 
     async def walk() -> None:
         for number in range(4):
-            results.put(await EventLoop.call(partial(run_in, copy_context(), begin, handler), number, None))
+            results.put(
+                await EventLoop.call(partial(run_in_context, copy_context(), begin_handler, handler), number, None)
+            )
 
     loop.start(walk)
     found = [results.get(timeout=60) for _ in range(4)]
@@ -200,7 +202,9 @@ def test_tasks_that_a_handler_cancels_before_they_begin_begin_again(loop: EventL
     async def blocks() -> None:
         held.set()
         go.wait(60)
-        await EventLoop.call(partial(run_in, copy_context(), begin, lambda _: cancels_all_tasks()), None, None)
+        await EventLoop.call(
+            partial(run_in_context, copy_context(), begin_handler, lambda _: cancels_all_tasks()), None, None
+        )
 
     async def walk(number: int) -> None:
         ran.put(number)
@@ -222,7 +226,9 @@ def test_what_the_loop_itself_cancels_has_no_result(loop: EventLoop) -> None:
         await asyncio.sleep(60)
 
     async def walk() -> None:
-        results.append(await EventLoop.call(partial(run_in, copy_context(), begin, handler), None, None))
+        results.append(
+            await EventLoop.call(partial(run_in_context, copy_context(), begin_handler, handler), None, None)
+        )
 
     loop.start(walk)
     assert begun.wait(60)

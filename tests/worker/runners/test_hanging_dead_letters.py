@@ -13,7 +13,7 @@ from waiting import eventually
 
 from partbox import Dead
 from partbox.db.inspect import stats
-from partbox.worker.engine import letters
+from partbox.worker.engine import dead_letters as engine_letters
 from partbox.worker.runners import dead_letters
 from partbox.worker.worker import Worker
 
@@ -78,8 +78,8 @@ def test_a_call_over_its_time_is_left_behind_and_one_at_a_time_is_tried_until_th
     desk, monkeypatch, caplog
 ):
     """Fault kind: nobody stands behind a call that does not return. The time is that of the event's handler."""
-    monkeypatch.setattr(letters, "RETRY", 0.05)
-    monkeypatch.setattr(letters, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(engine_letters, "RETRY", 0.05)
+    monkeypatch.setattr(engine_letters, "FIRST_PAUSE", 0.05)
     go_on, calls = threading.Event(), []
 
     @desk.outbox.on_dead_letter
@@ -102,8 +102,8 @@ def test_a_call_over_its_time_is_left_behind_and_one_at_a_time_is_tried_until_th
 
 
 def test_while_the_endpoint_fails_one_event_at_a_time_is_tried_with_a_growing_delay(desk, monkeypatch):
-    monkeypatch.setattr(letters, "RETRY", 0.05)
-    monkeypatch.setattr(letters, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(engine_letters, "RETRY", 0.05)
+    monkeypatch.setattr(engine_letters, "FIRST_PAUSE", 0.2)
     calls, up = [], threading.Event()
 
     @desk.outbox.on_dead_letter
@@ -125,8 +125,8 @@ def test_while_the_endpoint_fails_one_event_at_a_time_is_tried_with_a_growing_de
 
 
 def test_an_async_hook_runs_in_the_loop_of_the_handlers_within_the_time_of_its_event(desk, monkeypatch, caplog):
-    monkeypatch.setattr(letters, "RETRY", 0.05)
-    monkeypatch.setattr(letters, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(engine_letters, "RETRY", 0.05)
+    monkeypatch.setattr(engine_letters, "FIRST_PAUSE", 0.05)
     loops, ended = [], []
 
     @desk.outbox.on("Counted", timeout=0.3)
@@ -189,7 +189,7 @@ def test_a_stop_waits_for_a_call_and_its_event_is_not_told_of_again(desk):
 def test_a_call_that_does_not_return_keeps_no_partition_from_its_next_owner(desk_with, monkeypatch, caplog):
     """Fault kind: nobody stands behind a call that does not return. The next owner tells of the event again."""
     desk, go_on, calls = desk_with(drain_timeout=1), threading.Event(), []
-    monkeypatch.setattr(letters, "HOLD", 0.2)
+    monkeypatch.setattr(engine_letters, "MAX_HOLD", 0.2)
 
     @desk.outbox.on_dead_letter
     def hook(event):
@@ -213,9 +213,9 @@ def test_a_call_that_does_not_return_keeps_no_partition_from_its_next_owner(desk
 def test_calls_that_are_left_behind_are_bounded_and_an_application_makes_the_next_when_one_returns(
     desk, monkeypatch, caplog
 ):
-    monkeypatch.setattr(letters, "RETRY", 0.05)
-    monkeypatch.setattr(letters, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(dead_letters, "MOST_LEFT", 2)
+    monkeypatch.setattr(engine_letters, "RETRY", 0.05)
+    monkeypatch.setattr(engine_letters, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(dead_letters, "MAX_ABANDONED", 2)
     go_on, calls = threading.Event(), []
 
     @desk.outbox.on_dead_letter

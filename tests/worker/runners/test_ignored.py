@@ -43,7 +43,7 @@ def test_an_ignored_event_is_found_as_ignored_and_listed_and_costs_no_row(audit)
 
 
 def test_a_search_for_ignored_events_that_is_cut_says_so_and_goes_on(audit, monkeypatch):
-    monkeypatch.setattr(log_search, "MOST_READ", 3)
+    monkeypatch.setattr(log_search, "MAX_IGNORED_SCAN", 3)
     for number in range(5):
         audit.publish("k", number, event_type="Other")
     audit.drain("audit")

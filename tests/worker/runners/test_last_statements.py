@@ -76,7 +76,7 @@ TRACE = Traces()
 def test_the_save_is_the_last_statement_before_the_commit(
     desk: Any, tmp_path: Path, monkeypatch: Any, handle: Any, transactional: Any
 ) -> None:
-    monkeypatch.setattr(transactor, "MOST", 2)
+    monkeypatch.setattr(transactor, "MAX_EVENTS", 2)
     desk.conn.execute(TABLES)
     TRACE.begin(tmp_path / "trace")
     TRACE.outbox = desk.outbox

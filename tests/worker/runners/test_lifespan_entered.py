@@ -200,8 +200,8 @@ def test_each_delivery_of_the_kit_has_its_own_life(desk: Desk) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_lifespan, "LEAST", 0.05)
-    monkeypatch.setattr(process_lifespan, "ANSWER", 0.05)
+    monkeypatch.setattr(process_lifespan, "MIN_LEAVE_TIME", 0.05)
+    monkeypatch.setattr(process_lifespan, "ANSWER_TIMEOUT", 0.05)
 
 
 @of_both_kinds
@@ -259,7 +259,7 @@ def test_it_is_left_though_a_handler_had_to_be_abandoned(desk_with: Callable[...
 def test_an_async_one_whose_loop_a_handler_blocks_holds_nothing_up(
     desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("partbox.worker.runners.event_loop.PATIENCE", 0.1)
+    monkeypatch.setattr("partbox.worker.runners.event_loop.ANSWER_TIMEOUT", 0.1)
     desk = desk_with(drain_timeout=0.2)
     told = add_lifespan(desk.outbox, is_async=True)
     began, go_on = threading.Event(), threading.Event()

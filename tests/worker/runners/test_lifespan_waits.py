@@ -15,7 +15,7 @@ from partbox.worker.runners import process_lifespan
 def test_one_that_takes_long_is_logged_with_the_line_that_it_is_in(
     desk: Desk, is_async: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process_lifespan, "SLOW", 0.05)
+    monkeypatch.setattr(process_lifespan, "WAIT_LOG_INTERVAL", 0.05)
 
     def said() -> list[str]:
         return [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "partbox.lifespan_waits"]

@@ -119,7 +119,7 @@ def change(desk, embedded, rate):
 
 def waits_of(embedded):
     """The number of events that wait for their turn, by value."""
-    return {wait.place[1]: wait.events for wait in limits_of(embedded).waits()}
+    return {wait.limit_key[1]: wait.events for wait in limits_of(embedded).list_waits()}
 
 
 def keys_of_one_partition(many):
@@ -248,7 +248,7 @@ def test_a_backlog_that_waits_is_not_written_again_by_who_owns_it_next(desk_with
     with desk.outbox.worker(concurrency=1) as worker:
         # Each is fetched once, to see for whom it waits. Then no more are in memory than may start soon.
         desk.eventually(lambda: waits_of(worker).get("big", 0) == 100)
-        desk.eventually(lambda: worker._worker.engine.runs.limited.turns.count(("limited", "big"))[0] <= 16)
+        desk.eventually(lambda: worker._worker.engine.scheduler.limited.turns.count(("limited", "big"))[0] <= 16)
         assert before <= written()
     assert calls.numbers() == []
 
@@ -274,7 +274,7 @@ def test_limits_change_while_a_worker_runs(desk):
         desk.publish("k", *range(10))
         desk.eventually(desk.all_done)
         change(desk, worker, rate="1/h")
-        assert not worker._worker.engine.runs.lines_up
+        assert not worker._worker.engine.scheduler.may_share_lanes
         desk.publish("k", *range(10, 20))
         desk.publish(None, *range(20, 30))
         desk.eventually(lambda: waits_of(worker) == {None: 20})
@@ -286,7 +286,7 @@ def test_limits_change_while_a_worker_runs(desk):
         desk.outbox.limits.reset("limited")
         desk.eventually(desk.all_done)
         assert limits_of(worker).in_force == {}
-        assert worker._worker.engine.runs.limited is None
+        assert worker._worker.engine.scheduler.limited is None
     assert [number for number in calls.numbers() if not 20 <= number < 30] == [*range(20), *range(30, 40)]
     assert sorted(calls.numbers()) == [*range(40)]
 

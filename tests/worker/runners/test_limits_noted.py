@@ -12,7 +12,7 @@ TENANTS = ("acme", "acme", "acme", "zoo")
 
 @pytest.fixture
 def outbox(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Outbox:
-    monkeypatch.setattr(limits, "LIMITS_APART", 0.0)
+    monkeypatch.setattr(limits, "LIMITS_INTERVAL", 0.0)
     return Outbox(dsn, heartbeat="200ms")
 
 
@@ -38,7 +38,7 @@ def test_what_waits_is_told_by_handler_and_by_value_until_its_limit_is_lifted(ou
     with outbox.worker():
         eventually(lambda: waiting(outbox) == len(TENANTS))
         found = only(outbox)
-        assert (found.rate_said, found.at_once_said, found.by, found.processes) == ("1/h", "none", "tenant_id", 1)
+        assert (found.rate_text, found.at_once_text, found.by, found.processes) == ("1/h", "none", "tenant_id", 1)
         assert found.waited is not None
         assert found.waited > 0
         assert {each.value: each.waiting for each in found.values} == {"acme": 3, "zoo": 1}
@@ -46,7 +46,7 @@ def test_what_waits_is_told_by_handler_and_by_value_until_its_limit_is_lifted(ou
         outbox.limits.set("charge", rate="none")
         eventually(lambda: sorted(seen) == sorted(TENANTS))
         eventually(lambda: waiting(outbox) == 0)
-        assert (only(outbox).rate_said, only(outbox).values, only(outbox).waited) == ("none", (), None)
+        assert (only(outbox).rate_text, only(outbox).values, only(outbox).waited) == ("none", (), None)
 
 
 def test_a_handler_that_declares_nothing_is_limited_and_let_go_again(outbox: Outbox) -> None:
@@ -56,7 +56,7 @@ def test_a_handler_that_declares_nothing_is_limited_and_let_go_again(outbox: Out
     publish(outbox)
     with outbox.worker():
         eventually(lambda: waiting(outbox) == len(TENANTS))
-        assert (only(outbox).rate_said, only(outbox).by, only(outbox).values, seen) == ("1/h", None, (), [])
+        assert (only(outbox).rate_text, only(outbox).by, only(outbox).values, seen) == ("1/h", None, (), [])
         outbox.limits.reset("charge")
         eventually(lambda: sorted(seen) == sorted(TENANTS))
         eventually(lambda: outbox.limits.list() == [])

@@ -178,7 +178,7 @@ def test_a_list_counts_as_one_handler(desk):
     with desk.outbox.worker(concurrency=2) as worker:
         for number in range(2):
             desk.publish(f"first{number}", number, event_type="First")
-        load = worker._worker.poller.load.measure
+        load = worker._worker.poller.load.measure_load
         desk.eventually(lambda: load().running == 2)
         for number in range(20):
             desk.publish(f"k{number}", number)
@@ -215,17 +215,17 @@ def test_an_event_that_a_list_puts_back_does_not_count_as_running(desk_with):
     desk.outbox.on_batch("Counted", max_size=10)(take)
     desk.publish("retried", 1)
     with desk.outbox.worker(concurrency=1) as worker, released_at_the_end(unblock, release):
-        runs = worker._worker.engine.runs
+        scheduler = worker._worker.engine.scheduler
         eventually(lambda: desk.states() == {1: "retrying"}, SOON)
         desk.publish("block", 0, event_type="Block")
         assert blocked.wait(SOON)
         desk.make_due()
-        eventually(lambda: runs._ready.due, SOON)
+        eventually(lambda: scheduler._ready.due, SOON)
         desk.publish("fresh", 2)
-        eventually(lambda: runs._ready.fresh, SOON)
-        runs._ready._turn = 0  # a fresh one is next
+        eventually(lambda: scheduler._ready.fresh, SOON)
+        scheduler._ready._rotation = 0  # a fresh one is next
         unblock.set()
         assert inside.wait(SOON)
-        assert [lane.current.aggregate_id for lane in runs.running()] == ["fresh"]
+        assert [lane.current.aggregate_id for lane in scheduler.running()] == ["fresh"]
         release.set()
         eventually(desk.all_done, SOON)

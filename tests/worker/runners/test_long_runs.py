@@ -15,7 +15,7 @@ from partbox.db.delivery import instances
 from partbox.db.inspect import stats
 from partbox.observe import Observer
 from partbox.worker.reports import process_notes
-from partbox.worker.reports.process_notes import CUT, MOST, Note
+from partbox.worker.reports.process_notes import MAX_NAME_LENGTH, MAX_NAMED, ProcessNote
 
 HOSTILE = "a\x1b[2J\u202e" + "x" * 5_000
 
@@ -23,8 +23,8 @@ HOSTILE = "a\x1b[2J\u202e" + "x" * 5_000
 @pytest.fixture
 def notes(monkeypatch):
     """The number of handlers in each note, from now on. A handler runs for long after 50 ms."""
-    monkeypatch.setattr(process_notes, "LONG", 0.05)
-    monkeypatch.setattr(process_notes, "RUNS_APART", 0.0)
+    monkeypatch.setattr(process_notes, "LONG_RUN", 0.05)
+    monkeypatch.setattr(process_notes, "RUNS_INTERVAL", 0.0)
     said: list[int] = []
     note = instances.note_running
 
@@ -124,7 +124,7 @@ class Ticks(Observer):
 
 
 def test_while_no_handler_runs_for_long_nothing_is_noted(desk, monkeypatch, notes):
-    monkeypatch.setattr(process_notes, "LONG", 60.0)
+    monkeypatch.setattr(process_notes, "LONG_RUN", 60.0)
     ticks: list[int] = []
     gate = Gate()
     desk.outbox.observe(Ticks(ticks))
@@ -143,8 +143,8 @@ def test_what_is_noted_is_looked_at_no_oftener_than_it_may_be_noted(monkeypatch)
     clock, looks = SimpleNamespace(), list[float]()
     monkeypatch.setattr(process_notes, "time", clock)
 
-    class Looks(Note):
-        def _found(self, now):
+    class Looks(ProcessNote):
+        def _measure(self, now):
             looks.append(now)
             return ()
 
@@ -155,18 +155,18 @@ def test_what_is_noted_is_looked_at_no_oftener_than_it_may_be_noted(monkeypatch)
     note.restart(uuid4())
     for now in (100.0, 100.25, 101.75, 102.0, 102.25):
         clock.monotonic = lambda now=now: now
-        note.look(None)
+        note.refresh(None)
     assert looks == [100.0, 102.0]
 
 
 def test_more_handlers_than_fit_are_counted(desk, notes):
     gate = Gate()
     desk.outbox.register(gate.wait, "Counted")
-    for number in range(MOST + 3):
+    for number in range(MAX_NAMED + 3):
         desk.publish(str(number), number)
-    with working(desk, gate, concurrency=MOST + 3):
+    with working(desk, gate, concurrency=MAX_NAMED + 3):
         found = eventually(lambda: told(desk) if told(desk).running_more == 3 else None)
-        assert len(found.running) == MOST
+        assert len(found.running) == MAX_NAMED
         assert [each.seconds for each in found.running] == sorted((e.seconds for e in found.running), reverse=True)
 
 
@@ -176,8 +176,8 @@ def test_hostile_names_are_cut(desk, notes):
     desk.publish(HOSTILE, 1)
     with working(desk, gate):
         (found,) = eventually(lambda: told(desk).running)
-        assert found.handler == "h" * (CUT - 1) + "…"
-        assert found.aggregate_id == HOSTILE[: CUT - 1] + "…"
+        assert found.handler == "h" * (MAX_NAME_LENGTH - 1) + "…"
+        assert found.aggregate_id == HOSTILE[: MAX_NAME_LENGTH - 1] + "…"
 
 
 def test_a_new_identity_and_a_new_connection_say_it_again(desk, notes):

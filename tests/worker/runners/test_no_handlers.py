@@ -12,7 +12,7 @@ from partbox import Outbox
 from partbox.codecs import Codecs
 from partbox.errors import RegistrationError
 from partbox.handlers import Handlers
-from partbox.supervisor.child import Job, _work
+from partbox.supervisor.child import Job, _run_worker
 from partbox.supervisor.exit_codes import FATAL
 from partbox.worker.slot import Slot
 
@@ -103,7 +103,7 @@ def test_a_process_that_finds_no_handlers_ends_the_node_instead_of_being_replace
 ) -> None:
     outbox = Outbox(dsn)
     job = Job(outbox.settings, lambda: (Handlers(), outbox.codecs), lambda: dsn, "default", 1, 20)
-    assert _work(job, Slot.local(), None, os.getppid()) == FATAL
+    assert _run_worker(job, Slot.local(), None, os.getppid()) == FATAL
     (line,) = [each for each in caplog.records if getattr(each, "event", None) == "partbox.worker_failed"]
     assert "subscription 'default' has no handler" in line.getMessage()
 

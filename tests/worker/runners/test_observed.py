@@ -313,7 +313,7 @@ def test_no_hook_is_called_with_the_lock_of_the_worker_held(desk):
     with worker:
         desk.publish("k", 1)
         desk.eventually(desk.all_done)
-        worker._worker.poller.break_off()
+        worker._worker.poller.restart_session()
         desk.publish("k", 2)
         desk.eventually(desk.all_done)
     assert locksmith.held == []

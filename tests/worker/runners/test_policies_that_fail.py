@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partbox import Dead, RetryAfter
-from partbox.protocol.verdict import LAST_RESORT
+from partbox.protocol.verdict import FALLBACK_DELAY
 
 
 class Odd:
@@ -91,7 +91,7 @@ def test_no_policy_however_odd_ends_a_worker(desk, conn, caplog, kind):
     assert found.pop("Policy0") == ("retrying", 1, 300)
     assert found.pop("Advice3")[:2] == ("dead", 1)
     for name, verdict in found.items():
-        seconds = int(LAST_RESORT) if name.startswith("Policy") else 600
+        seconds = int(FALLBACK_DELAY) if name.startswith("Policy") else 600
         assert verdict == ("retrying", 1, seconds), name
     said = [record for record in caplog.records if getattr(record, "event", "") == "partbox.retry_policy_failed"]
     assert said

@@ -37,7 +37,7 @@ CHANGES = [
 
 @pytest.fixture
 def desk(desk_with: Any, monkeypatch: Any) -> Any:
-    monkeypatch.setattr(transaction, "LONGEST", 60.0)  # on a busy machine, too, as many share one as there are
+    monkeypatch.setattr(transaction, "MAX_SECONDS", 60.0)  # on a busy machine, too, as many share one as there are
     return desk_with(retry="fixed:0.01", max_attempts=2)
 
 

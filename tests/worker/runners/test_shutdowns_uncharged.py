@@ -65,7 +65,7 @@ def run_through(desk: Desk, handlers: list[Long], stops: int) -> None:
 @pytest.fixture(autouse=True)
 def _nobody_waited_for(monkeypatch):
     """No transactional handler of these tests can be cancelled: none ends for being waited for."""
-    monkeypatch.setattr(transactor, "INTERRUPTED", 0.05)
+    monkeypatch.setattr(transactor, "CANCEL_GRACE", 0.05)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_what_ran_when_a_charged_one_was_stopped_is_charged_again_after_a_death(
 
 def test_a_worker_whose_membership_is_gone_says_itself_that_it_was_told_to_end(long, monkeypatch):
     """As the children of a supervisor that died."""
-    monkeypatch.setattr(EmbeddedWorker, "_beat", lambda self: None)
+    monkeypatch.setattr(EmbeddedWorker, "_run_heartbeat", lambda self: None)
     desk, handler = long("sync")
     desk.publish("k", 1)
     with desk.outbox.worker() as worker:

@@ -4,7 +4,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-from partbox.worker.runners.timeouts import APART, Timeouts
+from partbox.worker.runners.timeouts import CHECK_INTERVAL, HandlerTimeouts
 
 
 def test_a_poller_that_steps_on_and_on_looks_at_the_handlers_once_in_a_while(monkeypatch: Any) -> None:
@@ -17,10 +17,10 @@ def test_a_poller_that_steps_on_and_on_looks_at_the_handlers_once_in_a_while(mon
         return []
 
     parts: Any = SimpleNamespace(note_running=note_running, running=list)
-    timeouts = Timeouts(parts, parts, parts, parts, isolates=True)
+    timeouts = HandlerTimeouts(parts, parts, parts, parts, is_replaceable=True)
     for _ in range(100):
-        timeouts.look()
-        clock.now += APART / 8
+        timeouts.check_overdue()
+        clock.now += CHECK_INTERVAL / 8
     assert looks[0] == 100.0
-    assert {round((later - one) / APART) for one, later in pairwise(looks)} == {1}
+    assert {round((later - one) / CHECK_INTERVAL) for one, later in pairwise(looks)} == {1}
     assert len(looks) in (12, 13)

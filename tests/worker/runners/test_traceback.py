@@ -14,7 +14,7 @@ from run_size import examples
 import partbox
 from partbox.errors import PayloadError, PublishError, UnroutableError
 from partbox.events import Event
-from partbox.worker.runners.traceback import FRAMES, WALKED, application_frames, trace_of
+from partbox.worker.runners.traceback import MAX_FRAMES, MAX_WALKED, application_frames, trace_of
 
 LIMIT = 4_000
 
@@ -114,7 +114,7 @@ def test_of_a_deep_stack_the_last_frames_are_kept() -> None:
     assert len(text) <= LIMIT
     assert text.splitlines()[-1] == "ValueError: no such customer"
     assert "in fails" in text
-    assert 10 < text.count("  File ") <= FRAMES
+    assert 10 < text.count("  File ") <= MAX_FRAMES
 
 
 def test_a_long_text_of_the_error_takes_no_room_from_its_frames() -> None:
@@ -297,7 +297,7 @@ def test_an_error_that_is_raised_again_and_again_is_not_walked_for_ever() -> Non
     frames = raised(fails).__traceback__
     assert frames is not None
     chain: TracebackType | None = None
-    for _ in range(3 * WALKED):
+    for _ in range(3 * MAX_WALKED):
         chain = TracebackType(chain, frames.tb_frame, 0, 1)
     text = trace_of(error.with_traceback(chain), LIMIT) or ""
     assert 0 < len(text) <= LIMIT

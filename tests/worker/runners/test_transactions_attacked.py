@@ -203,7 +203,7 @@ def test_a_backlog_of_one_aggregate_does_not_make_the_others_wait_for_its_end(de
         waiting.add(lane.queue[0].aggregate_id)
 
     monkeypatch.setattr(TransactionQueue, "add", adding)
-    monkeypatch.setattr(transactor, "MOST", 5)
+    monkeypatch.setattr(transactor, "MAX_EVENTS", 5)
     desk.outbox.register(handle, "Counted", transactional=True)
     desk.publish("hot", *range(100))
     try:

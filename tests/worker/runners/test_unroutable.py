@@ -71,8 +71,8 @@ def test_other_subscriptions_and_functions_that_decide_are_not_warned_of(
 def test_of_any_number_of_types_only_so_many_are_warned_of_and_remembered(
     desk: Desk, warnings: Callable[[], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unroutable, "MOST", 3)
-    monkeypatch.setattr(unroutable, "NAMED", 2)
+    monkeypatch.setattr(unroutable, "MAX_KINDS", 3)
+    monkeypatch.setattr(unroutable, "MAX_NAMED_TYPES", 2)
     for name in "ABC":
         desk.outbox.register(desk.note, name)
     for number in range(8):
@@ -84,8 +84,10 @@ def test_of_any_number_of_types_only_so_many_are_warned_of_and_remembered(
     last = [line.getMessage().endswith("; further types are not named") for line in warnings()]
     assert sorted(last) == [False, False, True]
     assert "handlers take 'A', 'B' and 1 more" in warnings()[0].getMessage()
-    (missed,) = [cell.cell_contents for cell in seen or () if isinstance(cell.cell_contents, unroutable.Unroutable)]
-    assert all(len(each) <= unroutable.KEPT for each in missed._seen)
+    (missed,) = [
+        cell.cell_contents for cell in seen or () if isinstance(cell.cell_contents, unroutable.UnroutableWarning)
+    ]
+    assert all(len(each) <= unroutable.MAX_TYPE_LENGTH for each in missed._seen)
     assert len(missed._seen) == 3
 
 

@@ -104,7 +104,7 @@ def test_a_lease_that_cannot_be_renewed_stops_the_starts_and_is_taken_up_again(d
         desk.eventually(desk.all_done)
         disk.fill(BEATS)
         disk.complained("no_heartbeat")
-        eventually(lambda: not worker._slot.trusted())
+        eventually(lambda: not worker._slot.is_trusted())
         desk.publish("k", 2)
         disk.make_room()
         desk.eventually(desk.all_done)

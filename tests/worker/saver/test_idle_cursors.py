@@ -11,7 +11,7 @@ BUSY, IDLE = "busy", "idle"
 
 def test_the_cursor_of_an_idle_partition_is_saved_while_another_is_busy(desk, monkeypatch):
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 0.2)
-    monkeypatch.setattr(saver, "TICK", 5.0)  # within it the busy one always has something to save
+    monkeypatch.setattr(saver, "TICK_INTERVAL", 5.0)  # within it the busy one always has something to save
     desk.outbox.register(desk.note, "Counted")
     numbers = count(1)
 
@@ -28,7 +28,7 @@ def test_the_cursor_of_an_idle_partition_is_saved_while_another_is_busy(desk, mo
 def test_an_idle_save_of_a_partition_where_nothing_ends_does_not_count_as_progress(desk, monkeypatch):
     """Doctor takes `saved_at` for the time since which nothing became of the partition's records."""
     monkeypatch.setattr(saver, "IDLE_ADVANCE", 0.05)
-    monkeypatch.setattr(saver, "ADVANCE_LOOK", 0.02)
+    monkeypatch.setattr(saver, "ADVANCE_INTERVAL", 0.02)
     started, gate = threading.Event(), threading.Event()
 
     def hangs(event) -> None:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from partbox.protocol.horizon import Page
-from partbox.protocol.rows import Owned, ProgressNote
+from partbox.protocol.rows import OwnedPartition, ProgressNote
 from partbox.worker.engine import last_save
 from partbox.worker.engine.partition import Partition
 
@@ -127,8 +127,8 @@ def test_nothing_is_noted_where_no_history_is_kept(desk_with):
 
 def test_what_was_read_before_a_lost_connection_was_read():
     """It may have been done then, though it is read anew from the saved cursor."""
-    claimed = Owned(5, 1, "1:1:", 0, 0, 0, None)
-    partition = Partition(claimed, 0.0, window=100, letters=False, notes=True)
+    claimed = OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)
+    partition = Partition(claimed, 0.0, window=100, dead_letters=False, notes=True)
     partition.cursor.last_id = 50
     partition.reset(1.0)
     partition.begin(claimed._replace(epoch=2), 1.0)
@@ -139,14 +139,14 @@ def test_what_was_read_before_a_lost_connection_was_read():
     assert partition.note(0, 90.0, release=True) is None
 
 
-@pytest.mark.parametrize("under_way", [False, True])
-def test_what_was_saved_before_a_lost_connection_is_noted_at_the_release(under_way):
+@pytest.mark.parametrize("is_in_flight", [False, True])
+def test_what_was_saved_before_a_lost_connection_is_noted_at_the_release(is_in_flight):
     """Though nothing has become of anything since, or the next owner would be told to have delivered it."""
-    claimed = Owned(5, 1, "1:1:", 0, 0, 0, None)
-    partition = Partition(claimed, 0.0, window=100, letters=False, notes=True)
+    claimed = OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)
+    partition = Partition(claimed, 0.0, window=100, dead_letters=False, notes=True)
     target = partition.progress.target()
-    partition.saved(target, 0 if under_way else 1, 1.0)
-    partition.last_save.under_way = under_way
+    partition.saved(target, 0 if is_in_flight else 1, 1.0)
+    partition.last_save.is_in_flight = is_in_flight
     partition.reset(2.0)
     partition.begin(claimed, 2.0)
     assert partition.note(0, 3.0, release=False) is None

@@ -11,7 +11,7 @@ from waiting import eventually
 from partbox import Dead
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, instances
-from partbox.protocol.rows import Park, Saving
+from partbox.protocol.rows import CursorSave, ParkedSave
 from partbox.worker.saver import saver
 
 Conn = psycopg.Connection[Any]
@@ -29,10 +29,10 @@ class Calls:
         self._failing = failing
         self._save = cursors.save
         monkeypatch.setattr(cursors, "save", self._saving)
-        monkeypatch.setattr(saver, "MOST_ROWS", MOST)
+        monkeypatch.setattr(saver, "MAX_ROWS", MOST)
 
     def _saving(self, conn, schema, subscription, me, savings, parks=(), done_ids=(), **more):
-        rows = [each for each in parks if isinstance(each, Park)]
+        rows = [each for each in parks if isinstance(each, ParkedSave)]
         self.sizes.append((len(savings), len(rows) + len(done_ids)))
         if len(self.sizes) in self._failing:
             raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
@@ -85,8 +85,8 @@ def test_a_park_that_meets_a_takeover_waits_for_it_and_is_not_written(dsn: str, 
     about = {"subscription": DEFAULT, "node": "n", "hostname": "h", "version": "0", "lease": 60.0}
     me = instances.register(conn, SCHEMA, pids=[1], **about)[1]  # type: ignore[arg-type]
     conn.execute("update partbox.partition set owner = %s, epoch = 7 where partition = %s", [me, PARTITION])
-    saving = Saving(PARTITION, 7, None, None, None, False)
-    park = Park(PARTITION, 1, "A", "a", "E", "held", blocks=True, attempts=0)
+    saving = CursorSave(PARTITION, 7, None, None, None, False)
+    park = ParkedSave(PARTITION, 1, "A", "a", "E", "held", blocks=True, attempts=0)
     answers: list[set[int]] = []
 
     def save() -> None:

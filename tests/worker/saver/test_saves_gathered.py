@@ -8,12 +8,12 @@ from contexts import context, row
 
 from partbox.codecs import Codecs
 from partbox.db.delivery import cursors
-from partbox.events import Claim, DeliveredEvent
+from partbox.events import ClaimContext, DeliveredEvent
 from partbox.protocol.parking import RowState
-from partbox.protocol.rows import Owned
+from partbox.protocol.rows import OwnedPartition
 from partbox.protocol.verdict import Verdict
 from partbox.worker.saver import saver
-from partbox.worker.saver.saver import FEW, LONGEST, Saver
+from partbox.worker.saver.saver import FEW_FINISHED, MAX_DELAY, Saver
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Saving:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         worker = context()
         self.engine, self.wakeup, self.saver = worker.engine, worker.wakeup, Saver(worker)
-        self.engine.claims.adopt([Owned(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
+        self.engine.claims.adopt([OwnedPartition(5, 1, "1:1:", 0, 0, 0, None)], 0.0)
         self.partition = self.engine.partitions[5]
         self.clock = Clock()
         self.sent: list[int] = []
@@ -49,7 +49,7 @@ class Saving:
             ids = [progress.read_new + n + 1 for n in range(count)]
             progress.take_page(progress.page, [], ids)
             self.partition.finish([(0, id, b"e" * 16) for id in ids])
-            self.engine.touch(self.partition)
+            self.engine.mark_dirty(self.partition)
 
     def saves(self) -> bool:
         """True if one step saves."""
@@ -66,7 +66,7 @@ def saving(monkeypatch: pytest.MonkeyPatch) -> Saving:
 def test_few_events_wait_for_more_and_not_for_long(saving: Saving) -> None:
     saving.done(3)
     assert not saving.saves()
-    saving.clock.now += LONGEST + 0.001
+    saving.clock.now += MAX_DELAY + 0.001
     assert saving.saves()
 
 
@@ -77,7 +77,7 @@ def test_the_first_events_after_a_while_do_not_wait(saving: Saving) -> None:
 
 
 def test_many_events_do_not_wait(saving: Saving) -> None:
-    saving.done(FEW)
+    saving.done(FEW_FINISHED)
     assert saving.saves()
 
 
@@ -87,18 +87,18 @@ def test_while_there_is_a_backlog_nothing_waits(saving: Saving) -> None:
     assert not saving.saves()
     saving.engine.backlog = True
     assert saving.saves()
-    assert (saving.wakeup.is_set(), saving.wakeup.called) == (True, False), "it reads on as it was"
+    assert (saving.wakeup.is_set(), saving.wakeup.was_called) == (True, False), "it reads on as it was"
 
 
 def test_a_parked_event_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
-    event = DeliveredEvent(row(7), Claim(1, "default", Codecs()))
+    event = DeliveredEvent(row(7), ClaimContext(1, "default", Codecs()))
     with saving.engine.lock:
         saving.partition.progress.take_page(saving.partition.progress.page, [], [7])
         saving.partition.parked.park(event, Verdict(RowState.RETRYING, 1, 5.0, True, "no"))
-        saving.engine.touch(saving.partition)
+        saving.engine.mark_dirty(saving.partition)
     assert not saving.wakeup.is_set()
     assert saving.saves()
-    assert (saving.wakeup.is_set(), saving.wakeup.called) == (True, True)
+    assert (saving.wakeup.is_set(), saving.wakeup.was_called) == (True, True)
 
 
 def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
@@ -106,10 +106,10 @@ def test_a_release_does_not_wait_and_wakes_the_poller(saving: Saving) -> None:
     with saving.engine.lock:
         saving.partition.drain()
     assert saving.saves()
-    assert (saving.wakeup.is_set(), saving.wakeup.called) == (True, True)
+    assert (saving.wakeup.is_set(), saving.wakeup.was_called) == (True, True)
 
 
 def test_a_save_that_nobody_waits_for_wakes_nobody(saving: Saving) -> None:
-    saving.done(FEW)
+    saving.done(FEW_FINISHED)
     assert saving.saves()
     assert not saving.wakeup.is_set()

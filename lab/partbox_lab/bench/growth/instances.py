@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 
 from partbox.errors import PartboxError
-from partbox.supervisor.membership import longest_turn
+from partbox.supervisor.membership import longest_rotation
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import BenchDatabase
 from partbox_lab.bench.budget import Budget, Direction, Measured, Unmeasured
@@ -53,7 +53,7 @@ def _cpu(database: BenchDatabase, members: IdleInstances, number: int) -> float:
     """Only when each has looked at the others once more, for who sees that somebody has joined reads all of them anew,
     and has settled."""
     settling = database.sizes.growth.settling
-    database.pause(max(database.sizes.calm, settling, longest_turn(number, database.outbox().settings)))
+    database.pause(max(database.sizes.calm, settling, longest_rotation(number, database.outbox().settings)))
     before, began = members.server(), time.monotonic()
     database.pause(database.sizes.growth.standing)
     return 100 * (members.server() - before) / (time.monotonic() - began)

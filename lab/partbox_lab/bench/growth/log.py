@@ -13,7 +13,7 @@ from typing import Any, Final
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from partbox.db.blocking import lean
+from partbox.db.blocking import use_raw_loaders
 from partbox.db.connect import connect
 from partbox.db.delivery import cursors, idle_check, instances, records, server_incarnation
 from partbox.db.operator import segments
@@ -23,9 +23,9 @@ from partbox.events.record import ID, PARTITION
 from partbox.protocol.cursor import Cursor, ReadMode
 from partbox.protocol.horizon import Horizon, Page, Snapshot
 from partbox.protocol.quick_poll import bits
-from partbox.protocol.rows import Saving
-from partbox.protocol.segments import AHEAD, Range
-from partbox.protocol.sweep import brief
+from partbox.protocol.rows import CursorSave
+from partbox.protocol.segments import MIN_AHEAD, IdRange
+from partbox.protocol.sweep import brief_sweep
 from partbox_lab.bench import statements
 from partbox_lab.bench.bench_database import CHUNK, BenchDatabase
 from partbox_lab.bench.cpu import cpu_seconds
@@ -77,7 +77,7 @@ class OwnedLog:
         self._quick, self._full, self._saver = (opened(prepared=True) for _ in range(3))
         for each in (self._quick, self._full, self._saver):
             server_incarnation.note(each, server_incarnation.begin(each, schema))
-            lean(each)
+            use_raw_loaders(each)
         self._own()
         stack.callback(instances.bury, self._publisher, schema, [self._me], known_dead=True)
 
@@ -103,7 +103,7 @@ class OwnedLog:
         self._last = dict.fromkeys(self._epochs, position.last_id)
         self._horizon = Horizon()
         self._horizon.claim(position.last_id)
-        self._horizon.learn(idle_check.run(self._full, schema, []).fence)
+        self._horizon.add_fence(idle_check.run(self._full, schema, []).fence)
         self._page = Page(position.snapshot, position.last_id)
         self._number = 0
 
@@ -128,27 +128,27 @@ class OwnedLog:
     def _look(self) -> set[int]:
         """A quick poll; the partitions that something came to."""
         polled = records.quick(self._quick, self._schema, self._page, bits(ALL))
-        self._horizon.learn(polled.fence)
+        self._horizon.add_fence(polled.fence)
         snapshot = Snapshot.parse(polled.snapshot)
-        self._page = self._horizon.page_of(snapshot, whole=True)
-        self._horizon.advance(snapshot, self._page)
+        self._page = self._horizon.build_page(snapshot, is_complete=True)
+        self._horizon.share_page(snapshot, self._page)
         came = {row[PARTITION]: row[ID] for row in polled.rows}  # in the order of ids
         self._last |= came
         return {*came}
 
     def _asked(self) -> Callable[[], Any]:
         """A full poll of what the quick one is about to read, by partitions that are caught up."""
-        self._horizon.learn(idle_check.run(self._full, self._schema, []).fence)
+        self._horizon.add_fence(idle_check.run(self._full, self._schema, []).fence)
         positions = [Cursor(number, self._last[number], None, ReadMode.CAUGHT_UP) for number in ALL]
         asks = [each.ask(ROOM, self._page) for each in positions]
         hi = self._horizon.ceiling(max(ask.last_id for ask in asks))
-        swept = brief(asks, hi)
+        swept = brief_sweep(asks, hi)
         return lambda: records.poll(self._full, self._schema, asks, self._page, lo=self._page.floor, hi=hi, sweep=swept)
 
     def _save(self, moved: set[int]) -> None:
         page = self._page
         savings = [
-            Saving(each, self._epochs[each], page.snapshot, self._last[each], page.floor, False) for each in moved
+            CursorSave(each, self._epochs[each], page.snapshot, self._last[each], page.floor, False) for each in moved
         ]
         cursors.save(self._saver, self._schema, SUBSCRIPTION, self._me, savings)
 
@@ -174,6 +174,6 @@ def grown(database: BenchDatabase, events: int, each: int) -> Iterator[str]:
 
 def _segment(database: BenchDatabase, schema: str, events: int, each: int) -> None:
     """Make what this many records take, and those ahead."""
-    needed = max(0, -(-(events - FIRST) // each)) + AHEAD
+    needed = max(0, -(-(events - FIRST) // each)) + MIN_AHEAD
     for lower in range(FIRST, FIRST + needed * each, each):
-        segments.add(database.conn, schema, Range(lower, lower + each))
+        segments.add(database.conn, schema, IdRange(lower, lower + each))

@@ -10,7 +10,7 @@ from partbox_lab.bench.group import LineGroup, Results
 from partbox_lab.bench.handlers import Notebook, Noted, NoteTaker
 from partbox_lab.bench.node import ALL, BenchNode
 from partbox_lab.bench.sender import Sender, SendingTask, aggregate, sending
-from partbox_lab.bench.statements import OwnedPartition
+from partbox_lab.bench.statements import BenchPartition
 
 MOVES: Final = Budget("rebalance-moves", "partitions moved on join and leave beyond the minimum", Direction.AT_MOST, 0)
 DUPLICATES: Final = Budget(
@@ -48,7 +48,7 @@ def judge(notes: Iterable[Noted], clients: int) -> OrderVerdict:
     return OrderVerdict(len(seen), duplicates, reordered)
 
 
-def moved(before: Sequence[OwnedPartition], after: Sequence[OwnedPartition]) -> int:
+def moved(before: Sequence[BenchPartition], after: Sequence[BenchPartition]) -> int:
     """The number of partitions that were claimed anew: the epoch grows with every claim."""
     epochs = {each.partition: each.epoch for each in before}
     return sum(each.epoch != epochs.get(each.partition) for each in after)
@@ -75,7 +75,7 @@ class _Changes:
         staying = {each.owner for each in after}
         return moved(before, after), sum(each.owner not in staying for each in before)
 
-    def _owners(self) -> list[OwnedPartition]:
+    def _owners(self) -> list[BenchPartition]:
         return statements.owners(self._database.conn, self._database.schema)
 
 

@@ -1,6 +1,6 @@
-from partbox.django.running import Forwarded
+from partbox.django.running import ForwardedCommand
 
 
-class Command(Forwarded):
+class Command(ForwardedCommand):
     help = "Send every event to a broker, in order per aggregate, until stopped."
     name = "relay"

@@ -5,12 +5,12 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils.autoreload import get_child_arguments
 
-from partbox.cli.shell.reload import is_inner, reloading
+from partbox.cli.shell.reload import is_inner, run_reloading
 from partbox.django.loading import TARGET
-from partbox.django.running import Forwarded
+from partbox.django.running import ForwardedCommand
 
 
-class Command(Forwarded):
+class Command(ForwardedCommand):
     help = 'Deliver events to the handlers of PARTBOX["OUTBOX"] until stopped.'
     name = "worker"
     target = TARGET
@@ -19,5 +19,5 @@ class Command(Forwarded):
         if options.get("partbox_reload") and not settings.DEBUG:
             raise CommandError("--reload is for development: it needs DEBUG = True")
         if options.get("partbox_reload") and not is_inner():
-            sys.exit(reloading(get_child_arguments(), settings.SETTINGS_MODULE))
+            sys.exit(run_reloading(get_child_arguments(), settings.SETTINGS_MODULE))
         super().handle(*arguments, **options)

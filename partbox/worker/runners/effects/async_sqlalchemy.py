@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from psycopg import OperationalError
-from sqlalchemy.ext.asyncio import AsyncConnection as OuterConnection
+from sqlalchemy.ext.asyncio import AsyncConnection as SqlAsyncConnection
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_async_engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
@@ -24,9 +24,14 @@ from partbox.handlers import Handler
 from partbox.publish.integrations.sqlalchemy_end import read_marks
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
-from partbox.worker.runners.effects.async_psycopg import ENDED, LoopCalls, connected, saved
-from partbox.worker.runners.effects.sessions import Joined, handler_class, joined
-from partbox.worker.runners.effects.sqlalchemy import OF_ONE, SqlalchemyEffects, psycopg_errors, quicken
+from partbox.worker.runners.effects.async_psycopg import LOOP_ENDED, LoopCalls, open_connection, save_async
+from partbox.worker.runners.effects.sessions import JoinedSession, guard_class, join_session
+from partbox.worker.runners.effects.sqlalchemy import (
+    SINGLE_CONN_OPTIONS,
+    SqlalchemyEffects,
+    psycopg_errors,
+    send_plain_savepoints,
+)
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 
@@ -34,15 +39,15 @@ from partbox.worker.runners.event_loop import EventLoop
 class AsyncSqlalchemyEffects(SqlalchemyEffects):
     """`transactional="sqlalchemy"` on an `async def`."""
 
-    lends: ClassVar[bool] = False
+    needs_lent_conn: ClassVar[bool] = False
     conn: WatchedAsyncConnection  # type: ignore[assignment]
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
-        self._calls = LoopCalls(loop)
+        self._loop_calls = LoopCalls(loop)
         self._interrupted = False
-        self.conn = self._calls.wait(lambda: connected(context, session))
+        self.conn = self._loop_calls.run_and_wait(lambda: open_connection(context, session))
         with psycopg_errors():
-            self._outer = self._calls.wait(self._connect)
+            self._async_conn = self._loop_calls.run_and_wait(self._connect)
         super().__init__(context, session, loop)
 
     @property
@@ -50,48 +55,48 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
         return not self._interrupted and super().is_intact
 
     def drive(self, run: Callable[[], object]) -> None:
-        self._calls.wait(lambda: greenlet_spawn(run))
+        self._loop_calls.run_and_wait(lambda: greenlet_spawn(run))
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
         return await_only(async_effects.run_script(self.conn, script))
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         try:
-            self._ran_in = contextvars.copy_context()
-            return await_only(self._calls.handle(self._ran_in, endpoint, event, *self.given))
+            self._handler_context = contextvars.copy_context()
+            return await_only(self._loop_calls.handle(self._handler_context, endpoint, event, *self.handler_args))
         except asyncio.CancelledError as error:  # to end: what a handler has cancelled comes back as a value
             self._interrupted = True
-            raise OperationalError(ENDED) from error
+            raise OperationalError(LOOP_ENDED) from error
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        read_marks(self._on)
-        return await_only(saved(self, self.conn, me, saves))
+        read_marks(self._sql_conn)
+        return await_only(save_async(self, self.conn, me, saves))
 
     def interrupt(self) -> None:
-        self._calls.interrupt()
+        self._loop_calls.interrupt()
 
     def close(self) -> None:
         with suppress(Exception):
             self._run(super().close)
-            self._calls.wait(self.conn.close)
+            self._loop_calls.run_and_wait(self.conn.close)
         self.conn.pgconn.finish()  # if the loop has ended
 
     @contextmanager
-    def _session_for(self, handler: Handler) -> Iterator[tuple[Joined, Any]]:
+    def _open_session(self, handler: Handler) -> Iterator[tuple[JoinedSession, Any]]:
         kind: Any = handler.session or AsyncSession
         is_scoped = issubclass(kind, async_scoped_session)
-        made: Any = AsyncSession if is_scoped else kind
-        guarded = handler_class(made.sync_session_class)
-        session = made(bind=self._outer, sync_session_class=guarded, join_transaction_mode="rollback_only")
-        with joined(self._on, session.sync_session) as here:
-            always: Any = lambda: session  # noqa: E731  a factory
-            yield here, async_scoped_session(always, scopefunc=lambda: None) if is_scoped else session
+        base_class: Any = AsyncSession if is_scoped else kind
+        guarded = guard_class(base_class.sync_session_class)
+        session = base_class(bind=self._async_conn, sync_session_class=guarded, join_transaction_mode="rollback_only")
+        with join_session(self._sql_conn, session.sync_session) as joined:
+            factory: Any = lambda: session  # noqa: E731  a factory
+            yield joined, async_scoped_session(factory, scopefunc=lambda: None) if is_scoped else session
 
     def _event_context(self) -> contextvars.Context:
-        return self._ran_in
+        return self._handler_context
 
     def _connection(self) -> Any:
-        return self._outer.sync_connection
+        return self._async_conn.sync_connection
 
     def _set_autocommit(self, value: bool) -> None:
         await_only(self.conn.set_autocommit(value))
@@ -100,12 +105,12 @@ class AsyncSqlalchemyEffects(SqlalchemyEffects):
         await_only(self.conn.rollback())
 
     def _run(self, call: Callable[[], object]) -> None:
-        self._calls.wait(lambda: greenlet_spawn(call))
+        self._loop_calls.run_and_wait(lambda: greenlet_spawn(call))
 
-    async def _connect(self) -> OuterConnection:
-        async def own() -> Any:
+    async def _connect(self) -> SqlAsyncConnection:
+        async def own_connection() -> Any:
             return self.conn
 
-        engine = create_async_engine("postgresql+psycopg://", async_creator=own, **OF_ONE)
-        quicken(engine.sync_engine, self.run)
+        engine = create_async_engine("postgresql+psycopg://", async_creator=own_connection, **SINGLE_CONN_OPTIONS)
+        send_plain_savepoints(engine.sync_engine, self.run)
         return await engine.connect()

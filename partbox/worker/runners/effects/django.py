@@ -18,11 +18,11 @@ from django.db import close_old_connections, connections, transaction
 from django.utils.connection import ConnectionDoesNotExist
 from psycopg import Error
 
-from partbox.db.deadline import Deadline, WatchedConnection, allowed, watched
+from partbox.db.deadline import Deadline, WatchedConnection, deadline_for_lease, watched
 from partbox.db.sql import Conn, query, rows
 from partbox.errors import SettingsError
 from partbox.handlers import Handler
-from partbox.publish.integrations.django import refused
+from partbox.publish.integrations.django import refuse_foreign_writes
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.runners.effects.effects import Effects
@@ -32,42 +32,42 @@ from partbox.worker.runners.event_loop import EventLoop
 class DjangoEffects(Effects):
     """`transactional="django"`."""
 
-    lends: ClassVar[bool] = False
+    needs_lent_conn: ClassVar[bool] = False
     _deadline: Deadline
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
         self._django = connection()
-        self._found_open = self._django.connection is not None  # by whoever else uses this thread, as a test does
-        self._hooks: list[Any] = []
+        self._was_open = self._django.connection is not None  # by whoever else uses this thread, as a test does
+        self._commit_hooks: list[Any] = []
 
     @classmethod
     def check(cls, reading: Conn) -> None:
         """Look at the connection that Django makes in this thread, and close it again."""
         django = connection()
-        found_open = django.connection is not None
+        was_open = django.connection is not None
         try:
             with psycopg_errors():
                 django.ensure_connection()
                 _check(django, reading)
         finally:
-            if not found_open:
+            if not was_open:
                 django.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         django = self._django
-        self._refresh()
+        self._refresh_connection()
         with psycopg_errors(self):
             block = transaction.atomic(using=django.alias)
             block.__enter__()
             if getattr(self, "conn", None) is not django.connection:
                 self.conn = django.connection
-                self._deadline = watched(self.conn, allowed(self.context.settings.lease))
-            with left_within(self._deadline, block):
+                self._deadline = watched(self.conn, deadline_for_lease(self.context.settings.lease))
+            with exit_within(self._deadline, block):
                 yield
                 # Django would let one that raises keep the others from being called.
-                self._hooks, django.run_on_commit = django.run_on_commit, []
+                self._commit_hooks, django.run_on_commit = django.run_on_commit, []
 
     def run(self, script: bytes) -> tuple[str | None, ...]:
         with self._deadline:
@@ -86,7 +86,7 @@ class DjangoEffects(Effects):
         except BaseException as error:
             del django.run_on_commit[hooks:]  # which Django does only if it could roll back
             if isinstance(error, DjangoError):
-                raise self.hung() or error from error.__cause__
+                raise self.hung_error() or error from error.__cause__
             raise
         context = copy_context()
         django.run_on_commit[hooks:] = [
@@ -102,23 +102,23 @@ class DjangoEffects(Effects):
             return super().save(me, saves)
 
     def hooks(self) -> Iterable[Callable[[], object]]:
-        hooks, self._hooks = self._hooks, []
+        hooks, self._commit_hooks = self._commit_hooks, []
         return [call for _, call, *_ in hooks]
 
-    def rest(self) -> None:
+    def go_idle(self) -> None:
         if self._django.connection is not None:
             close_old_connections()
 
     def close(self) -> None:
-        if not self._found_open:
+        if not self._was_open:
             self._django.close()
 
-    def hung(self) -> Error | None:
+    def hung_error(self) -> Error | None:
         """The error of a connection that was cut, if it was."""
         limit = getattr(self, "_deadline", None)
-        return limit.lost() if limit is not None and limit.cut else None
+        return limit.lost_error() if limit is not None and limit.is_cut else None
 
-    def _refresh(self) -> None:
+    def _refresh_connection(self) -> None:
         """Make a connection that is lost or old anew. CONN_MAX_AGE = 0 means: when there is nothing more to do."""
         django = self._django
         if django.in_atomic_block:
@@ -148,8 +148,8 @@ def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Ite
         block.__enter__()
     release = django.ops.savepoint_commit_sql
     try:
-        with left_within(limit, block):
-            with refused(django.connection):
+        with exit_within(limit, block):
+            with refuse_foreign_writes(django.connection):
                 yield
             if django.needs_rollback:  # Django would roll back, and raise nothing
                 raise transaction.TransactionManagementError(
@@ -163,7 +163,7 @@ def within(django: Any, limit: Deadline, behind: Callable[[], str] = str) -> Ite
 
 
 @contextmanager
-def left_within(limit: Deadline, block: AbstractContextManager[object]) -> Iterator[None]:
+def exit_within(limit: Deadline, block: AbstractContextManager[object]) -> Iterator[None]:
     """Leave a block that was entered, whose last statements hang no longer than the limit; the body may."""
     try:
         yield
@@ -181,13 +181,13 @@ def psycopg_errors(effects: DjangoEffects | None = None) -> Iterator[None]:
     try:
         yield
     except psycopg.OperationalError as error:
-        if effects is None or (hung := effects.hung()) is None:
+        if effects is None or (hung_error := effects.hung_error()) is None:
             raise
-        raise hung from error
+        raise hung_error from error
     except DjangoError as error:
-        hung = effects.hung() if effects is not None else None
-        below = error.__cause__
-        raise hung or (below if isinstance(below, Error) else psycopg.InternalError(str(error))) from error
+        hung_error = effects.hung_error() if effects is not None else None
+        cause = error.__cause__
+        raise hung_error or (cause if isinstance(cause, Error) else psycopg.InternalError(str(error))) from error
 
 
 def connection() -> Any:

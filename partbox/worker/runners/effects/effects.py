@@ -9,22 +9,29 @@ from psycopg import Connection, Error
 from psycopg.pq import TransactionStatus
 
 from partbox.db import blocking
-from partbox.db.deadline import WatchedConnection, allowing
+from partbox.db.deadline import WatchedConnection, allow_long_statements
 from partbox.db.delivery import cursors
 from partbox.db.delivery import effects as scripts
-from partbox.db.delivery.effects import BEGUN, BEGUN_WITH_SAVEPOINT, RELEASE, SAVEPOINT, SESSION, Habits
+from partbox.db.delivery.effects import (
+    BEGIN_EVENT,
+    BEGIN_WITH_SAVEPOINT,
+    READ_SESSION,
+    RELEASE,
+    SAVEPOINT,
+    SessionDefaults,
+)
 from partbox.db.sql import Conn
 from partbox.events import DeliveredEvent
 from partbox.handlers import Handler
 from partbox.outcomes import Done
 from partbox.worker.context import Context
-from partbox.worker.engine.saves import PartitionSave, sent
-from partbox.worker.fork_safety import leave
+from partbox.worker.engine.saves import PartitionSave, save_arguments
+from partbox.worker.fork_safety import exit_forked
 from partbox.worker.runners.endpoint import Endpoint
 from partbox.worker.runners.event_loop import EventLoop
 
 
-class Undone(Exception):
+class NotDone(Exception):
     """The event is not done: its savepoint is rolled back."""
 
 
@@ -35,15 +42,15 @@ class Effects:
     `loop` runs what is `async def`. Errors of the transaction itself are psycopg's, whatever is between.
     """
 
-    lends: ClassVar[bool] = True
+    needs_lent_conn: ClassVar[bool] = True
     """True if it needs a connection that is lent; else it has its own."""
     conn: Connection[Any]
-    given: tuple[Any, ...] = ()
+    handler_args: tuple[Any, ...] = ()
     """The arguments of a handler behind its event, inside of its savepoint."""
-    begun: ClassVar[bytes] = BEGUN
-    before_end: ClassVar[bytes] = b""
-    habits: Habits
-    _known: Any = None  # the connection whose habits are known
+    begin_script: ClassVar[bytes] = BEGIN_EVENT
+    end_prefix: ClassVar[bytes] = b""
+    habits: SessionDefaults
+    _habits_conn: Any = None  # the connection whose habits are known
     _xid = ""
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
@@ -81,9 +88,9 @@ class Effects:
         """Lift the limits of time: a handler may take its own; what must be quick is what comes after the save."""
         if self.conn.info.transaction_status == TransactionStatus.IDLE:  # psycopg would begin with its first statement
             self.run(b"begin")
-        if self._known is not self.conn or self.context.settings.pooler or self.session.pooled:
-            self.habits, self._known = Habits.of(self.run(SESSION)), self.conn
-        self._xid = self.run(self.begun)[0] or ""
+        if self._habits_conn is not self.conn or self.context.settings.pooler or self.session.pooled:
+            self.habits, self._habits_conn = SessionDefaults.of(self.run(READ_SESSION)), self.conn
+        self._xid = self.run(self.begin_script)[0] or ""
 
     def begin_anew(self) -> bool:
         """Begin another transaction where a handler has committed this one; False if it did not, and all is undone.
@@ -92,7 +99,7 @@ class Effects:
         """
         try:
             self.run(b"rollback")
-            if self.run(scripts.fate(self._xid)) != ("committed",):
+            if self.run(scripts.status_script(self._xid)) != ("committed",):
                 return False
             self.begin()
             self.run(self.habits.kept)  # the handler's settings are committed, too
@@ -106,15 +113,15 @@ class Effects:
         try:
             with self.savepoint(endpoint.handler):
                 try:
-                    with allowing(self.conn):
+                    with allow_long_statements(self.conn):
                         result = self.handle(endpoint, event)
                 except BaseException as error:  # also SystemExit: a handler does not end the process
                     result = error
-                if self.context.engine.forked:
-                    leave(result)
+                if self.context.engine.is_forked:
+                    exit_forked(result)
                 if result is not None and not isinstance(result, Done):
-                    raise Undone
-        except Undone:
+                    raise NotDone
+        except NotDone:
             return result
         except BaseException as error:
             return result if isinstance(result, BaseException) else error
@@ -122,18 +129,18 @@ class Effects:
 
     def handle(self, endpoint: Endpoint, event: DeliveredEvent) -> object:
         """Call the handler, inside of its savepoint; return what it returns, or raises."""
-        return endpoint.uncontained(event, *self.given)
+        return endpoint.wrapped_call(event, *self.handler_args)
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
         """Save, as the last statement before the commit; see `cursors.save`."""
         context = self.context
         self.run(self.end())
-        told = self._schema, context.subscription, me, *sent(saves)
+        told = self._schema, context.subscription, me, *save_arguments(saves)
         return cursors.save(self.conn, *told, durable=True, session=self.session)
 
     def end(self) -> bytes:
         """The script before the save."""
-        return self.before_end + self.habits.end(self.context.settings.lease / 2)
+        return self.end_prefix + self.habits.end(self.context.settings.lease / 2)
 
     def hooks(self) -> Iterable[Any]:
         """The calls that the library owes now that the transaction is committed; each may raise."""
@@ -142,7 +149,7 @@ class Effects:
     def interrupt(self) -> None:
         """Cancel what a handler awaits, for good. Any thread."""
 
-    def rest(self) -> None:
+    def go_idle(self) -> None:
         """Nothing is to do for now."""
 
     def close(self) -> None:
@@ -152,13 +159,13 @@ class Effects:
 class PsycopgEffects(Effects):
     """`transactional=True` on a plain function. A savepoint is set with the release of the one before."""
 
-    begun: ClassVar[bytes] = BEGUN_WITH_SAVEPOINT
-    before_end: ClassVar[bytes] = RELEASE + b"; "
+    begin_script: ClassVar[bytes] = BEGIN_WITH_SAVEPOINT
+    end_prefix: ClassVar[bytes] = RELEASE + b"; "
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
         self.conn = session
-        self.given = (self.conn,)
+        self.handler_args = (self.conn,)
 
     def transaction(self) -> AbstractContextManager[object]:
         return self.conn.transaction()
@@ -167,12 +174,12 @@ class PsycopgEffects(Effects):
     def savepoint(self, handler: Handler) -> Iterator[None]:
         try:
             yield
-            self.run(self.kept())
+            self.run(self.kept_script())
         except BaseException:
             if not self.conn.closed:
-                scripts.undo(self.conn)
+                scripts.rollback_event(self.conn)
             raise
 
-    def kept(self) -> bytes:
+    def kept_script(self) -> bytes:
         """The script behind an event that is done."""
         return b"%b; %b; %b" % (RELEASE, self.habits.kept, SAVEPOINT)

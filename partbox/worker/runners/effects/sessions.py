@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from partbox.errors import PartboxError
 
-BEHIND = "partbox_behind"
+TRAILING_SCRIPT = "partbox_behind"
 """The key, in the `info` of a connection, of what follows the name of a savepoint in the statement that is sent."""
 
 
@@ -59,24 +59,24 @@ def _refuse(call: str) -> NoReturn:
 
 
 @cache
-def handler_class(kind: Any) -> Any:
+def guard_class(kind: Any) -> Any:
     """The class of sessions, with what handlers must not do refused."""
     return type(kind.__name__, (HandlerSession, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
-class Joined:
+class JoinedSession:
     """A session in a savepoint, and its transaction, which is open until that of the connection ends.
 
-    `behind`: statements that follow the release of the savepoint, in the same message.
+    `trailing_script`: statements that follow the release of the savepoint, in the same message.
     """
 
-    behind = b""
+    trailing_script = b""
 
-    def __init__(self, on: Connection, session: Session) -> None:
-        self._on = on
+    def __init__(self, sql_conn: Connection, session: Session) -> None:
+        self._sql_conn = sql_conn
         self.session = session
         self._transaction = Session.begin(session)
-        self._savepoint = on.begin_nested()
+        self._savepoint = sql_conn.begin_nested()
 
     def join(self) -> None:
         """Join the savepoint, before the handler can begin another; what fails here is to be undone, too."""
@@ -90,32 +90,34 @@ class Joined:
 
     def release(self) -> None:
         """Release its savepoint. RuntimeError if the handler has left another one open."""
-        if self._on.get_nested_transaction() is not self._savepoint:
+        if self._sql_conn.get_nested_transaction() is not self._savepoint:
             raise RuntimeError("the handler has left a savepoint open: use `with session.begin_nested():`")
-        self._on.info[BEHIND] = self.behind
+        self._sql_conn.info[TRAILING_SCRIPT] = self.trailing_script
         try:
             self._savepoint.commit()
         finally:
-            del self._on.info[BEHIND]
+            del self._sql_conn.info[TRAILING_SCRIPT]
 
     def undo(self) -> None:
         """Roll back to its savepoint, call its hooks, and forget what it knows."""
-        while (left := self._on.get_nested_transaction()) is not None and left is not self._savepoint:
-            left.rollback()
+        while (
+            open_savepoint := self._sql_conn.get_nested_transaction()
+        ) is not None and open_savepoint is not self._savepoint:
+            open_savepoint.rollback()
         try:
             self._roll_back()
         finally:
             if self._savepoint.is_active:
                 self._savepoint.rollback()
 
-    def committed(self) -> None:
+    def call_commit_hooks(self) -> None:
         """Call its hooks, now that the connection's transaction is committed."""
         try:
             self._transaction.commit()
         finally:
             Session.close(self.session)
 
-    def rolled_back(self) -> None:
+    def call_rollback_hooks(self) -> None:
         """Call its hooks, now that the connection's transaction is rolled back."""
         self._transaction._connections.clear()  # with the savepoint that it was joined to, which is long released
         self._roll_back()
@@ -129,13 +131,13 @@ class Joined:
 
 
 @contextmanager
-def joined(on: Connection, session: Session) -> Iterator[Joined]:
-    """A session in a savepoint of `on`, which the end of the block releases, and an error undoes."""
-    here = Joined(on, session)
+def join_session(sql_conn: Connection, session: Session) -> Iterator[JoinedSession]:
+    """A session in a savepoint of `sql_conn`, which the end of the block releases, and an error undoes."""
+    joined = JoinedSession(sql_conn, session)
     try:
-        here.join()
-        yield here
-        here.release()
+        joined.join()
+        yield joined
+        joined.release()
     except BaseException:
-        here.undo()
+        joined.undo()
         raise

@@ -14,17 +14,17 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.pool import StaticPool
 
 from partbox.db.blocking import run_script
-from partbox.db.deadline import WatchedConnection, allowing
+from partbox.db.deadline import WatchedConnection, allow_long_statements
 from partbox.errors import PartboxError
 from partbox.handlers import Handler
-from partbox.publish.integrations.sqlalchemy_end import KeptMarks, read_marks
+from partbox.publish.integrations.sqlalchemy_end import MarkRestorer, read_marks
 from partbox.worker.context import Context
 from partbox.worker.engine.saves import PartitionSave
 from partbox.worker.runners.effects.effects import Effects
-from partbox.worker.runners.effects.sessions import BEHIND, Joined, handler_class, joined
+from partbox.worker.runners.effects.sessions import TRAILING_SCRIPT, JoinedSession, guard_class, join_session
 from partbox.worker.runners.event_loop import EventLoop
 
-OF_ONE: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_reset_on_return": None}
+SINGLE_CONN_OPTIONS: Final[dict[str, Any]] = {"poolclass": StaticPool, "pool_reset_on_return": None}
 """The arguments of an engine that has one connection, which is not its own."""
 
 
@@ -33,69 +33,69 @@ class SqlalchemyEffects(Effects):
 
     def __init__(self, context: Context, session: WatchedConnection, loop: EventLoop) -> None:
         super().__init__(context, session, loop)
-        self._ends = False  # the transaction, by us
+        self._may_end = False  # the transaction, by us
         with psycopg_errors():
-            self._on = self._connection()
-        refuse_ends(self._on, lambda: self._ends)
-        self._joined: list[tuple[Joined, contextvars.Context]] = []
-        self._committed: list[tuple[Joined, contextvars.Context]] = []
-        self._marks = KeptMarks()
+            self._sql_conn = self._connection()
+        refuse_transaction_end(self._sql_conn, lambda: self._may_end)
+        self._joined_sessions: list[tuple[JoinedSession, contextvars.Context]] = []
+        self._committed_sessions: list[tuple[JoinedSession, contextvars.Context]] = []
+        self._marks = MarkRestorer()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         self._set_autocommit(False)  # so that SQLAlchemy, and all that ask it, see a transaction that it ends
-        self._joined, self._committed = [], []
+        self._joined_sessions, self._committed_sessions = [], []
         try:
             with psycopg_errors():
-                self._on.begin()
+                self._sql_conn.begin()
                 yield
-                self._ends = True
-                self._on.commit()
-            self._committed = self._joined
+                self._may_end = True
+                self._sql_conn.commit()
+            self._committed_sessions = self._joined_sessions
         except BaseException:
-            self._ends = True
+            self._may_end = True
             self._roll_back()
             raise
         finally:
-            self._ends = False
+            self._may_end = False
             with suppress(Error):  # it is lost
                 self._set_autocommit(True)
 
     @contextmanager
     def savepoint(self, handler: Handler) -> Iterator[None]:
-        with self._session_for(handler) as (here, given):
-            self.given = (given,)
+        with self._open_session(handler) as (joined, handler_args):
+            self.handler_args = (handler_args,)
             yield
-            with allowing(self.conn):
-                here.prepare()
-                here.behind = b"; %b; %b" % (self.habits.kept, self._marks.script(self._on))
-        self._joined.append((here, self._event_context()))
+            with allow_long_statements(self.conn):
+                joined.prepare()
+                joined.trailing_script = b"; %b; %b" % (self.habits.kept, self._marks.script(self._sql_conn))
+        self._joined_sessions.append((joined, self._event_context()))
 
     @property
     def is_intact(self) -> bool:
-        root = self._on.get_transaction()
+        root = self._sql_conn.get_transaction()
         return root is not None and root.is_active and super().is_intact
 
     def save(self, me: UUID, saves: Sequence[PartitionSave]) -> tuple[set[int], float]:
-        read_marks(self._on)  # of publishing: nothing comes between the save and the COMMIT
+        read_marks(self._sql_conn)  # of publishing: nothing comes between the save and the COMMIT
         return super().save(me, saves)
 
     def hooks(self) -> Iterable[Callable[[], object]]:
-        committed, self._committed = self._committed, []
-        return [partial(context.run, each.committed) for each, context in committed]
+        committed, self._committed_sessions = self._committed_sessions, []
+        return [partial(context.run, each.call_commit_hooks) for each, context in committed]
 
     def close(self) -> None:
-        self._ends = True
+        self._may_end = True
         with suppress(Exception):
-            self._on.close()
+            self._sql_conn.close()
 
     def _roll_back(self) -> None:
         """Roll back, whatever a handler has made of it; the session begins anew, so what fails here is left."""
         with suppress(Exception):
-            self._on.rollback()
-        for each, context in self._joined:
+            self._sql_conn.rollback()
+        for each, context in self._joined_sessions:
             with suppress(Exception):
-                context.run(each.rolled_back)
+                context.run(each.call_rollback_hooks)
         with suppress(Error):
             self._roll_back_driver()
 
@@ -105,10 +105,10 @@ class SqlalchemyEffects(Effects):
 
     def _connection(self) -> Connection:
         self.conn = self.session
-        return engine_on(self.conn).connect()
+        return build_engine(self.conn).connect()
 
-    def _session_for(self, handler: Handler) -> AbstractContextManager[tuple[Joined, Any]]:
-        return session_for(self._on, handler)
+    def _open_session(self, handler: Handler) -> AbstractContextManager[tuple[JoinedSession, Any]]:
+        return open_session(self._sql_conn, handler)
 
     def _set_autocommit(self, value: bool) -> None:
         self.conn.autocommit = value
@@ -118,28 +118,28 @@ class SqlalchemyEffects(Effects):
 
 
 @contextmanager
-def session_for(on: Connection, handler: Handler) -> Iterator[tuple[Joined, Any]]:
+def open_session(on: Connection, handler: Handler) -> Iterator[tuple[JoinedSession, Any]]:
     """A session in a savepoint, and what the handler gets of it: itself, or as the scoped one that it asks for."""
     kind = handler.session or Session
-    with joined(on, session_on(kind, on)) as here:
-        always: Any = lambda: here.session  # noqa: E731  a factory
-        yield here, scoped_session(always) if issubclass(kind, scoped_session) else here.session
+    with join_session(on, build_session(kind, on)) as joined:
+        factory: Any = lambda: joined.session  # noqa: E731  a factory
+        yield joined, scoped_session(factory) if issubclass(kind, scoped_session) else joined.session
 
 
-def session_on(kind: type, on: Connection) -> Session:
+def build_session(kind: type, on: Connection) -> Session:
     """A session of this class, or of the usual one for a scoped one, whose statements all go there."""
-    made: Any = Session if issubclass(kind, scoped_session) else kind
-    return cast("Session", handler_class(made)(bind=on, join_transaction_mode="rollback_only"))
+    base_class: Any = Session if issubclass(kind, scoped_session) else kind
+    return cast("Session", guard_class(base_class)(bind=on, join_transaction_mode="rollback_only"))
 
 
-def engine_on(conn: Any) -> Engine:
+def build_engine(conn: Any) -> Engine:
     """An engine whose only connection is this one."""
-    engine = create_engine("postgresql+psycopg://", creator=lambda: conn, **OF_ONE)
-    quicken(engine, partial(run_script, conn))
+    engine = create_engine("postgresql+psycopg://", creator=lambda: conn, **SINGLE_CONN_OPTIONS)
+    send_plain_savepoints(engine, partial(run_script, conn))
     return engine
 
 
-def quicken(engine: Engine, run: Callable[[bytes], object]) -> None:
+def send_plain_savepoints(engine: Engine, run: Callable[[bytes], object]) -> None:
     """Send the savepoints of this engine as they are. SQLAlchemy would compile each, for no two are alike.
 
     `run` executes a script past SQLAlchemy: the release of an event's savepoint with the statements behind it, each of
@@ -147,9 +147,9 @@ def quicken(engine: Engine, run: Callable[[bytes], object]) -> None:
     """
 
     def send(command: str, on: Connection, savepoint: str) -> None:
-        behind: bytes | None = on.info.get(BEHIND)
-        if behind is not None:
-            run(b"%b %b%b" % (command.encode(), savepoint.encode(), behind))
+        trailing_script: bytes | None = on.info.get(TRAILING_SCRIPT)
+        if trailing_script is not None:
+            run(b"%b %b%b" % (command.encode(), savepoint.encode(), trailing_script))
             return
         with closing(on.connection.cursor()) as cursor:
             cursor.execute(f"{command} {savepoint}")
@@ -159,7 +159,7 @@ def quicken(engine: Engine, run: Callable[[bytes], object]) -> None:
         setattr(engine.dialect, f"do_{name}", partial(send, command))
 
 
-def refuse_ends(on: Connection, allowed: Callable[[], bool]) -> None:
+def refuse_transaction_end(on: Connection, allowed: Callable[[], bool]) -> None:
     """Have COMMIT and ROLLBACK through this connection refused unless they are `allowed` now."""
 
     def refuse(_: Connection) -> None:

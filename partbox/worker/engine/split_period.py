@@ -1,10 +1,10 @@
 """The time in which new events get lanes at once, after a line had to be sorted: what waited once will wait again."""
 
 SHORTEST, LONGEST = 0.02, 1.0  # seconds
-RECENT = 10  # times its length after its end: a line that has to be sorted by then confirms it
+CONFIRM_WITHIN = 10  # times its length after its end: a line that has to be sorted by then confirms it
 
 
-class LanePeriod:
+class SplitPeriod:
     """Begins when a line is sorted, and is twice as long if the last one ended just before.
 
     A line may be sorted for nothing: its runner waited for the interpreter, or for a processor, and its handlers never
@@ -12,23 +12,23 @@ class LanePeriod:
     to be sorted as soon as a period is over, and a few of them later nearly all events get lanes at once.
     """
 
-    __slots__ = ("_ends", "_length", "active")
+    __slots__ = ("_ends", "_length", "is_active")
 
     def __init__(self) -> None:
-        self.active = False
+        self.is_active = False
         self._length = SHORTEST
         self._ends = 0.0  # monotonic seconds
 
     def begin(self, now: float) -> None:
         """Begin one at `now` (monotonic seconds), unless one is under way."""
-        if self.active:
+        if self.is_active:
             return
-        confirmed = now < self._ends + RECENT * self._length
+        confirmed = now < self._ends + CONFIRM_WITHIN * self._length
         self._length = min(LONGEST, 2 * self._length) if confirmed else SHORTEST
         self._ends = now + self._length
-        self.active = True
+        self.is_active = True
 
     def end_if_over(self, now: float) -> None:
         """End it once its time is over."""
-        if self.active and now >= self._ends:
-            self.active = False
+        if self.is_active and now >= self._ends:
+            self.is_active = False

@@ -7,11 +7,11 @@ from typing import Any
 
 from partbox.callables import Call
 from partbox.events import DeliveredEvent
-from partbox.handlers.demand import Demand, EventPart
-from partbox.handlers.needs import supplied
+from partbox.handlers.argument_plan import ArgumentPlan, EventPart
+from partbox.handlers.needs import supply_arguments
 
 
-def met(call: Call, demand: Demand, *, is_async: bool, is_batch: bool) -> Call:
+def adapt_call(call: Call, argument_plan: ArgumentPlan, *, is_async: bool, is_batch: bool) -> Call:
     """A call that takes events, or lists of them, and gives the handler what it asks for.
 
     Of a list, an event that cannot be read has its error as its outcome, and the handler does not see it.
@@ -23,70 +23,70 @@ def met(call: Call, demand: Demand, *, is_async: bool, is_batch: bool) -> Call:
         (True, True): _batch_async,
     }
     inner = call
-    if demand.needs is not None:  # whose event comes first
-        inner = supplied(call, demand.needs, is_async=is_async, is_batch=is_batch)
-        demand = replace(demand, parts=(EventPart.EVENT, *demand.parts))
+    if argument_plan.needs is not None:  # whose event comes first
+        inner = supply_arguments(call, argument_plan.needs, is_async=is_async, is_batch=is_batch)
+        argument_plan = replace(argument_plan, parts=(EventPart.EVENT, *argument_plan.parts))
     # Name and place stay the handler's; its attributes are not copied, they may be an object's whole state.
-    return update_wrapper(kinds[is_async, is_batch](inner, demand), call, updated=())
+    return update_wrapper(kinds[is_async, is_batch](inner, argument_plan), call, updated=())
 
 
-def _single(call: Call, demand: Demand) -> Call:
+def _single(call: Call, argument_plan: ArgumentPlan) -> Call:
     def typed(event: DeliveredEvent, *more: Any) -> Any:
-        return call(*demand.of(event), *more)
+        return call(*argument_plan.of(event), *more)
 
     return typed
 
 
-def _single_async(call: Call, demand: Demand) -> Call:
+def _single_async(call: Call, argument_plan: ArgumentPlan) -> Call:
     async def typed(event: DeliveredEvent, *more: Any) -> Any:
-        return await call(*demand.of(event), *more)
+        return await call(*argument_plan.of(event), *more)
 
     return typed
 
 
-def _batch(call: Call, demand: Demand) -> Call:
+def _batch(call: Call, argument_plan: ArgumentPlan) -> Call:
     def typed(events: Sequence[DeliveredEvent]) -> Any:
-        read = _ReadBatch(events, demand)
-        return read.outcomes(call(*read.columns)) if read.readable else read.errors
+        batch = _DecodedBatch(events, argument_plan)
+        return batch.outcomes(call(*batch.columns)) if batch.readable_count else batch.errors
 
     return typed
 
 
-def _batch_async(call: Call, demand: Demand) -> Call:
+def _batch_async(call: Call, argument_plan: ArgumentPlan) -> Call:
     async def typed(events: Sequence[DeliveredEvent]) -> Any:
-        read = _ReadBatch(events, demand)
-        return read.outcomes(await call(*read.columns)) if read.readable else read.errors
+        batch = _DecodedBatch(events, argument_plan)
+        return batch.outcomes(await call(*batch.columns)) if batch.readable_count else batch.errors
 
     return typed
 
 
-class _ReadBatch:
+class _DecodedBatch:
     """A list of events, read. `columns`: a list for each parameter; `errors`: an error or None for each event."""
 
-    def __init__(self, events: Sequence[DeliveredEvent], demand: Demand) -> None:
-        self.columns: list[list[Any]] = [[] for _ in demand.parts]
+    def __init__(self, events: Sequence[DeliveredEvent], argument_plan: ArgumentPlan) -> None:
+        self.columns: list[list[Any]] = [[] for _ in argument_plan.parts]
         self.errors: list[Exception | None] = []
         for event in events:
             error = None
             try:
-                for column, value in zip(self.columns, demand.of(event), strict=True):
+                for column, value in zip(self.columns, argument_plan.of(event), strict=True):
                     column.append(value)
             except Exception as raised:
                 error = raised
             self.errors.append(error)
 
     @property
-    def readable(self) -> int:
+    def readable_count(self) -> int:
         """The number of events that the handler sees."""
         return len(self.columns[0])
 
     def outcomes(self, result: Any) -> Any:
         """What the handler returned, with the errors in their places. ValueError if its list has another length."""
-        if self.readable == len(self.errors):
+        if self.readable_count == len(self.errors):
             return result
         if not isinstance(result, list | tuple):
             return [result if error is None else error for error in self.errors]
-        if len(result) != self.readable:
-            raise ValueError(f"{len(result)} outcomes for {self.readable} events")
+        if len(result) != self.readable_count:
+            raise ValueError(f"{len(result)} outcomes for {self.readable_count} events")
         given = iter(result)
         return [next(given) if error is None else error for error in self.errors]

@@ -10,10 +10,10 @@ from partbox.observe.logs.log_event import FULL_DISK
 
 T = TypeVar("T")
 
-LOST = "08"  # the class of SQLSTATE for connections; an error without any is of one, too
+CONNECTION_CLASS = "08"  # the class of SQLSTATE for connections; an error without any is of one, too
 
 
-def tried(step: Callable[[], T]) -> T | str:
+def try_step(step: Callable[[], T]) -> T | str:
     """Return what is in the way of `step`; None: it is done.
 
     A lock that was not to be had, and an id that fell into the default segment a moment ago, are in the way as well.
@@ -40,9 +40,9 @@ class Attempts:
         try:
             return step()
         except Error as error:
-            if (error.sqlstate or LOST).startswith((LOST, "57P")):
+            if (error.sqlstate or CONNECTION_CLASS).startswith((CONNECTION_CLASS, "57P")):
                 raise  # one that was lost or ended by the server: nothing was refused
             if self.problem is None:
-                said = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
-                self.problem = FULL_DISK + said if isinstance(error, DiskFull) else said
+                reason = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+                self.problem = FULL_DISK + reason if isinstance(error, DiskFull) else reason
             return otherwise

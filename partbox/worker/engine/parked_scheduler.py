@@ -13,21 +13,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from partbox.events import Claim, DeliveredEvent
-from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row, size
+from partbox.events import ClaimContext, DeliveredEvent
+from partbox.events.record import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, Row, row_bytes
 from partbox.protocol.parking import ParkedRow, RowState
-from partbox.protocol.rows import Park, Saving, Stored
+from partbox.protocol.rows import CursorSave, ParkedSave, StoredRow
 from partbox.protocol.verdict import Verdict
-from partbox.worker.engine.key import Key, key_of, keyed
-from partbox.worker.engine.letters import Letter, Letters
-from partbox.worker.engine.lock import verb
+from partbox.worker.engine.dead_letters import DeadLetter, DeadLetterQueue
+from partbox.worker.engine.key import Key, key_of, make_key
+from partbox.worker.engine.lock import under_lock
 from partbox.worker.engine.partition import Lane, Partition
-from partbox.worker.engine.read_budget import OVERHEAD, ReadBudget
-from partbox.worker.engine.runs import Runs
+from partbox.worker.engine.read_budget import EVENT_OVERHEAD, ReadBudget
+from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
 
 
-class Woken(NamedTuple):
+class WokenKey(NamedTuple):
     """A blocked key that may go on, and the rows of it to run; they count as loaded until queued or put back."""
 
     partition: Partition
@@ -35,15 +35,15 @@ class Woken(NamedTuple):
     rows: list[ParkedRow]
 
 
-class Due(NamedTuple):
+class DueRow(NamedTuple):
     """A stored row that blocks nothing and is due."""
 
     partition: Partition
-    stored: Stored
+    stored: StoredRow
     row: ParkedRow
 
 
-class DueQuestion(NamedTuple):
+class DueQuery(NamedTuple):
     """The partitions whose due rows may be fetched, the ids of those that are in memory, and the bytes for others.
 
     `early`: ids of some that may be fetched before they are due. `in_line`: those in memory that wait for a permit.
@@ -56,7 +56,7 @@ class DueQuestion(NamedTuple):
     in_line: int
 
 
-class Suspected(NamedTuple):
+class SuspectRow(NamedTuple):
     """A row that is about to be charged."""
 
     partition: Partition
@@ -66,44 +66,51 @@ class Suspected(NamedTuple):
 class Charge(NamedTuple):
     """The fenced call that notes rows as started: it moves no cursor."""
 
-    cursors: list[Saving]
-    parks: list[Park]
+    cursors: list[CursorSave]
+    parks: list[ParkedSave]
 
 
-Buried = tuple[DeliveredEvent, Verdict]
+BuriedEvent = tuple[DeliveredEvent, Verdict]
 """A dead event, which is to be told of."""
 
 
-class ParkedTurns:
+class ParkedScheduler:
     """Asked by the poller's thread only."""
 
-    def __init__(self, state: EngineState, runs: Runs, letters: Letters, budget: ReadBudget, claim: Claim) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        scheduler: LaneScheduler,
+        dead_letters: DeadLetterQueue,
+        budget: ReadBudget,
+        claim: ClaimContext,
+    ) -> None:
         self._state = state
         self._lock = state.lock
-        self._runs = runs
-        self._letters = letters
+        self._scheduler = scheduler
+        self._dead_letters = dead_letters
         self._budget = budget
-        self._shared = claim[1:]  # by all partitions
+        self._claim_parts = claim[1:]  # by all partitions
 
     # Whose turn it is.
 
-    @verb  # what wakes next, and who waits for a turn, belong to one moment
-    def is_next(self, now: float) -> bool:
+    @under_lock  # what wakes next, and who waits for a turn, belong to one moment
+    def has_work(self, now: float) -> bool:
         """True if a blocked key may wake now, or a suspect that blocks nothing waits for its turn."""
         at = self._state.next_wakeup()
         return bool(self._state.charges.keyless) or (at is not None and at <= now)
 
-    @verb  # guards the wakeups
+    @under_lock  # guards the wakeups
     def next_at(self) -> float | None:
         """The time at which a blocked key may wake (monotonic seconds); None: there is none, or no byte for it."""
-        return None if self._budget.starved else self._state.next_wakeup()
+        return None if self._budget.is_starved else self._state.next_wakeup()
 
-    @verb  # turns end with saves and with handlers
-    def pass_on(self) -> None:
+    @under_lock  # turns end with saves and with handlers
+    def wake_trials(self) -> None:
         """Wake the suspects whose turn has come by now."""
-        self._state.take_turns()
+        self._state.wake_next_trials()
 
-    @verb  # a turn is taken once
+    @under_lock  # a turn is taken once
     def take_keyless(self) -> Collection[int]:
         """The partitions with rows that block nothing and may have their turn now: suspects, or early ones."""
         early, self._state.early = self._state.early, set()
@@ -111,8 +118,8 @@ class ParkedTurns:
 
     # Blocked keys.
 
-    @verb  # whoever parks or saves meanwhile changes which heads there are
-    def wake(self, now: float, most: int) -> tuple[list[Woken], int]:
+    @under_lock  # whoever parks or saves meanwhile changes which heads there are
+    def wake(self, now: float, most: int) -> tuple[list[WokenKey], int]:
         """At most `most` blocked keys whose head may run now, and the bytes that are left for their records.
 
         A suspect head that has no turn yet waits for it; a key of a partition that may not begin is looked at later.
@@ -121,44 +128,46 @@ class ParkedTurns:
         if at is None or at > now:
             return [], 0
         left = self._budget.left(self._state.partitions.values())
-        return (self._woken(now, most) if left > 0 else []), left
+        return (self._take_woken(now, most) if left > 0 else []), left
 
-    def _woken(self, now: float, most: int) -> list[Woken]:
-        found: list[Woken] = []
+    def _take_woken(self, now: float, most: int) -> list[WokenKey]:
+        found: list[WokenKey] = []
         while len(found) < most and (waking := self._state.pop_wakeup(now)) is not None:
             partition, key = waking
             chain = partition.parked.chains[key]
-            rows = list(takewhile(partition.parked.met, chain.runnable(now)))
+            rows = list(takewhile(partition.parked.is_met, chain.list_runnable(now)))
             if rows and rows[0].suspect and not self._state.charges.admit(partition, key, rows[0]):
                 continue
             for row in rows:
                 row.load()
             if rows:
-                found.append(Woken(partition, key, rows))
+                found.append(WokenKey(partition, key, rows))
             elif (at := chain.wakes_at()) is not None and at > now:
                 self._state.wake(partition, key)
         return found
 
-    @verb  # a row is loaded and its key asleep, or neither
-    def cut(self, woken: Sequence[Woken], left_out: Collection[int]) -> list[Woken]:
+    @under_lock  # a row is loaded and its key asleep, or neither
+    def cut(self, woken: Sequence[WokenKey], left_out: Collection[int]) -> list[WokenKey]:
         """Keep of each chain what comes before the first id that is left out; the rest waits again."""
         kept = []
         for partition, key, rows in woken:
-            whole = list(takewhile(lambda row: row.id not in left_out, rows))
-            if len(whole) < len(rows):
-                self._state.unload(partition, key, rows[len(whole) :])
-            if whole:
-                kept.append(Woken(partition, key, whole))
+            complete = list(takewhile(lambda row: row.id not in left_out, rows))
+            if len(complete) < len(rows):
+                self._state.put_back_rows(partition, key, rows[len(complete) :])
+            if complete:
+                kept.append(WokenKey(partition, key, complete))
         return kept
 
-    @verb  # as in `cut`
-    def put_back(self, woken: Iterable[Woken]) -> None:
+    @under_lock  # as in `cut`
+    def put_back(self, woken: Iterable[WokenKey]) -> None:
         """Their records could not be had: these keys wake again."""
         for each in woken:
-            self._state.unload(*each)
+            self._state.put_back_rows(*each)
 
-    @verb  # a row is in its lane before anybody asks whether its key is caught up
-    def queue(self, woken: Iterable[Woken], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]) -> list[Buried]:
+    @under_lock  # a row is in its lane before anybody asks whether its key is caught up
+    def queue(
+        self, woken: Iterable[WokenKey], bodies: Mapping[int, Row], dead: Mapping[int, Verdict]
+    ) -> list[BuriedEvent]:
         """Queue the records of these keys, and bury the heads that are `dead`, by id; what is buried is to be told."""
         buried = []
         for partition, key, rows in woken:
@@ -176,34 +185,34 @@ class ParkedTurns:
         chain, lane = partition.parked.chains.get(key), partition.lanes.get(key)
         if chain is not None:
             if lane is not None and any(each.id > rows[0].id for each in list(lane.queue)):
-                lane.hold_rest()
-                self._state.touch(partition)
+                lane.park_waiting()
+                self._state.mark_dirty(partition)
             in_line = chain.in_line(rows)
             if len(in_line) < len(rows):
-                self._state.unload(partition, key, list(rows[len(in_line) :]))
+                self._state.put_back_rows(partition, key, list(rows[len(in_line) :]))
             rows = in_line
-        if rows and not partition.stopping:
+        if rows and not partition.is_stopping:
             self._queue(partition, key, rows, bodies)
 
     # Rows that block nothing.
 
-    @verb  # what is taken, and what a save deletes, belong to one moment
-    def may_fetch_due(self, numbers: Iterable[int], most: int) -> DueQuestion:
+    @under_lock  # what is taken, and what a save deletes, belong to one moment
+    def build_due_query(self, numbers: Iterable[int], most: int) -> DueQuery:
         """The question to the database for due rows of these partitions, if they have begun and do not stop; `most` of
         them may be early."""
-        held = ((number, self._state.partitions.get(number)) for number in numbers)
-        mine = {number: each for number, each in held if each and not each.stopping and each.may_begin()}
+        owned = ((number, self._state.partitions.get(number)) for number in numbers)
+        mine = {number: each for number, each in owned if each and not each.is_stopping and each.may_begin()}
         taken = [id for partition in mine.values() for id in (*partition.parked.taken, *partition.parked.deleting)]
         left = self._budget.left(self._state.partitions.values()) if mine else 0
         self._state.early.update(number for number, each in mine.items() if each.parked.early)  # until they are fetched
         early = islice((id for partition in mine.values() for id in partition.parked.early), most)
-        in_line = 0 if self._runs.limited is None else self._runs.limited.count_loose()
-        return DueQuestion(mine, taken, left, [*early], in_line)
+        in_line = 0 if self._scheduler.limited is None else self._scheduler.limited.count_keyless()
+        return DueQuery(mine, taken, left, [*early], in_line)
 
-    @verb  # a turn is given once
+    @under_lock  # a turn is given once
     def admit(
-        self, asked: DueQuestion, stored: Sequence[Stored], left_out: Collection[int], now: float
-    ) -> tuple[list[Due], bool]:
+        self, asked: DueQuery, stored: Sequence[StoredRow], left_out: Collection[int], now: float
+    ) -> tuple[list[DueRow], bool]:
         """The rows that may go on now of those that were found; and whether these are all of them.
 
         One that was parked and committed while they were asked for is in memory already.
@@ -215,7 +224,7 @@ class ParkedTurns:
                 self._state.early.discard(number)
         found = [(asked.partitions[each.partition], each) for each in stored if each.record_id not in left_out]
         due = [
-            Due(partition, each, partition.parked.due(each, now))
+            DueRow(partition, each, partition.parked.due(each, now))
             for partition, each in found
             if each.record_id not in partition.parked.taken
         ]
@@ -224,22 +233,22 @@ class ParkedTurns:
         admitted_ids = {each.row.id for each in accused_first if self._admit(*each)}
         return [each for each in due if each.row.id in admitted_ids], len(admitted_ids) == len(due)
 
-    @verb  # guards parked rows
-    def hand_back(self, suspects: Iterable[Suspected]) -> None:
+    @under_lock  # guards parked rows
+    def return_suspects(self, suspects: Iterable[SuspectRow]) -> None:
         """The charge of these could not be written: another look may take them."""
         for _, row in suspects:
-            row.end_turn()
+            row.end_trial()
 
-    @verb  # as in `queue`
+    @under_lock  # as in `queue`
     def queue_due(
-        self, due: Iterable[Due], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
-    ) -> list[Buried]:
+        self, due: Iterable[DueRow], bodies: Mapping[int, Row], dead: Mapping[int, Verdict], read: Iterable[Partition]
+    ) -> list[BuriedEvent]:
         """Queue these, and bury those that are `dead`, by id; in the partitions of `read` there are no more."""
         buried = []
         for partition, stored, row in due:
             if (verdict := dead.get(row.id)) is not None:
                 buried += self._bury(partition, row, bodies[row.id], verdict)
-            elif not partition.stopping:
+            elif not partition.is_stopping:
                 self._queue_due(partition, stored, row, bodies)
         for partition in read:
             partition.parked.due_read = True
@@ -247,20 +256,20 @@ class ParkedTurns:
 
     # Charges.
 
-    @verb  # rows and epochs are of one moment
-    def charge(self, suspects: Sequence[Suspected], bodies: Mapping[int, Row]) -> Charge:
+    @under_lock  # rows and epochs are of one moment
+    def charge(self, suspects: Sequence[SuspectRow], bodies: Mapping[int, Row]) -> Charge:
         """The call that charges these: the attempt counts before it is made."""
         numbers = {partition.number: partition.epoch for partition, _ in suspects}
-        cursors = [Saving(number, epoch, None, None, None, False) for number, epoch in numbers.items()]
-        return Charge(cursors, [_charge_of(partition, row, bodies[row.id]) for partition, row in suspects])
+        cursors = [CursorSave(number, epoch, None, None, None, False) for number, epoch in numbers.items()]
+        return Charge(cursors, [_build_charge(partition, row, bodies[row.id]) for partition, row in suspects])
 
-    @verb  # guards the suspects and the attempts of parked rows
-    def charged(self, suspects: Iterable[Suspected]) -> None:
+    @under_lock  # guards the suspects and the attempts of parked rows
+    def charged(self, suspects: Iterable[SuspectRow]) -> None:
         """The charge of these is committed."""
         for partition, row in suspects:
             partition.suspects.charged(row)
 
-    def _admit(self, partition: Partition, stored: Stored, row: ParkedRow) -> bool:
+    def _admit(self, partition: Partition, stored: StoredRow, row: ParkedRow) -> bool:
         """True if the row may go on now: a suspect that would be charged only when it is its turn.
 
         Dead ones go to the hook, and those whose key is blocked are held: neither runs. One whose record is still to be
@@ -268,11 +277,11 @@ class ParkedTurns:
         """
         if row.state is RowState.DEAD:
             return True
-        if not partition.parked.met(row):
+        if not partition.parked.is_met(row):
             return False
         if not row.suspect:
             return True
-        key = keyed(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
+        key = make_key(stored.aggregate_type, stored.aggregate_id) if stored.aggregate_id else None
         chain = None if key is None else partition.parked.chains.get(key)
         if chain is not None and not chain.caught_up():
             return True
@@ -280,69 +289,71 @@ class ParkedTurns:
 
     # Into the lanes.
 
-    def _queue_due(self, partition: Partition, stored: Stored, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
+    def _queue_due(self, partition: Partition, stored: StoredRow, row: ParkedRow, bodies: Mapping[int, Row]) -> None:
         """Queue a row that blocks nothing, or hold it where its key is blocked (DESIGN 7)."""
         partition.parked.taken[row.id] = row
         if row.state is RowState.DEAD:
-            self._letter(partition, stored, row, bodies.get(row.id))
+            self._queue_dead_letter(partition, stored, row, bodies.get(row.id))
             return
-        key: Key = (None, row.id) if stored.aggregate_id is None else keyed(stored.aggregate_type, stored.aggregate_id)
+        key: Key = (
+            (None, row.id) if stored.aggregate_id is None else make_key(stored.aggregate_type, stored.aggregate_id)
+        )
         chain = partition.parked.chains.get(key)
         uncharged = row.suspect and not row.charged  # its key was blocked a moment ago
         if row.id not in bodies or not (uncharged or (chain is not None and not chain.caught_up())):
             self._queue(partition, key, [row], bodies)
         else:
             partition.parked.hold(self.event(partition, bodies[row.id], row))
-            self._state.touch(partition)
+            self._state.mark_dirty(partition)
 
-    def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[Buried]:
+    def _bury(self, partition: Partition, row: ParkedRow, body: Row, verdict: Verdict) -> list[BuriedEvent]:
         """Park a row as dead without another try: each time that it ran a process died (DESIGN 7, poison)."""
-        if partition.stopping:
+        if partition.is_stopping:
             return []
         event = self.event(partition, body, row)
         partition.parked.park(event, verdict)
-        self._state.touch(partition)
+        self._state.mark_dirty(partition)
         self._state.wake(partition, key_of(event))
         return [(event, verdict)]
 
-    def _letter(self, partition: Partition, stored: Stored, row: ParkedRow, body: Row | None) -> None:
+    def _queue_dead_letter(self, partition: Partition, stored: StoredRow, row: ParkedRow, body: Row | None) -> None:
         """Have the hook get a dead event; without its record there is nothing to give."""
         if body is None:
             partition.parked.delete(row, b"")
-            self._state.touch(partition)
+            self._state.mark_dirty(partition)
             return
-        event = DeliveredEvent(body, self._claim(partition), row.attempts, parked=row)
-        partition.payload_bytes.add(row.id, OVERHEAD + size(body))
-        self._letters.add(Letter(partition, event, stored.error or ""))
+        event = DeliveredEvent(body, self._build_claim(partition), row.attempts, parked=row)
+        partition.payload_bytes.add(row.id, EVENT_OVERHEAD + row_bytes(body))
+        self._dead_letters.add(DeadLetter(partition, event, stored.error or ""))
 
     def _queue(self, partition: Partition, key: Key, rows: Sequence[ParkedRow], bodies: Mapping[int, Row]) -> None:
         lane = partition.lanes.get(key) or Lane(partition, key)
         for row in rows:
             body = bodies.get(row.id)
             if body is None:
-                partition.parked.vanished(row, key)
-                self._state.touch(partition)
+                partition.parked.delete_orphan(row, key)
+                self._state.mark_dirty(partition)
             else:
                 lane.queue.append(self.event(partition, body, row))
-                partition.payload_bytes.add(row.id, OVERHEAD + size(body))
+                partition.payload_bytes.add(row.id, EVENT_OVERHEAD + row_bytes(body))
         if not lane.queue:
             self._state.wake(partition, key)
-        elif not lane.active:
+        elif not lane.is_active:
             partition.lanes[key] = lane
-            self._runs.ready([lane], due=True)
+            self._scheduler.make_ready([lane], due=True)
 
     def event(self, partition: Partition, body: Row, row: ParkedRow) -> DeliveredEvent:
         """The event of a parked row, at its next attempt. Lock held."""
         # The charge is the attempt.
         attempt = row.attempts + (not row.charged)
-        return DeliveredEvent(body, self._claim(partition), attempt, parked=row)
+        return DeliveredEvent(body, self._build_claim(partition), attempt, parked=row)
 
-    def _claim(self, partition: Partition) -> Claim:
-        return Claim(partition.epoch, *self._shared)
+    def _build_claim(self, partition: Partition) -> ClaimContext:
+        return ClaimContext(partition.epoch, *self._claim_parts)
 
 
-def _charge_of(partition: Partition, row: ParkedRow, body: Row) -> Park:
-    return Park(
+def _build_charge(partition: Partition, row: ParkedRow, body: Row) -> ParkedSave:
+    return ParkedSave(
         partition.number,
         row.id,
         body[AGGREGATE_TYPE],

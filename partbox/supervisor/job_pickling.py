@@ -25,7 +25,7 @@ VERSION: Final = version("partbox")
 """Ours, looked up by that path."""
 
 
-def _prepared(name: str) -> dict[str, Any]:
+def _preparation_data(name: str) -> dict[str, Any]:
     """The data that a process has before it imports anything: as multiprocess makes it, but for the path."""
     return {**spawn.get_preparation_data(name), "sys_path": [*PATH]}
 
@@ -37,11 +37,12 @@ class _Popen(popen_spawn_posix.Popen):  # type: ignore[misc]
     # some milliseconds: other threads of the application import, and spawn, meanwhile.
     _launch = FunctionType(
         popen_spawn_posix.Popen._launch.__code__,
-        vars(popen_spawn_posix) | {"spawn": SimpleNamespace(**vars(spawn) | {"get_preparation_data": _prepared})},
+        vars(popen_spawn_posix)
+        | {"spawn": SimpleNamespace(**vars(spawn) | {"get_preparation_data": _preparation_data})},
     )
 
 
-class Spawned(SpawnProcess):  # type: ignore[misc]
+class SpawnedWorker(SpawnProcess):  # type: ignore[misc]
     """A process that begins with `PATH`."""
 
     @staticmethod
@@ -57,26 +58,26 @@ class _Pickler(ForkingPickler):  # type: ignore[misc]
     """
 
     def reducer_override(self, value: Any) -> Any:
-        if not isinstance(value, type) or value.__module__ != "__main__" or not _goes_by_name(value):
+        if not isinstance(value, type) or value.__module__ != "__main__" or not _is_found_by_name(value):
             return NotImplemented
-        return _class_named, (value.__qualname__,)
+        return _load_class, (value.__qualname__,)
 
 
-def _goes_by_name(cls: type) -> bool:
+def _is_found_by_name(cls: type) -> bool:
     main = sys.modules["__main__"]
     is_ours = event_type_of(cls) is not None or kind_of(cast(Any, cls)) is ClassKind.MSGSPEC
-    return is_ours and hasattr(main, "__file__") and _found(cls.__qualname__) is cls
+    return is_ours and hasattr(main, "__file__") and _find(cls.__qualname__) is cls
 
 
-def _found(name: str) -> Any:
-    place: Any = sys.modules["__main__"]
+def _find(name: str) -> Any:
+    found: Any = sys.modules["__main__"]
     for step in name.split("."):
-        place = getattr(place, step, None)
-    return place
+        found = getattr(found, step, None)
+    return found
 
 
-def _class_named(name: str) -> Any:
-    found = _found(name)
+def _load_class(name: str) -> Any:
+    found = _find(name)
     if isinstance(found, type):
         return found
     raise RegistrationError(
@@ -85,7 +86,7 @@ def _class_named(name: str) -> Any:
     )
 
 
-class Parcel:
+class PickledJob:
     """A job as bytes, with the path by which its modules are found."""
 
     def __init__(self, data: bytes, path: list[str]) -> None:
@@ -98,7 +99,7 @@ class Parcel:
         return ForkingPickler.loads(self._data)
 
 
-class Packing:
+class PicklableJob:
     """The same before it is sent: it becomes a parcel while the process is spawned, which some contents must be."""
 
     def __init__(self, job: Any) -> None:
@@ -106,4 +107,4 @@ class Packing:
         self._path = [*dict.fromkeys((*sys.path, *PATH))]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parcel, (bytes(_Pickler.dumps(self._job)), self._path)
+        return PickledJob, (bytes(_Pickler.dumps(self._job)), self._path)

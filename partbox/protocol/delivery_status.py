@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 UNHANDLED: Final = "no handler took it"
-GIVEN_UP: Final = ("dead", "discarded", "cancelled")
+ENDED_STATES: Final = ("dead", "discarded", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ParkedState:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingFacts:  # what is read of a record and a subscription
+class DeliveryFacts:  # what is read of a record and a subscription
     """Facts about a record in a subscription at one moment.
 
     `wanted`: by its type filter. `consumed`: by the saved cursor of its partition, which `owner` has. `ahead`: records
@@ -80,7 +80,7 @@ class StandingFacts:  # what is read of a record and a subscription
 
 
 @dataclass(frozen=True, slots=True)
-class RecordStanding:
+class DeliveryStatus:
     """A record in a subscription: what became of it, or where it waits.
 
     `state`: waiting (not read yet, or in the memory of a process), running, retrying, deferred, scheduled, held, ready,
@@ -112,46 +112,46 @@ class RecordStanding:
         return any(entry.outcome == "repeated" for entry in self.history)
 
 
-def standing(facts: StandingFacts) -> RecordStanding:
+def delivery_status(facts: DeliveryFacts) -> DeliveryStatus:
     """The standing of a record in a subscription."""
-    said = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)
+    status = _consumed(facts) if facts.consumed and facts.parked is None else _unfinished(facts)
     last = facts.history[-1] if facts.history else None
-    return replace(said, history=facts.history, attempts=said.attempts or (last.attempt if last else 0))
+    return replace(status, history=facts.history, attempts=status.attempts or (last.attempt if last else 0))
 
 
-def _consumed(facts: StandingFacts) -> RecordStanding:
+def _consumed(facts: DeliveryFacts) -> DeliveryStatus:
     """Delivered, unless its subscription had nothing to do with it."""
     name, end = facts.subscription, facts.delivery
     if end is None:
-        return RecordStanding(name, "passed" if facts.wanted else "unwanted")
+        return DeliveryStatus(name, "passed" if facts.wanted else "unwanted")
     if end.outcome != "ignored":
-        return RecordStanding(name, "delivered", end.process, delivered=end)
+        return DeliveryStatus(name, "delivered", end.process, delivered=end)
     last = facts.history[-1] if facts.history else None
     error = last.error if last is not None and last.outcome == "ignored" else UNHANDLED
-    return RecordStanding(name, "ignored", end.process, error=error, delivered=end)
+    return DeliveryStatus(name, "ignored", end.process, error=error, delivered=end)
 
 
-def _unfinished(facts: StandingFacts) -> RecordStanding:
+def _unfinished(facts: DeliveryFacts) -> DeliveryStatus:
     """Parked, given up for good, or still to be read."""
-    said, parked = RecordStanding(facts.subscription, "waiting"), facts.parked
+    status, parked = DeliveryStatus(facts.subscription, "waiting"), facts.parked
     if parked is not None:
-        said = replace(
-            said,
+        status = replace(
+            status,
             state=parked.state,
             attempts=parked.attempts,
             since=parked.parked_at,
             error=parked.error,
             traceback=parked.traceback,
         )
-        if parked.state in GIVEN_UP:
-            return said
+        if parked.state in ENDED_STATES:
+            return status
     if facts.running:
-        return replace(said, state="running", process=facts.owner)
-    due_at, why = None if parked is None else parked.due_at, _obstacle(facts)
-    return replace(said, process=facts.owner, behind=facts.head, ahead=facts.ahead, why=why, due_at=due_at)
+        return replace(status, state="running", process=facts.owner)
+    due_at, why = None if parked is None else parked.due_at, _find_blocker(facts)
+    return replace(status, process=facts.owner, behind=facts.head, ahead=facts.ahead, why=why, due_at=due_at)
 
 
-def _obstacle(facts: StandingFacts) -> str | None:
+def _find_blocker(facts: DeliveryFacts) -> str | None:
     """The reason why nothing of its partition goes on, if there is one."""
     if facts.paused:
         return "the subscription is paused"

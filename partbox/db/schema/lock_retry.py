@@ -18,11 +18,11 @@ from partbox.text.wording import age, in_short, several
 
 T = TypeVar("T")
 
-LASTS = 600.0  # seconds after which it gives up
-REST = 1.0  # seconds in which publishers go on, between two attempts
+GIVE_UP_AFTER = 600.0  # seconds after which it gives up
+RETRY_PAUSE = 1.0  # seconds in which publishers go on, between two attempts
 
 
-class Holding(NamedTuple):
+class BlockingTransaction(NamedTuple):
     """A session that holds what is waited for, or (without a pid) a prepared transaction; `open` is its age (s);
     `database`: its database, if that is another one."""
 
@@ -33,19 +33,19 @@ class Holding(NamedTuple):
     database: str | None = None
 
 
-def holders(conn: Conn, name: str, schema: str) -> list[Holding]:
+def list_blockers(conn: Conn, name: str, schema: str) -> list[BlockingTransaction]:
     """The transactions that the query `name` finds."""
-    return [Holding(*row) for row in own_rows(conn, name, schema)]
+    return [BlockingTransaction(*row) for row in own_rows(conn, name, schema)]
 
 
-def described(found: Sequence[Holding]) -> str:
+def describe_blockers(found: Sequence[BlockingTransaction]) -> str:
     """The transactions that are waited for, in words for people, with the verb."""
     if not found:
         return "a transaction that has published, or locked a cursor, is"
-    return f"{several([*map(_who, found)])} {'is' if len(found) == 1 else 'are'}"
+    return f"{several([*map(_describe_one, found)])} {'is' if len(found) == 1 else 'are'}"
 
 
-def _who(each: Holding) -> str:
+def _describe_one(each: BlockingTransaction) -> str:
     """A session or a prepared transaction, and its age."""
     since = f"open for {age(each.open)}" if each.open is not None else "of an age that only its owner may see"
     if each.database is not None:
@@ -57,40 +57,50 @@ def _who(each: Holding) -> str:
     return f"the transaction of pid {each.pid}{application}, {since},"
 
 
-def patiently(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
+def retry_while_locked(conn: Conn, schema: str, attempt: Callable[[], T]) -> T:
     """Return `attempt()`, made in a transaction of its own, or in a savepoint of the one that is open.
 
     SchemaError, with nothing changed, if a lock is not to be had for ten minutes.
     """
 
-    def once() -> T:
+    def attempt_in_savepoint() -> T:
         with conn.transaction():
             return attempt()
 
     busy = (LockNotAvailable, DeadlockDetected)
-    return again(schema, once, lambda error: isinstance(error, busy), lambda: holders(conn, "migrate_holders", schema))
+    return retry_while_busy(
+        schema,
+        attempt_in_savepoint,
+        lambda error: isinstance(error, busy),
+        lambda: list_blockers(conn, "migrate_holders", schema),
+    )
 
 
-def again(
-    schema: str, attempt: Callable[[], T], busy: Callable[[Exception], bool], found: Callable[[], Sequence[Holding]]
+def retry_while_busy(
+    schema: str,
+    attempt: Callable[[], T],
+    busy: Callable[[Exception], bool],
+    found: Callable[[], Sequence[BlockingTransaction]],
 ) -> T:
     """Return `attempt()`, which takes back what it did if it fails: tried again while it fails of a `busy` error.
 
     SchemaError, naming those that are `found` in the way, if that lasts for ten minutes.
     """
-    end = time.monotonic() + LASTS
+    end = time.monotonic() + GIVE_UP_AFTER
     while True:
         try:
             return attempt()
         except Exception as error:
             if not busy(error):
                 raise
-        who = described(found())
+        who = describe_blockers(found())
         left = end - time.monotonic()
         if left <= 0:
-            raise SchemaError(f"after {age(LASTS)} {who} still in the way, and nothing was changed: end that first")
+            raise SchemaError(
+                f"after {age(GIVE_UP_AFTER)} {who} still in the way, and nothing was changed: end that first"
+            )
         if sys.stderr is not None:
             text = f"schema {schema!r} is not migrated yet, {who} in the way; tried again for up to {age(left)}"
             sys.stderr.write(f"partbox: {text}\n")
             sys.stderr.flush()
-        time.sleep(REST)
+        time.sleep(RETRY_PAUSE)

@@ -2,10 +2,10 @@
 
 from collections.abc import Set
 
-MOST = 64  # more are not remembered
+MAX_TYPES = 64  # more are not remembered
 
 
-class LineTypes:
+class SharedLaneTypes:
     """`known` has the types of all events that wait, and perhaps of others; None where they cannot be told."""
 
     __slots__ = ("known",)
@@ -13,9 +13,9 @@ class LineTypes:
     def __init__(self) -> None:
         self.known: Set[str] | None = None
 
-    def add(self, types: Set[str], *, alone: bool) -> None:
-        """Events of these types wait too, or `alone`."""
-        if alone:
+    def add(self, types: Set[str], *, replace: bool) -> None:
+        """Events of these types wait too, or `replace`."""
+        if replace:
             self.known = types
         elif self.known is not None and not types <= self.known:
-            self.known = self.known | types if len(self.known) < MOST else None
+            self.known = self.known | types if len(self.known) < MAX_TYPES else None

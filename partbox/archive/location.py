@@ -10,12 +10,12 @@ from typing import Any, BinaryIO, Final, cast
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from partbox.archive.errors import PROBE, PROBED, library, place_errors
+from partbox.archive.errors import PROBE_CONTENT, PROBE_NAME, library, location_errors
 from partbox.errors import PartboxError, SettingsError
 from partbox.text.dsn import query_of
 from partbox.text.secrets import masked_url
 
-WHOLE: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
+ATOMIC_PROTOCOLS: Final = {"gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "memory"}
 """Protocols of stores in which a file appears once it is there whole; elsewhere it is renamed then."""
 LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "sftp": "paramiko"}
 
@@ -23,7 +23,7 @@ LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs
 @contextmanager
 def temporary_file() -> Iterator[BinaryIO]:
     """A file of this machine, in its temporary folder, to be uploaded whole."""
-    with place_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
+    with location_errors("the temporary folder"), NamedTemporaryFile("w+b", prefix="partbox-", suffix=".part") as file:
         yield cast(BinaryIO, file)
 
 
@@ -31,56 +31,58 @@ class Remote:
     """A folder of another remote file system; files are written here first, and uploaded whole. See `Directory`."""
 
     def __init__(self, url: str) -> None:
-        self.shown = masked_url(url)
+        self.display_name = masked_url(url)
         query_of(url, ())
         self._scheme = url.partition("://")[0].lower()
         opened = library("fsspec").core.url_to_fs
         try:
-            with place_errors(self.shown):
+            with location_errors(self.display_name):
                 self._fs, root = opened(url)
         except PartboxError as error:
-            raise SettingsError(self._remedied(error)) from None
+            raise SettingsError(self._explain(error)) from None
         self._root = root.rstrip("/")
 
-    def _remedied(self, error: PartboxError) -> str:
+    def _explain(self, error: PartboxError) -> str:
         if isinstance(error.__cause__, ImportError):
             missing = LIBRARIES.get(self._scheme, "what fsspec needs for it")
-            return f"archive {self.shown!r}: the library for {self._scheme}:// is missing: pip install {missing}"
+            return f"archive {self.display_name!r}: the library for {self._scheme}:// is missing: pip install {missing}"
         if isinstance(error.__cause__, ValueError):
-            return f"archive {self.shown!r}: {self._scheme}:// is unknown: name a directory, or s3://BUCKET/PREFIX"
+            return (
+                f"archive {self.display_name!r}: {self._scheme}:// is unknown: name a directory, or s3://BUCKET/PREFIX"
+            )
         return str(error)
 
-    writing = staticmethod(temporary_file)
+    open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Upload it."""
         path = f"{self._root}/{name}"
-        with place_errors(self.shown):
+        with location_errors(self.display_name):
             file.flush()
-            if self._scheme in WHOLE:
+            if self._scheme in ATOMIC_PROTOCOLS:
                 self._fs.put_file(file.name, path)
             else:
                 self._fs.makedirs(self._root, exist_ok=True)
-                aside = f"{self._root}/.record-{uuid4().hex}.part"
-                self._fs.put_file(file.name, aside)
-                self._fs.mv(aside, path)
+                temporary_path = f"{self._root}/.record-{uuid4().hex}.part"
+                self._fs.put_file(file.name, temporary_path)
+                self._fs.mv(temporary_path, path)
 
     def probe(self) -> None:
-        with self.writing() as file:
-            file.write(PROBE)
-            self.keep(file, PROBED)
+        with self.open_new_file() as file:
+            file.write(PROBE_CONTENT)
+            self.keep(file, PROBE_NAME)
         with suppress(Exception):  # a place may be one that files are only added to
-            self._fs.rm_file(f"{self._root}/{PROBED}")
+            self._fs.rm_file(f"{self._root}/{PROBE_NAME}")
 
     def names(self) -> list[str]:
-        with place_errors(self.shown):
+        with location_errors(self.display_name):
             self._fs.invalidate_cache()
             found = self._fs.ls(self._root, detail=True)
             return [each["name"].rpartition("/")[2] for each in found if each["type"] == "file"]
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[BinaryIO]:
-        with place_errors(f"{self.shown}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
+    def open_file(self, name: str) -> Iterator[BinaryIO]:
+        with location_errors(f"{self.display_name}/{name}"), self._fs.open(f"{self._root}/{name}", "rb") as file:
             yield file
 
 
@@ -93,39 +95,39 @@ class S3:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self.shown = masked_url(url)
+        self.display_name = masked_url(url)
         self._bucket = parts.netloc
         self._prefix = parts.path.strip("/")
         if not self._bucket or "@" in self._bucket:
-            raise SettingsError(f"archive {self.shown!r} names no bucket: write s3://BUCKET/PREFIX")
+            raise SettingsError(f"archive {self.display_name!r} names no bucket: write s3://BUCKET/PREFIX")
         endpoint = query_of(url, ("endpoint",)).get("endpoint")
-        with place_errors(self.shown):
+        with location_errors(self.display_name):
             self._client: Any = library("boto3", "s3").client("s3", endpoint_url=endpoint)
 
-    writing = staticmethod(temporary_file)
+    open_new_file = staticmethod(temporary_file)
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Upload it."""
-        with place_errors(self.shown):
+        with location_errors(self.display_name):
             file.flush()
             self._client.upload_file(file.name, self._bucket, self._key(name))
 
     def probe(self) -> None:
-        with place_errors(self.shown):
-            self._client.put_object(Bucket=self._bucket, Key=self._key(PROBED), Body=PROBE)
+        with location_errors(self.display_name):
+            self._client.put_object(Bucket=self._bucket, Key=self._key(PROBE_NAME), Body=PROBE_CONTENT)
         with suppress(Exception):  # DeleteObject is nothing that an archive needs
-            self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBED))
+            self._client.delete_object(Bucket=self._bucket, Key=self._key(PROBE_NAME))
 
     def names(self) -> list[str]:
-        with place_errors(self.shown):
+        with location_errors(self.display_name):
             found = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._key(""), Delimiter="/"
             )
             return [each["Key"].rpartition("/")[2] for page in found for each in page.get("Contents", ())]
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[BinaryIO]:
-        with place_errors(f"{self.shown}/{name}"):
+    def open_file(self, name: str) -> Iterator[BinaryIO]:
+        with location_errors(f"{self.display_name}/{name}"):
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
             with closing(answer["Body"]) as body:
                 yield cast(BinaryIO, body)
@@ -134,9 +136,9 @@ class S3:
         return f"{self._prefix}/{name}" if self._prefix else name
 
 
-UNFINISHED: Final = (".record-", ".part")
+UNFINISHED_NAME: Final = (".record-", ".part")
 """The beginning and the end of the name of a file that is being written."""
-ABANDONED: Final = 86_400.0
+ABANDONED_AFTER: Final = 86_400.0
 """Seconds after which it is what a killed process has left."""
 
 
@@ -147,21 +149,21 @@ class Directory:
     """
 
     def __init__(self, path: Path) -> None:
-        self.shown = str(path)
+        self.display_name = str(path)
         self._path = path
 
     @contextmanager
-    def writing(self) -> Iterator[BinaryIO]:
+    def open_new_file(self) -> Iterator[BinaryIO]:
         """A file to write to, which is none of the place yet; unless it is kept, it is gone in the end.
 
         The directory is made if it is missing. Not its parents: a mount may be what is missing.
         """
-        begin, end = UNFINISHED
-        with place_errors(self.shown):
+        begin, end = UNFINISHED_NAME
+        with location_errors(self.display_name):
             self._path.mkdir(exist_ok=True)
             for each in self._path.glob(f"{begin}*{end}"):  # what killed processes have left, too
                 with suppress(FileNotFoundError):
-                    if time.time() - each.stat().st_mtime > ABANDONED:
+                    if time.time() - each.stat().st_mtime > ABANDONED_AFTER:
                         each.unlink()
             with NamedTemporaryFile("w+b", prefix=begin, suffix=end, dir=self._path, delete=False) as file:
                 try:
@@ -172,7 +174,7 @@ class Directory:
 
     def keep(self, file: BinaryIO, name: str) -> None:
         """Keep what was written to it under this name: once this returns, no crash takes it back."""
-        with place_errors(self.shown):
+        with location_errors(self.display_name):
             file.flush()
             os.fsync(file.fileno())
             os.rename(file.name, self._path / name)
@@ -181,8 +183,8 @@ class Directory:
     def probe(self) -> None:
         """Write a file there, and take it away again as far as that is allowed; an error if nothing can be written."""
         is_new = not self._path.exists()
-        with self.writing() as file, place_errors(self.shown):
-            file.write(PROBE)
+        with self.open_new_file() as file, location_errors(self.display_name):
+            file.write(PROBE_CONTENT)
             file.flush()
         if is_new:
             with suppress(OSError):  # somebody has written there meanwhile
@@ -190,13 +192,13 @@ class Directory:
 
     def names(self) -> list[str]:
         """The names of its files."""
-        with place_errors(self.shown):
+        with location_errors(self.display_name):
             return [each.name for each in self._path.iterdir() if each.is_file()]
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[BinaryIO]:
+    def open_file(self, name: str) -> Iterator[BinaryIO]:
         """One of its files, to be read."""
-        with place_errors(str(self._path / name)), open(self._path / name, "rb") as file:
+        with location_errors(str(self._path / name)), open(self._path / name, "rb") as file:
             yield file
 
     def _sync(self) -> None:
@@ -207,11 +209,11 @@ class Directory:
             os.close(handle)
 
 
-Place = Directory | Remote | S3
+Location = Directory | Remote | S3
 """Holds files by their names; the methods of all are those of `Directory`."""
 
 
-def place_of(text: str) -> Place:
+def location_of(text: str) -> Location:
     """The place: a directory, `file://…`, or a URL; SettingsError if it is none, or its library is missing."""
     scheme, mark, _ = text.partition("://")
     if not mark:
