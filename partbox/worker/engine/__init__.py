@@ -1,1 +1,1 @@
-"""All that one worker holds in memory, as one state machine: no thread, connection, clock, log or handler."""
+"""Per-process state machine of a worker: owned partitions, their lanes, parked rows, saves and limits."""

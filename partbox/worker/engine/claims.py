@@ -1,9 +1,4 @@
-"""Ownership in memory: which partitions this process holds, and what becomes of them from claim to release or loss.
-
-The database decides who owns what (⛨ DESIGN 5). Here its answers are noted: a row that is mine begins a tenure, a new
-epoch begins another one, and a partition that the database has given to others is lost. One that is lost while its
-handlers run stays as the predecessor of its next tenure, which reads nothing until they have ended.
-"""
+"""Ownership: partitions that this process claims, drains, loses, or takes up again, and the load of their parked rows."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +11,7 @@ from partbox.worker.engine.state import EngineState
 
 
 class OwnedTenure(NamedTuple):
-    """A tenure at one moment. `is_releasing`: its release is on its way, so the database may have it from nobody."""
+    """A partition in this process, as the ownership thread sees it."""
 
     tenure: Tenure
     phase: Phase
@@ -25,14 +20,14 @@ class OwnedTenure(NamedTuple):
 
 
 class LostPartitions(NamedTuple):
-    """The numbers of the partitions that were lost just now, by what they did before."""
+    """The numbers of lost partitions, split into running and draining ones."""
 
     running: list[int]
     draining: list[int]
 
 
 class TakenUp(NamedTuple):
-    """The answer to `take_up`: tenures that ended, that go on under a new epoch, and that begin."""
+    """The result of `Claims.take_up`: partitions that are lost, kept and read anew, or new."""
 
     lost: LostPartitions
     kept: list[OwnedPartition]
@@ -40,7 +35,7 @@ class TakenUp(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """Parked rows of some partitions as stored: those that block, those that do not, and those ahead of the cursor."""
+    """The stored rows of partitions. `ahead` has (partition, record id) of rows that are parked above the cursor."""
 
     blocking: Sequence[StoredRow]
     loose: Mapping[int, LooseRows]
@@ -48,17 +43,16 @@ class ParkedIndex(NamedTuple):
 
 
 class ParkedLoad(NamedTuple):
-    """Partitions whose parked rows are about to be read, with the saves that had changed their rows by then."""
+    """A load of parked rows that was begun. `changes` counts the committed changes of each partition by then."""
 
     changes: Mapping[Partition, int]
     needs_ahead: bool
-    """Some are not known at all: what is parked ahead of the saved cursor is to be read too."""
 
 
 class Claims:
-    """The verbs of ownership. Each is one section: runners, poller and saver see a partition before it or after it.
+    """The part of the engine for the ownership of partitions.
 
-    `settled` is read without the lock: when the last tick left nothing to be done, and nothing was lost since.
+    `settled` is true if the last tick showed the partitions as they are here.
     """
 
     def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
@@ -69,31 +63,31 @@ class Claims:
         self._notes = notes
         self.settled = False
 
-    @under_lock  # the saver drops what it has released
+    @under_lock
     def owned(self) -> list[OwnedTenure]:
-        """Every tenure, the lost ones that still run too."""
+        """Return all partitions in this process."""
         return [
             OwnedTenure(each.tenure, each.phase, each.draining and each.last_save.is_in_flight, each.parked.version)
             for each in self._state.partitions.values()
         ]
 
-    @under_lock  # as `owned`
+    @under_lock
     def numbers(self) -> set[int]:
-        """The partitions that are mine."""
+        """Return the numbers of the partitions that are not lost."""
         return {number for number, each in self._state.partitions.items() if not each.lost}
 
-    @under_lock  # as `owned`
+    @under_lock
     def is_known(self, number: int) -> bool:
-        """True if the partition is mine, or was lost and its handlers run."""
+        """Return whether the partition is here, perhaps lost with running handlers."""
         return number in self._state.partitions
 
     def count(self) -> int:
-        """The number of those that are held; read without the lock, out of date at once."""
+        """Return the number of partitions here, without the lock."""
         return len(self._state.partitions)
 
-    @under_lock  # one moment ends all that was read, and begins what is read from here on
+    @under_lock
     def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
-        """Hold just these, each from its saved cursor: after a lost connection (⛨ DESIGN 4), or as another instance."""
+        """Replace all partitions by the owned ones in the database, after a lost connection."""
         mine = {row.partition for row in rows}
         owned = self._state.partitions
         lost = self._lose([each for each in owned.values() if each.number not in mine])
@@ -106,34 +100,33 @@ class Claims:
         self._state.owned(now)
         return TakenUp(lost, kept, new)
 
-    @under_lock  # the saver goes through the partitions
+    @under_lock
     def adopt(self, rows: Iterable[OwnedPartition], now: float) -> None:
-        """Begin a tenure for each of these rows, which were claimed, or found to be mine."""
+        """Add partitions that were claimed."""
         self._adopt(rows, now)
         self._state.owned(now)
 
-    @under_lock  # the saver gathers it either held or lost, and no tick is settled without it
+    @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
-        """End these tenures, unless they have ended. Of one whose handlers run the partition stays until they end."""
+        """Lose these tenures, unless they are over already."""
         owned = self._state.partitions
         return self._lose([owned[each.number] for each in tenures if self._is_current(each)])
 
-    @under_lock  # a release is gathered of what has begun to drain
+    @under_lock
     def drain(self, numbers: Iterable[int], now: float) -> None:
-        """Start to give these up; one that may not drain yet (`Partition.may_drain`) waits for another call."""
+        """Drain these partitions, as far as they may."""
         self._drain([self._state.partitions[number] for number in numbers if number in self._state.partitions], now)
 
-    @under_lock  # as `drain`
+    @under_lock
     def drain_all(self, now: float) -> None:
-        """Start to give up everything, as `drain` does."""
+        """Drain all partitions."""
         self._drain(self._state.partitions.values(), now)
 
-    @under_lock  # nothing is lost between the look at it and the word that all is settled
+    @under_lock
     def note_tick(self, rows: Sequence[TickPartition], dues: Mapping[int, float]) -> None:
-        """Note what a tick has shown, when it has been answered, and forget what has ended.
+        """Record what a tick found.
 
-        `dues`: seconds until the first row is due that blocks nothing. Settled: I hold just these rows, and as long as
-        they say the same there is nothing to do about them.
+        `dues` has the seconds until the next parked row is due.
         """
         owned = self._state.partitions
         for number, partition in list(owned.items()):
@@ -144,21 +137,19 @@ class Claims:
         same = {row.partition for row in rows} == owned.keys()
         self.settled = same and all(_matches_row(owned[row.partition], row) for row in rows)
 
-    # Parked rows.
-
-    @under_lock  # what is read after this is compared with what was changed before it
+    @under_lock
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
-        """The parked rows of these are about to be read, after their claim has committed (EVIDENCE B6).
-
-        While a save changes rows it cannot be told what is read: then another time.
-        """
+        """Begin to load parked rows of these partitions, and return the state to compare with afterwards."""
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
         certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]
         return ParkedLoad({each: each.parked.changes for each in certain}, any(not each.parked.known for each in owned))
 
-    @under_lock  # nothing new runs before all that blocks it is known
+    @under_lock
     def loaded(self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float) -> set[int]:
-        """Take over what was read since `loading`, of these versions; those of which it is sure."""
+        """Take over the loaded rows. Return the numbers of the partitions for which the load counts.
+
+        A load does not count if a save was committed or in flight meanwhile.
+        """
         certain = {
             each.number: each
             for each, changes in loading.changes.items()
@@ -180,8 +171,6 @@ class Claims:
             partition.loaded(versions[number])
         return set(certain)
 
-    # Lock held.
-
     def _is_current(self, tenure: Tenure) -> bool:
         partition = self._state.partitions.get(tenure.number)
         return partition is not None and partition.epoch == tenure.epoch
@@ -198,7 +187,7 @@ class Claims:
         for partition in partitions:
             if not partition.lost:
                 (lost.draining if partition.draining else lost.running).append(partition.number)
-            self.settled = False  # if the database still says that it is mine, the next tick must hear it
+            self.settled = False
             partition.lose()
             self._state.dirty.discard(partition)
             self._drop_if_over(partition)
@@ -219,7 +208,7 @@ class Claims:
 
 
 def _matches_row(partition: Partition, row: TickPartition) -> bool:
-    """True if a partition is what its row says, and runs."""
+    """Return whether the tick's row says what is known here."""
     parked = partition.parked
     runs = partition.phase is Phase.RUNNING and partition.predecessor is None and parked.due_read
     is_mine = row.assigned and row.owned and row.epoch == partition.epoch

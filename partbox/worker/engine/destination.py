@@ -12,7 +12,11 @@ _event_type = itemgetter(EVENT_TYPE)
 
 
 class RouteTable(Protocol):
-    """Finds the handler of an event, as `partbox.handlers.Routes` does."""
+    """A mapping from the route of an event to its endpoint, like `partbox.handlers.Routes`.
+
+    A route is an aggregate type and an event type. `of_type` returns the endpoint of all events of one type, or None if
+    the type alone does not decide.
+    """
 
     def __getitem__(self, route: tuple[str, str], /) -> object: ...
 
@@ -20,9 +24,10 @@ class RouteTable(Protocol):
 
 
 class Destination(NamedTuple):
-    """The handler that a list is made for: an event is for it if its types lead there.
+    """The handler that a list of events is for, with the limit that all events of the list share.
 
-    Of a handler with a limit it is for what waits at one `limit_key`, as an event does that `fits`.
+    An event is for the handler if its route leads to `endpoint`. If the handler has a limit, the event must also wait
+    for a permit of `limit_key`; `fits` returns whether it does.
     """
 
     routes: RouteTable
@@ -31,12 +36,13 @@ class Destination(NamedTuple):
     fits: Callable[[DeliveredEvent], bool] | None = None
 
     def accepts_types(self, types: Set[str]) -> bool:
-        """True if all events of these types are for it."""
+        """Return whether all events of these types are for this handler."""
         return all(self.routes.of_type(each) is self.endpoint for each in types)
 
     def count_leading(self, rows: Sequence[Row]) -> int:
-        """The number of these rows, from the first one on, that are for it."""
+        """Return how many of these rows, from the first one on, are for this handler."""
         routes, endpoint = self.routes, self.endpoint
+        # The types of a page are few, so one look-up for each type is much cheaper than one for each row.
         if self.accepts_types(set(map(_event_type, rows))):
             return len(rows)
         return next((at for at, row in enumerate(rows) if routes[row[ROUTE]] is not endpoint), len(rows))

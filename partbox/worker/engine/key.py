@@ -1,7 +1,7 @@
-"""The aggregate key of an event: what its order is kept by.
+"""Keys of lanes: the aggregate key of an event, which is the unit of order.
 
-Keys stay in memory, and in the table of parked rows, for as long as a key is blocked. So those of names that are longer
-than any that publishing takes are made of their digests (EVIDENCE I11).
+A key stays in memory, and in the table of parked rows, as long as it is blocked. So names that are longer than
+publishing allows are replaced by their digests (EVIDENCE I11).
 """
 
 from hashlib import sha256
@@ -9,20 +9,24 @@ from hashlib import sha256
 from partbox.events import DeliveredEvent
 from partbox.events.checks import MAX_ID
 
+# (aggregate type, aggregate id). An event without an aggregate id has (None, record id), which no other event shares.
 Key = tuple[str, str] | tuple[None, int]
-"""(aggregate type, aggregate id), or (None, id) of an event without an aggregate id, which no other event shares."""
 
 
 def key_of(event: DeliveredEvent) -> Key:
+    """Return the key of an event."""
     aggregate_id = event.aggregate_id
     return (None, event.id) if aggregate_id is None else make_key(event.aggregate_type, aggregate_id)
 
 
 def make_key(aggregate_type: str, aggregate_id: str) -> tuple[str, str]:
-    """The key of these names, as they are in a record or a parked row."""
+    """Return the key of an aggregate. The names may be from a record or from a parked row."""
     return shorten(aggregate_type), shorten(aggregate_id)
 
 
 def shorten(name: str) -> str:
-    """The name, or its beginning and its digest if it is longer than any that is published; twice is as once."""
+    """Return the name, or its first 100 characters and its SHA-256 digest if it is longer than `MAX_ID`.
+
+    A shortened name is returned as it is.
+    """
     return name if len(name) <= MAX_ID else f"{name[:100]}... sha256:{sha256(name.encode()).hexdigest()}"

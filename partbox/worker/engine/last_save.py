@@ -1,40 +1,45 @@
-"""The last save of a partition, and the last note of its progress: so much of it the database knows."""
+"""The last save and the last progress note of a partition: the part of its progress that the database knows."""
 
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
-NOTE_EVERY = 60.0  # seconds from one note of progress to the next
+# Seconds from one progress note to the next.
+NOTE_EVERY = 60.0
 
 
-NO_COUNT: Final = -1  # a number of finished records that there is not
+# Differs from every number of finished records, so that a note is owed.
+NO_COUNT: Final = -1
 
 
 class LastNote(NamedTuple):
-    """The last note of its progress: when the next is due (monotonic seconds), and how many records were finished.
+    """The last progress note of a partition: when the next note is due, and how many records were finished then.
 
-    `due` is infinity where none is to be written.
+    `due` is in monotonic seconds, and infinite if no notes are written.
     """
 
     due: float
     finished: int = 0
 
     def is_over(self, finished: int, now: float, *, release: bool) -> bool:
-        """True if a save of so many finished records is to note them: it is time, or the partition is let go."""
+        """Return whether the next save has a note to write.
+
+        A note is written if records were finished since the last one, and it is due or the partition is released.
+        """
         return finished != self.finished and self.due < inf and (release or now >= self.due)
 
     @classmethod
     def of(cls, now: float, finished: int = 0) -> "LastNote":
-        """A note of now, or a claim."""
+        """Return a note that is written now, or a claim's, with the time of the next note."""
         return cls(now + NOTE_EVERY, finished)
 
 
 @dataclass(slots=True)
 class LastSave:
-    """The last save of a partition: when it was committed (monotonic seconds), and what the database knows by it.
+    """The last save of a partition that was committed, at `at` (monotonic seconds).
 
-    `finished` counts the records that had been finished here when it was made. `is_in_flight`: another has been
-    gathered and is not committed, so that what the database knows cannot be told.
+    `finished` is the number of records that this process had finished when the save was gathered. `is_in_flight` is
+    true if another save is gathered and not committed. The content of the database is uncertain then.
     """
 
     at: float
@@ -44,9 +49,9 @@ class LastSave:
     is_in_flight: bool = False
 
     def restart(self, now: float, last_id: int) -> "LastSave":
-        """The last save where the partition is read anew from its saved cursor, and nothing is finished here yet.
+        """Return the last save for a partition that is read anew from its saved cursor, with nothing finished yet.
 
-        What is saved and not noted, or perhaps saved, is owed a note at the release all the same.
+        If records are saved and not noted, or perhaps saved, the release still owes a note.
         """
         owed = self.is_in_flight or self.finished != self.note.finished
         return LastSave(now, last_id, LastNote(self.note.due, NO_COUNT if owed else 0))

@@ -1,4 +1,4 @@
-"""The decorator by which the engine's verbs take its lock."""
+"""The decorator of engine methods that take the engine's lock."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -17,14 +17,15 @@ _S = TypeVar("_S", bound=_HasLock)
 
 
 def under_lock(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Hold the engine's lock, `self._lock`, while the method runs: one critical section, from first look to last note.
+    """Hold the engine's lock, `self._lock`, while the method runs.
 
-    For what is done once a page, a turn or a save. Beside each use stands why the method is one section.
+    Meant for methods that are called once for a page, a turn or a save. A method is one critical section, from its
+    first look at the state to its last change.
     """
 
     @wraps(method)
     def locked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with self._lock:  # guards all that the engine holds
+        with self._lock:
             return method(self, *args, **kwargs)
 
     return locked

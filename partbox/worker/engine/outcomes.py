@@ -1,12 +1,12 @@
-"""Notes the outcome of events, as the threads that ran them say: done, parked, or to be met again.
+"""Outcomes of events: records whether an event that a runner took is done, parked, or put back.
 
-A handler's result has been judged when it comes here; None for a verdict is: done. What is plainly done comes by no
-verb: the runner appends it to `done` of its lane without the lock, and `record` takes that over at the end of the turn.
+A verdict of None means that the event is done. Runners call no method for an event that is plainly done: they append
+its row to `Lane.done` without the lock, and `record` takes the rows over at the end of the turn.
 
-Between an event's start and its end others may have gone on with its partition. It may be *lost*: nothing is noted any
-more. It may have been *read anew*, after a lost connection: the event comes again, and if it is done it is remembered,
-so that it is not started again (DESIGN 4, lost connection ⛨). Or the event ran for long and is parked, that its window
-may go on (`evict_slow`): the lane has it in `parked_running`, and if it is done its row goes.
+While a handler runs, other threads may change its partition. If the partition is lost, no outcome is recorded. If the
+partition is read anew after a lost connection, the event comes again, and a done event is remembered so that it does
+not start again (DESIGN 4, lost connection ⛨). If the event runs for long, it may be parked so that the window can move
+on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -30,13 +30,14 @@ _identity, _partition = itemgetter(IDENTITY), attrgetter("partition")
 _record, _parked = attrgetter("record"), attrgetter("parked")
 
 
-AWAITS_PERMIT = "it waits for its turn: its handler has a limit"  # as sql/queries/blocked.sql has it
+# The same text is in sql/queries/blocked.sql.
+AWAITS_PERMIT = "it waits for its turn: its handler has a limit"
 
 
 class ListPart(NamedTuple):
-    """Events of a list that were taken from the head of one lane, and the incarnation of the partition in which.
+    """The events of a list that were taken from one lane, and the partition's incarnation when they were taken.
 
-    `rows`: their records, if they are from a line, and so none of them was parked before.
+    `rows` has their rows if the events come from a shared lane, so that none of them was parked before.
     """
 
     lane: Lane
@@ -46,22 +47,21 @@ class ListPart(NamedTuple):
 
 
 class Outcomes:
-    """The verbs of runner threads, event loop, transactor and poller about events that they have run."""
+    """The methods by which runner threads, event loop, transactor and poller record outcomes of events."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._lock = state.lock
-        self._followers: dict[Lane, list[DeliveredEvent]] = {}  # what runs with the current event of a lane, in a list
+        # Events of a running list that are behind the `current` event of their lane and have not ended.
+        self._followers: dict[Lane, list[DeliveredEvent]] = {}
 
-    # One event.
-
-    @under_lock  # the partition may be lost or read anew between the look at it and the note
+    @under_lock
     def settle(
         self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None, incarnation: int | None = None
     ) -> bool:
-        """Note what became of an event where it is not simply done; True if that is to be reported.
+        """Record the outcome of an event that is not plainly done. Return True if observers must hear of it.
 
-        `incarnation`: that in which it was read, if that is not when its lane began to run.
+        `incarnation` is the one in which the event was read, if not the one in which its lane began to run.
         """
         partition, incarnation = lane.partition, lane.incarnation if incarnation is None else incarnation
         lane.parked_running = None if lane.parked_running is event else lane.parked_running
@@ -70,7 +70,8 @@ class Outcomes:
         if partition.lost:
             return False
         if partition.incarnation != incarnation:
-            done = verdict is None and not getattr(event, "ignored", False)  # that it failed is not remembered
+            # Only a done event is remembered. A failed event runs again when it is read again.
+            done = verdict is None and not getattr(event, "ignored", False)
             if done:
                 partition.resumption.remembered.add(event.identity)
             return done
@@ -80,12 +81,13 @@ class Outcomes:
         self._state.mark_dirty(partition)
         return True
 
-    @under_lock  # the memory of a pair and the note that it is done change together
+    @under_lock
     def skip_if_done(self, lane: Lane, event: DeliveredEvent) -> bool:
-        """True if this event, taken from the lane, is not to be started: it was done before a lost connection."""
+        """Settle an event that was done before a lost connection. Return True if the event must not start."""
         partition = lane.partition
+        # An event that was taken before the partition was read anew comes again, or has come.
         pair, remembered = event.identity, partition.resumption.remembered
-        if partition.incarnation != lane.incarnation:  # read anew since it was taken, it comes again, or has come
+        if partition.incarnation != lane.incarnation:
             return True
         if pair not in remembered:
             return False
@@ -95,36 +97,38 @@ class Outcomes:
             self._state.mark_dirty(partition)
         return True
 
-    @under_lock  # what must run before the event is looked for where it is put back
+    @under_lock
     def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
-        """The event, taken from the head of the lane, is not started now.
+        """Put an event that did not start back to the head of its lane.
 
-        If its partition is read anew meanwhile, it comes again. While it was in its runner's hands, something that must
-        run before it may have been found for its key.
+        If the partition was read anew meanwhile, the event is dropped, because it comes again.
         """
         partition = lane.partition
         if partition.incarnation != lane.incarnation or partition.lost:
             return
         chains = partition.parked.chains
-        if chains or not partition.may_share_lane:  # the line was sorted meanwhile, or has to be
+        # The shared lane was split meanwhile, or must be split now.
+        if chains or not partition.may_share_lane:
             lane = lane.lane_behind(event)
         if isinstance(lane, SharedLane):
             lane.types.add({event.event_type}, replace=False)
         lane.queue.appendleft(event if lane.claim is None else event.record)
+        # While the runner had the event, a row of its key may have been found that must run first.
         if chains and lane.would_overtake(event):
             lane.park_waiting()
             self._state.mark_dirty(partition)
 
-    @under_lock  # `done` belongs to one incarnation of the partition
+    @under_lock
     def record_done(self, lane: Lane) -> None:
-        """Take over what the lane has done so far. Its runner goes on; its partition may have been read anew."""
+        """Record the done events of a lane that goes on running, perhaps after its partition was read anew."""
         self.record([lane])
 
-    # An event that is over its time.
-
-    @under_lock  # either this verdict is noted, or the handler's own
+    @under_lock
     def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
-        """Note the verdict of an event whose handler goes on for too long; False if it has ended after all."""
+        """Settle an event whose handler is over its timeout and goes on. Return False if the handler has ended after all.
+
+        Either this verdict counts or the handler's own, never both.
+        """
         partition = lane.partition
         if lane.current is not event or lane.has_ended(event) or partition.lost:
             return False
@@ -136,24 +140,25 @@ class Outcomes:
         partition.in_transaction = False
         return True
 
-    @under_lock  # a save moves a partition from dirty to under way: two looks could miss it in both
+    @under_lock
     def are_all_saved(self, partitions: Collection[Partition]) -> bool:
-        """True if all that has become of the events of these is saved."""
+        # A save moves a partition from dirty to in flight. Without the lock, two looks could miss the partition in both
+        # places.
+        """Return whether all outcomes of these partitions are saved."""
         dirty = self._state.dirty
         return not any(each.parked.pending or each.last_save.is_in_flight or each in dirty for each in partitions)
 
-    # Lists.
-
-    @under_lock  # `current` and the followers of a lane change together
+    @under_lock
     def start(self, lane: Lane, events: Sequence[DeliveredEvent]) -> None:
-        """Note that these events, taken from the head of the lane, run as part of a list."""
+        """Record that these events, taken from the head of the lane, start as one list."""
         self._start_events(lane, events)
 
-    @under_lock  # no partition is lost or read anew between the look at it and the start of its events
+    @under_lock
     def join(self, lanes: Iterable[Lane], to: Destination, per_lane: int, most: int) -> list[ListPart]:
-        """Take from the heads of many lanes what joins a list: at most `per_lane` events of each, and `most` of all.
+        """Take events for the handler `to` from the heads of running lanes, and start them in a list.
 
-        A lane that stops, was read anew or has remembered events gives nothing: it begins a list of its own.
+        Each lane gives at most `per_lane` events, and all lanes together at most `most`. A lane that is stopping, was
+        read anew, or has remembered events gives none, and begins a list of its own.
         """
         taken: list[ListPart] = []
         for lane in lanes:
@@ -167,10 +172,9 @@ class Outcomes:
                     taken.append(ListPart(lane, events, lane.incarnation, rows))
         return taken
 
-    @under_lock  # the partition may be lost or read anew between the look at it and the note
+    @under_lock
     def finish(self, slices: Iterable[ListPart]) -> list[ListPart]:
-        """Note that all of a list are done, in one go; those that are not so plain come back, to be settled one by
-        one."""
+        """Record all events of a list as done in one step. Return the parts that must be settled one by one."""
         exceptional: list[ListPart] = []
         done: dict[Partition, list[Row]] = {}
         for each in slices:
@@ -183,17 +187,16 @@ class Outcomes:
                 lane.rest()
                 self._followers.pop(lane, None)
                 if isinstance(lane, SharedLane):
-                    lane.hold(())  # their memory is freed by whoever has the slices, without the lock
+                    # The caller still refers to the events, so their memory is freed there, without the lock.
+                    lane.hold(())
                 done.setdefault(partition, []).extend(map(_record, events) if rows is None else rows)
         for partition, rows in done.items():
             partition.finish(rows)
             self._state.mark_dirty(partition)
         return exceptional
 
-    # For the engine itself. Lock held.
-
     def record(self, lanes: Iterable[Lane]) -> None:
-        """Take over what these have done since the last time; neighbours of one partition together. Lock held."""
+        """Record the rows in `done` of these lanes. Lanes of one partition must be adjacent. Needs the lock."""
         for partition, neighbours in groupby(lanes, _partition):
             done: list[Row] = []
             incarnation = None if partition.phase is Phase.LOST else partition.incarnation
@@ -209,7 +212,7 @@ class Outcomes:
                 self._state.mark_dirty(partition)
 
     def note(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> None:
-        """Park the event, and hold its lane if it blocks; or count it as done. Lock held."""
+        """Finish the event, or park it with `verdict`. Park the lane too if that blocks the key. Needs the lock."""
         partition = lane.partition
         if verdict is None:
             partition.settle_done(event)
@@ -217,9 +220,10 @@ class Outcomes:
             lane.lane_behind(event).park_waiting()
 
     def evict(self, lane: Lane, delay: float, now: float) -> ParkedRow:
-        """Park the event at the head of a lane that waits for its turn, and its key behind it. Lock held.
+        """Park the head of a lane that waits for a permit, and the events behind it. Needs the lock.
 
-        Returns its row. That changes nothing in the database if it says there already that the event waits.
+        Return the row of the head, which is due in `delay` seconds. If the database has the head as waiting already,
+        its row is not saved again.
         """
         event, partition = lane.queue.popleft(), lane.partition
         if partition.parked.put_off(event, now, delay):
@@ -238,21 +242,24 @@ class Outcomes:
         return row
 
     def park_behind_head(self, lane: Lane) -> None:
-        """Park what is behind the parked event at the head of a lane that waits for its turn. Lock held."""
+        """Park the events behind the parked head of a lane that waits for a permit. Needs the lock."""
         head = lane.queue.popleft()
         lane.park_waiting()
         lane.queue.append(head)
         self._state.mark_dirty(lane.partition)
 
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
-        """Park the event that runs for long, though it goes on here, and its key behind it. Lock held.
+        """Park a long-running event and the events behind it, while its handler goes on. Needs the lock.
 
-        So the cursor moves on past a full window (DESIGN 6). `ready`, unless a `verdict` says that it is over its time.
+        So the cursor can move on past a full window (DESIGN 6). The row is `ready` unless `verdict` says that the event
+        is over its timeout.
         """
         partition, event = lane.partition, lane.current
-        if event is None or lane.has_ended(event):  # it has ended, and its lane has not gone on yet
+        # An event that has ended stays `current` until the lane goes on.
+        if event is None or lane.has_ended(event):
             return
-        if partition.incarnation != lane.incarnation:  # read anew since: it comes again behind itself
+        if partition.incarnation != lane.incarnation:
+            # The partition was read anew since the event started, so the event waits behind itself.
             lane.lane_behind(event).park_waiting()
             self._state.mark_dirty(partition)
         elif verdict is None and event.parked is not None:
@@ -261,22 +268,21 @@ class Outcomes:
             self._park_running(lane, event, verdict or Verdict(RowState.READY, event.attempt - 1, None, True, None))
 
     def end(self, lanes: Iterable[Lane]) -> None:
-        """Take over what these lanes have done; they do not run any more, nor do followers in a list. Lock held."""
+        """Record the done events of lanes that have stopped running. Needs the lock."""
         self.record(lanes)
         if self._followers:
             for lane in lanes:
                 self._followers.pop(lane, None)
 
     def _record_exceptional(self, lane: Lane) -> None:
-        """Do so where the partition was read anew or lost meanwhile, or an event of the lane was parked."""
         partition, done = lane.partition, lane.done
-        if partition.incarnation != lane.incarnation:  # read anew since the lane began: what is done will come again
+        if partition.incarnation != lane.incarnation:
+            # The partition was read anew since the lane began to run, so the done events will come again.
             partition.resumption.remembered.update(map(_identity, done[lane.remembered_count :]))
             lane.incarnation, lane.ended_event = partition.incarnation, lane.current
         elif done and not partition.lost:
-            if (
-                lane.parked_running is not None and lane.parked_running.record in done
-            ):  # parked while it ran, done all the same
+            # The event was parked while its handler ran, and is done all the same.
+            if lane.parked_running is not None and lane.parked_running.record in done:
                 done.remove(lane.parked_running.record)
                 partition.parked.done(lane.parked_running)
             if done:
@@ -293,13 +299,13 @@ class Outcomes:
             self._followers[lane] = [*events[1:]]
 
     def _followers_of(self, lane: Lane) -> list[DeliveredEvent]:
-        """The events that run with the current one of the lane in a list, and have not ended."""
+        """Return the events of a running list behind the current event of the lane that have not ended."""
         if isinstance(lane, SharedLane) and lane.in_hand and lane not in self._followers:
-            self._followers[lane] = [*lane.in_hand[1:]]  # made when it is asked for: most lists are done in one go
+            # Made only when needed: most lists are finished in one step.
+            self._followers[lane] = [*lane.in_hand[1:]]
         return self._followers.get(lane, [])
 
     def _note_ended(self, lane: Lane, event: DeliveredEvent) -> None:
-        """The event, the current one of its lane or one that runs behind it, does not run any more."""
         if event is lane.current:
             lane.ended_event = event
         elif event in (followers := self._followers_of(lane)):
@@ -313,7 +319,8 @@ class Outcomes:
         for follower in self._followers_of(lane):
             if (key := key_of(follower)) in first:
                 partition.parked.hold(follower)
-            else:  # of a line: it blocks its own key
+            else:
+                # Each event of a shared lane blocks its own key.
                 first.add(key)
                 partition.parked.park(follower, verdict)
             follower.parked.keep_running()
@@ -324,7 +331,6 @@ class Outcomes:
         self._state.mark_dirty(partition)
 
     def _park_followers(self, lane: Lane, event: DeliveredEvent) -> None:
-        """A parked event runs for long: what waits behind it, parked or new, does not wait in memory."""
         partition = lane.partition
         partition.payload_bytes.drop((event.id,))
         if event.parked.loaded and (key := key_of(event)) in partition.parked.chains:
@@ -335,12 +341,12 @@ class Outcomes:
 
 
 def must_run_alone(event: DeliveredEvent) -> bool:
-    """True if the event comes in a list of its own: it has failed before, or may have killed a process."""
+    """Return whether an event needs a list of its own: it has failed before, or may have killed a process."""
     return event.attempt > 1 or (event.parked is not None and event.parked.charged)
 
 
 def _is_undecided(partition: Partition, event: DeliveredEvent) -> bool:
-    """True if nothing has become of it yet: others may have ended or parked it beside its handler."""
+    """Return whether an event has no outcome yet. Other threads may have settled or parked it beside its handler."""
     if event.parked is not None:
         return event.parked.loaded and event.id not in partition.parked.deleting
     return not partition.progress.has_finished(event.id)
@@ -367,7 +373,7 @@ def _take_heads(lane: Lane, to: Destination, most: int) -> tuple[list[DeliveredE
 
 
 def _take_rows(shared_lane: SharedLane, to: Destination, most: int) -> list[Row]:
-    """Take at most `most` rows from the head of a line, all for this handler. Only its runner may call this."""
+    """Take at most `most` rows for the handler from the head of a shared lane. Only its runner may call this."""
     queue = shared_lane.queue
     if len(queue) <= most:
         rows = [*queue]

@@ -1,10 +1,9 @@
-"""The parked rows of one partition in memory, and what of them the database does not know yet.
+"""The parked rows of one partition, as far as this process has to know them, and their unsaved changes.
 
-A row that blocks its key is in the key's chain; one that blocks nothing is `taken` while its event is in memory. What
-becomes of either goes with the next save. States, and which of them block, are those of DESIGN 7; B6 is of EVIDENCE.
+Rows that block their key are all in memory, in chains by key. Rows that block nothing stay in the database until they
+are due: only their number is known here, and `taken` has the ones that were fetched.
 
-Rows that wait for a permit or a time, and rows that are held behind one, are counted apart (`waiting`): they are no
-trouble, so the brake does not see them (DESIGN 7a).
+A new or changed row is pending until a save has committed it. Only then may it run again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,34 +21,32 @@ from partbox.worker.engine.key import Key, key_of, make_key, shorten
 from partbox.worker.engine.suspects import Suspects
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+# The latest due time that is saved, because the database's range is larger than Python's.
 LATEST_DUE = "9999-12-30T00:00:00+00:00"
-"""When an event is due that is due after it, here and in queries: all time zones have a calendar then."""
 FAILED_BEFORE = "it had failed in the table that it was imported from, before this subscription came to it"
 
 
 @dataclass(slots=True)
 class PayloadBytes:
-    """The bytes that a partition holds in memory beside its small new records: large ones, and parked ones that run.
-
-    Sizes by record id, from when a record is read until it is finished, parked, or has stood in the way too long.
-    """
+    """The bytes of the large payloads in memory, by record id, and their sum."""
 
     total: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, record_id: int, size: int) -> None:
+        """Add or replace the size of a record."""
         self.total += size - self.sizes.get(record_id, 0)
         self.sizes[record_id] = size
 
     def drop(self, record_ids: Iterable[int]) -> None:
-        """Forget the sizes of these records; one that is not held is ignored."""
+        """Remove these records. Unknown ids are ignored."""
         for id in record_ids:
             self.total -= self.sizes.pop(id, 0)
 
 
 @dataclass(slots=True)
 class PendingPark:
-    """A park that is not committed yet, and the row in memory that it makes."""
+    """A change of a parked row that is not committed. `delay` is seconds from the commit until it is due."""
 
     row: ParkedRow
     key: Key
@@ -58,9 +55,9 @@ class PendingPark:
 
 
 class ParkedRows:
-    """The parked rows of one incarnation of a partition; every method wants the lock held.
+    """The parked rows of one partition.
 
-    `dead_letters`: dead events are owed to a hook.
+    `dead_letters` is true if a hook must be called for dead events.
     """
 
     def __init__(
@@ -71,38 +68,49 @@ class ParkedRows:
         self._payload_bytes = payload_bytes
         self._suspects = suspects
         self._dead_letters = dead_letters
-        self.version = -1  # of the rows as they were loaded; -1 before that
-        self.changes = 0  # saves that changed rows
+        # The `parked_version` of the partition that was loaded last; -1 before the first load.
+        self.version = -1
+        # The number of committed saves that changed rows, by which a load notices that it is outdated.
+        self.changes = 0
+        # Blocking rows by key, in id order.
         self.chains: dict[Key, Chain] = {}
+        # Rows that block nothing and are in memory or not saved.
         self.taken: dict[int, ParkedRow] = {}
-        self.ahead: set[int] = set()  # ids parked above the saved cursor, whose records have not been read yet
-        self.due_read = False  # every row that blocks nothing and was due has been looked at
+        # Ids of rows that are parked above the cursor: the cursor will come to their records.
+        self.ahead: set[int] = set()
+        # True once rows that are due have been fetched or there are none.
+        self.due_read = False
+        # Unsaved changes by record id.
         self.pending: dict[int, PendingPark] = {}
+        # Ids of rows to delete with the next save.
         self.done_ids: list[int] = []
         self.ignored: list[IgnoredEvent] = []
-        self.deleting: dict[int, bytes] = {}  # rows that are finished, until their deletion is committed
-        self.early: dict[int, None] = {}  # ids of rows that block nothing and may be fetched before they are due
-        self.open = 0  # rows that count against the brake
-        self.waiting = 0  # rows that wait for a permit or a time, and what is held behind them
-        # The part of both that blocks nothing and that the database does not know of: more rows, or fewer.
+        # Rows that are done and whose deletion is not committed, with their event ids.
+        self.deleting: dict[int, bytes] = {}
+        # Ids of rows that block nothing and may be fetched before they are due.
+        self.early: dict[int, None] = {}
+        # The number of rows that count as trouble, neither dead nor waiting.
+        self.open = 0
+        # The number of rows that wait for a permit or a time.
+        self.waiting = 0
+        # Changes of `open` (False) and `waiting` (True) by rows that block nothing and are not saved.
         self._unsaved_counts = {False: 0, True: 0}
 
     @property
     def known(self) -> bool:
-        """True from when they are loaded."""
+        """True if the parked rows have been loaded."""
         return self.version >= 0
 
     def list_blocking(self) -> Iterator[ParkedRow]:
+        """Return all blocking rows."""
         return (row for chain in self.chains.values() for row in chain)
 
     def list_in_memory(self) -> set[int]:
-        """The ids of the rows whose events are in memory, or finished and not deleted yet."""
+        """Return the ids of the parked records that are in memory or being deleted."""
         return {*self.taken, *self.deleting, *(row.id for row in self.list_blocking() if row.loaded)}
 
-    # What becomes of an event.
-
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
-        """Park an event, or change the row of a parked one, with the next save. Nothing blocks without an aggregate."""
+        """Park an event with this verdict, anew if it was parked before, and return its row."""
         key = key_of(event)
         row: ParkedRow | None = event.parked
         new = row is None
@@ -129,10 +137,10 @@ class ParkedRows:
         return row
 
     def hold(self, event: DeliveredEvent) -> None:
-        """Park an event behind others of its key. A row that is parked already just waits again, uncharged."""
+        """Hold an event behind a parked one of its key. A row that blocks already needs no change in the database."""
         row: ParkedRow | None = event.parked
         if row is not None and row.blocks and not row.charged:
-            if row.loaded:  # a save of a draining partition may have taken its charge back before
+            if row.loaded:
                 row.put_back()
             self._payload_bytes.drop((row.id,))
         else:
@@ -142,15 +150,12 @@ class ParkedRows:
                 held.mark_suspect()
 
     def suspect(self, event: DeliveredEvent) -> None:
-        """Park a suspect, so that it can be charged."""
+        """Park a new event that may have killed a process, so that an attempt is charged before it runs."""
         self.park(event, Verdict(RowState.READY, 0, None, True, None)).mark_suspect()
         self._suspects.left -= 1
 
     def schedule(self, event: DeliveredEvent) -> None:
-        """Park an event whose time has not come; it never blocks. One that had failed when it was imported is dead.
-
-        For the subscriptions that there were then it is parked already, and that row stays.
-        """
+        """Park a new event until its `available_at`."""
         micros = microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER_AVAILABLE and event.had_failed:
             self.park(event, Verdict(RowState.DEAD, 0, None, False, FAILED_BEFORE))
@@ -158,59 +163,58 @@ class ParkedRows:
         self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None, waits=True))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), LATEST_DUE)
-        except OverflowError:  # perhaps infinity, which PostgreSQL 15 and 16 cannot subtract
+        except OverflowError:
             due = LATEST_DUE
         park = self.pending[event.id].park
         park.delay, park.due = None, due
 
     def dead_letter(self, event: DeliveredEvent, delay: float | None) -> None:
-        """A dead event was given to the dead-letter hook (None), or is to be again after `delay` seconds."""
+        """Save when the hook for a dead event is called again in `delay` seconds, None if never."""
         row: ParkedRow = event.parked
         row.put_back()
         self._payload_bytes.drop((row.id,))
-        if row.id in self.pending:  # replayed meanwhile, and something has become of it already
+        if row.id in self.pending:
             return
         self._add_pending(event, row, key_of(event), delay, False, None)
         self.pending[row.id].park.dead_letter = True
 
     def put_back(self, event: DeliveredEvent) -> None:
-        """Forget a dead event that the hook was not given: its row stays due, and is read again."""
+        """Forget a fetched event that blocks nothing and was not run."""
         if self.taken.get(event.id) is event.parked:
             del self.taken[event.id]
             self._payload_bytes.drop((event.id,))
 
     def done(self, event: DeliveredEvent) -> None:
-        """A parked event is done: its row goes with the next save."""
+        """Delete the row of an event that is done."""
         row: ParkedRow = event.parked
         self._remove_from_chain(row, key_of(event))
         self.delete(row, event.record[EVENT_ID])
 
     def delete_orphan(self, row: ParkedRow, key: Key) -> None:
-        """The record of a row is gone: so goes the row."""
+        """Delete a blocking row whose record does not exist any more."""
         self._remove_from_chain(row, key)
         self.delete(row, b"")
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
-        """Delete a row that blocks nothing any more with the next save."""
+        """Delete a row with the next save. The event id tells the done event from a new one with the same record id."""
         self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
         row.end_trial()
-        self._progress.refinish(row.id, event_id)  # parked above the saved cursor: when read again, it is done (B6)
-
-    # What waits.
+        self._progress.refinish(row.id, event_id)
 
     def count_as_waiting(self, key: Key) -> None:
-        """Count the rows of a key as waiting: its head, which has not failed, is in line for a permit."""
+        """Count the rows of a key as waiting, because their head waits for a permit."""
         chain = self.chains.get(key)
         if chain is not None and chain.rows[0].state in READY_STATES:
             self._recount_chain(chain, waits=True)
 
     def put_off(self, event: DeliveredEvent, now: float, delay: float) -> bool:
-        """Take from memory an event whose row says already that it waits; False if its row does not say so.
+        """Put an event back that waits for a permit, without a change in the database. Return False if that is not
+        possible.
 
-        So that costs no statement. A row that blocks nothing is found by its due time in the database, which must not
-        have come yet. One that blocks is due in memory, after the delay.
+        The row must be stored as waiting already. `now` is monotonic seconds, `delay` the seconds until the permit may
+        be free.
         """
         row: ParkedRow | None = event.parked
         if row is None or row.state is not RowState.DEFERRED or not row.waits or row.stage is not RowStage.LOADED:
@@ -225,37 +229,32 @@ class ParkedRows:
         self._payload_bytes.drop((row.id,))
         return True
 
-    # Where the log has been read to.
-
     def take_ahead(self, record_id: int) -> bool:
-        """True if a record just read was parked ahead of the saved cursor; from now on it is met."""
+        """Return whether a record that the cursor has reached is parked already, and forget it."""
         if record_id in self.ahead:
             self.ahead.discard(record_id)
             return True
         return False
 
     def is_met(self, row: ParkedRow) -> bool:
-        """True if all that comes before this row in its key is known here.
-
-        Not while its record is ahead of where the log was read: it was parked late, and what precedes it in its key is
-        still to come (EVIDENCE B6).
-        """
+        """Return whether the cursor has reached the record of the row."""
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:
-        """True if the saved cursor has passed the record of this row: without the row it does not come again."""
+        """Return whether the saved cursor has passed the record of the row."""
         return row.id not in self.ahead and not self._progress.has_finished(row.id)
 
-    # As stored.
-
     def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
-        """The parks, deletions and ignored events for a save; from here on they are on their way."""
+        """Take the changes for a save: changed rows, ids of rows to delete, and ignored events."""
         unsaved = list(self.pending.values()), self.done_ids, self.ignored
         self.pending, self.done_ids, self.ignored, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
         return unsaved
 
     def note_committed(self, pending: Iterable[PendingPark], done_ids: list[int], now: float) -> list[Key]:
-        """Note that these are committed; return the keys whose chains may have something to run."""
+        """Record that changes are committed, and return the keys whose rows may run now.
+
+        `now` is monotonic seconds. A row that was changed again meanwhile stays unsaved.
+        """
         self.changes += 1
         for id in done_ids:
             self.deleting.pop(id, None)
@@ -266,7 +265,7 @@ class ParkedRows:
             row.due = None if each.delay is None else now + each.delay
             again = self.pending.get(row.id)
             if again is not None and again.row is row:
-                continue  # changed again meanwhile
+                continue
             row.saved()
             if row.blocks:
                 keys.append(each.key)
@@ -276,14 +275,12 @@ class ParkedRows:
         return keys
 
     def load(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
-        """Take over the blocking rows as stored; those in memory that are changed or being deleted stay as they are.
+        """Replace the blocking rows by the stored ones, and return all blocked keys.
 
-        Of `loose` rows, which block nothing, those that wait for a permit may be fetched before they are due.
+        Rows that are unsaved or in memory stay as they are. `now` is in monotonic seconds.
         """
         known = {row.id: row for row in self.list_blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
-        # A row that has changed is kept out too where it blocks nothing any more, or it would run once more as it was
-        # before that change is saved. Not one of which only the letter is unsaved: it may have been replayed by now.
         kept |= {id for id, pending in self.pending.items() if not pending.park.dead_letter}
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
@@ -308,7 +305,7 @@ class ParkedRows:
         return list(self.chains)
 
     def due(self, stored: StoredRow, now: float) -> ParkedRow:
-        """A stored row that blocks nothing, in memory."""
+        """Return a row that blocks nothing and was fetched, because it is due."""
         due = None if stored.due is None else now + stored.due
         row = ParkedRow(
             stored.record_id, RowState(stored.state), stored.attempts, False, due, RowStage.LOADED, waits=stored.waits
@@ -317,12 +314,18 @@ class ParkedRows:
         return row
 
     def _undo_charge(self, row: ParkedRow, key: tuple[str, str]) -> None:
-        """Take back a charge made before the connection was lost; it is made again when the row runs."""
+        """Save that a charged attempt did not run."""
         row.change()
         park = ParkedSave(
-            self._number, row.id, *key, "", RowState.READY,
-            blocks=True, attempts=row.attempts, new=False,
-        )  # fmt: skip
+            self._number,
+            row.id,
+            *key,
+            "",
+            RowState.READY,
+            blocks=True,
+            attempts=row.attempts,
+            new=False,
+        )
         self.pending[row.id] = PendingPark(row, key, None, park)
 
     def _add_count(self, more: int, *, waits: bool) -> None:
@@ -337,14 +340,12 @@ class ParkedRows:
             self._unsaved_counts[row.waits] += more
 
     def _recount_chain(self, chain: Chain, *, waits: bool) -> None:
-        """Count all rows of a chain anew if it waits from now on, or is trouble."""
         if chain.waits is not waits:
             chain.waits, rows = waits, chain.count_open()
             self._add_count(rows, waits=waits)
             self._add_count(-rows, waits=not waits)
 
     def _add_to_chain(self, row: ParkedRow, key: Key) -> None:
-        """Put a row into the chain of its key; at the head it decides whether the chain waits."""
         chain = self.chains.setdefault(key, Chain())
         chain.insert(row)
         self._add_count(row.state is not RowState.DEAD, waits=chain.waits)
@@ -352,7 +353,6 @@ class ParkedRows:
             self._recount_chain(chain, waits=waits(row, before=chain.waits))
 
     def _remove_from_chain(self, row: ParkedRow, key: Key) -> None:
-        """Take a row out of what is counted, and out of its chain if it blocks."""
         if not row.blocks:
             self._add_loose_count(row, -1)
             return
@@ -368,7 +368,7 @@ class ParkedRows:
     ) -> None:
         error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
         outcome, seconds = (verdict.outcome, verdict.seconds) if verdict else (None, None)
-        before = self.pending.get(row.id)  # not sent yet: the two become one
+        before = self.pending.get(row.id)
         if before is not None:
             new = new or before.park.new
             if outcome is None:

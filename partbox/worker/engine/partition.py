@@ -1,14 +1,12 @@
-"""One owned partition in memory: where it is read, what is finished, what runs, and its phase; and its lanes.
+"""A partition that this process owns, as held in memory, and its lanes.
 
-A lane has the events of one aggregate key that wait in this process, in id order; one of them runs at a time (⛨ DESIGN
-6). A lane knows its partition and a partition its lanes, so both are here.
+The engine reads records in pages and queues each event in a lane. A handler then finishes the event, or the event is
+parked. `Partition` connects the cursor, the progress, the parked rows and the lanes. Lanes and partitions refer to each
+other, so both are in this module.
 
-Lanes are not made for events of which nothing is known: those of a partition stand in line together, which keeps the
-order of every key, and are sorted into lanes when somebody asks for these, or has nothing else to run
-(`LaneScheduler.split_blocking_lanes`).
-
-Everything is touched only with the lock of `Engine` held, but for `cursor`, which is the poller's own, and for
-`phase`, `is_stopping`, `incarnation` and `resumption.remembered`, which are read without it.
+All attributes and methods need the engine's lock, with three exceptions. `cursor` belongs to the poller. `phase`,
+`is_stopping`, `incarnation` and `resumption.remembered` may be read without the lock. The runner of a lane calls
+`begin`, `rest`, `note_done` and `take_first` without the lock.
 """
 
 from collections import deque
@@ -37,11 +35,10 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """`is_active` from when it is ready to run until it is empty; `running` while its `current` event's handler runs.
+    """A queue of the waiting events of one aggregate key, in id order.
 
-    The queue has events; or rows, which become events of `claim` as they run, if that is set.
-
-    An event without an aggregate id has a lane of its own, which no other event ever joins: its key is (None, id).
+    One event of the queue runs at a time (⛨ DESIGN 6). An event without an aggregate id has a lane to itself, with the
+    key (None, id). No other event joins that lane.
     """
 
     __slots__ = (
@@ -61,73 +58,85 @@ class Lane:
         "started"
     )  # fmt: skip
 
-    # Set when the lane begins to run:
-    incarnation: int  # the partition's incarnation that `done` belongs to
-    started: float  # monotonic seconds; of the current event, while one runs
-    head: Row | None  # of a line: see there
-    # Set when a `current` event is settled, which stays current until the next begins. Not before, most never need it:
+    # Set when the lane begins to run: the incarnation of the partition that `done` belongs to.
+    incarnation: int
+    # Monotonic seconds, set when the lane begins to run and again for each `current` event.
+    started: float
+    # Shared lane only: the row that its runner took last or is about to take, None while the lane does not run.
+    head: Row | None
+    # The `current` event once its outcome is settled. The event stays `current` until the next one begins. The slot is
+    # unset before the first settlement, which most lanes never need.
     ended_event: DeliveredEvent | None
 
     def __init__(self, partition: "Partition", key: Key) -> None:
         self.partition = partition
         self.key = key
         self.queue: deque[Any] = deque()
+        # If set, the queue holds rows, and `claim` makes an event of each row that runs.
         self.claim: ClaimContext | None = None
-        self.done: list[Row] = []  # of what is done and not recorded yet
-        self.remembered_count = 0  # how many of `done`, the first ones, are remembered already
+        # Rows of events that are done and not recorded yet. The first `remembered_count` rows are in
+        # `resumption.remembered` already.
+        self.done: list[Row] = []
+        self.remembered_count = 0
+        # True from when the lane is ready to run until it is empty.
         self.is_active = False
+        # True while a runner has the lane.
         self.running = False
         self.current: DeliveredEvent | None = None
-        self.parked_running: DeliveredEvent | None = None  # parked while its handler went on running
+        # The event that was parked while its handler went on running.
+        self.parked_running: DeliveredEvent | None = None
 
     def event(self, waiting: Any) -> DeliveredEvent:
-        """The event of what waits in its queue."""
+        """Return the event of an item of the queue, which may be a row."""
         return waiting if self.claim is None else DeliveredEvent(waiting, self.claim)
 
     def has_ended(self, event: DeliveredEvent) -> bool:
-        """True if its current event, which this is, is settled already. Lock held."""
+        """Return whether the outcome of `event`, the current event of the lane, is settled."""
         return getattr(self, "ended_event", None) is event
 
     def begin(self, event: DeliveredEvent, now: float) -> None:
-        """The event runs from now on (monotonic seconds). By its runner, without the lock."""
+        """Record that the handler of `event` starts at `now` (monotonic seconds)."""
         self.started, self.current = now, event
 
     def rest(self) -> None:
-        """Nothing of it runs. By its runner, without the lock."""
+        """Record that no handler of this lane runs now."""
         self.current = None
 
     def note_done(self, event: DeliveredEvent) -> None:
-        """The event is plainly done. By its runner, without the lock."""
+        """Record that `event` is done and needs no parking."""
         self.done.append(event.record)
 
     def take_first(self) -> DeliveredEvent:
-        """Take the event at the head; IndexError if there is none any more. By its runner, without the lock."""
+        """Take the first event out of the queue. Raise IndexError if another thread has emptied the queue."""
         if self.claim is None:
             return self.queue.popleft()  # type: ignore[no-any-return]
-        self.head = self.queue[0]  # before it is taken: whoever sorts the line must see which key runs
+        # Set `head` before the row leaves the queue: a thread that splits the lane at this moment must see which key
+        # runs.
+        self.head = self.queue[0]
         return DeliveredEvent(self.queue.popleft(), self.claim)
 
     def take_rest(self) -> list[Any]:
-        """Take all that waits. Lock held.
+        """Take all waiting events out of the queue, and return them in order.
 
-        Its runner may be taking events from the left meanwhile, without the lock. So they are taken from the right:
-        what is taken are always the last ones, and what runs are those before them.
+        The runner may take events from the left at the same time, without the lock. This method takes from the right,
+        so it gets the last events, and the events before them run.
         """
         taken: list[Any] = []
         while self.queue:
             try:
                 taken.append(self.queue.pop())
-            except IndexError:  # the runner has taken the last one
+            # The runner has taken the last event.
+            except IndexError:
                 break
         return taken[::-1]
 
     def park_waiting(self) -> None:
-        """Park what waits in the lane behind a blocked event. Lock held."""
+        """Park all waiting events behind a blocked event of their key."""
         for event in self.take_rest():
             self.partition.parked.hold(event)
 
     def would_overtake(self, event: DeliveredEvent) -> bool:
-        """True if the event, at the head, would run before one of its key that must run first. Lock held."""
+        """Return whether `event`, the first of the queue, would run before an event of its key with a lower id."""
         chain = self.partition.parked.chains.get(self.key)
         if chain is None:
             return False
@@ -135,23 +144,24 @@ class Lane:
         return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in self.queue)
 
     def lane_behind(self, event: DeliveredEvent) -> "Lane":
-        """The lane in which what comes after this event of it waits. Lock held."""
+        """Return the lane in which later events with the key of `event` wait."""
         return self
 
 
+# New events of which nothing else is known wait in one queue, because lanes by key cost more. A queue in id order keeps
+# the order of every key. The queue is split into lanes by key when a caller asks for a lane, or when runners have
+# nothing else to run (`LaneScheduler.split_blocking_lanes`). After a split no event joins the shared lane until its
+# turn has ended. The new lanes may run then, or as soon as a runner is free, except lanes of keys that the shared lane
+# is running.
+#
+# The queue holds rows. The runner makes each event just before the handler call: the event is then still in the
+# processor's cache, and its memory serves the next event. The runner sets `head` without the lock before it takes that
+# row, so a thread that has taken the rest of the queue knows which key runs.
 class SharedLane(Lane):
-    """The new events of all keys of a partition in id order, none of which is parked.
+    """A lane for the new events of all keys of a partition, in id order. None of the events is parked.
 
-    Either it has events that wait, or lanes have: whoever looks for a lane has the line sorted into lanes, and nothing
-    joins it any more until its turn has ended. These are ready then, or when a runner is free for them
-    (`LaneScheduler.split_blocking_lanes`), but for the lanes of the keys that the line runs. Its queue has rows: an
-    event that is made by the runner which hands it over is still in the processor's cache, and its memory serves the
-    next one.
-
-    `head` is the row that its runner has taken last, or is about to take; None while it does not run. The runner sets
-    it before it takes the row, without the lock: so whoever has taken the rest of the queue knows which key runs.
-    `is_split`: it was sorted in this turn. `has_unreported_lanes`: nobody was told of the lanes that it was sorted
-    into.
+    `in_hand` is the list of events that the runner handles in one call. `is_split` is true if the lane was split in
+    this turn, and `has_unreported_lanes` while no scheduler knows the lanes of the split.
     """
 
     __slots__ = ("_keys", "has_unreported_lanes", "in_hand", "is_split", "types")
@@ -162,36 +172,42 @@ class SharedLane(Lane):
         self.end_turn()
 
     def end_turn(self) -> None:
-        """End the turn of its runner, and keep no event. Lock held."""
+        """End the turn of the runner, and drop all references to its events."""
         self.head, self.is_split, self.has_unreported_lanes, self.ended_event = None, False, False, None
         self.hold(())
 
     def hold(self, events: Sequence[DeliveredEvent]) -> None:
-        """Its runner has these in hand, as a list. Lock held."""
+        """Set the list of events that the runner handles in one call."""
         self.in_hand, self._keys = events, NO_KEYS
 
     def runs_key(self, key: Key) -> bool:
-        """True if its runner may have an event of this key in hand. Lock held."""
+        """Return whether the runner may be handling an event of this key."""
         if not self.in_hand:
             return self.head is not None and key_of(self.event(self.head)) == key
-        self._keys = self._keys or frozenset(map(key_of, self.in_hand))  # once a list, if somebody asks at all
+        # Computed at most once for each list, and only if a caller asks.
+        self._keys = self._keys or frozenset(map(key_of, self.in_hand))
         return key in self._keys
 
     def lane_behind(self, event: DeliveredEvent) -> Lane:
+        """Return the lane by key in which later events with the key of `event` wait. Split the shared lane."""
         return self.partition.lane(key_of(event))
 
 
 class Tenure(NamedTuple):
-    """One ownership of a partition. An epoch never repeats, so what is said of a tenure is said of no other."""
+    """One ownership of a partition: its number and the epoch of its claim.
+
+    An epoch never repeats, so a message about one tenure cannot be taken for a message about another.
+    """
 
     number: int
     epoch: int
 
 
 class Partition:
-    """A partition from claim to release, or until it is lost.
+    """A partition from its claim until this process releases or loses it.
 
-    `dead_letters`: dead events are owed to a hook. `notes`: its progress is noted from time to time.
+    `window` is the largest number of new records that may be read and not saved. `dead_letters` is true if a hook must
+    be called for dead events, and `notes` if progress notes are saved from time to time.
     """
 
     def __init__(
@@ -202,52 +218,59 @@ class Partition:
         self._dead_letters = dead_letters
         self._lanes: dict[Key, Lane] = {}
         self.shared_lane = SharedLane(self)
-        self.running = 0  # lanes whose handler runs now, and a call of the dead-letter hook
-        self.predecessor: Partition | None = None  # itself in an earlier ownership, with handlers that still ran then
+        # The number of running lanes, plus a call of the dead-letter hook.
+        self.running = 0
+        # The object of an earlier tenure in this process, if its handlers still ran when this tenure began.
+        self.predecessor: Partition | None = None
         self.suspects = Suspects()
         self.resumption = Resumption()
-        self.incarnation = 1  # how often it has been read anew, in this ownership
+        # Counts how often this tenure was read from its saved cursor. Outcomes of an older incarnation do not count.
+        self.incarnation = 1
         self.last_save = LastSave(now, owned.last_id, LastNote.of(now) if notes else LastNote(inf))
         self.begin(owned, now)
 
     def begin(self, owned: OwnedPartition, now: float) -> None:
-        """Start reading from the saved cursor; nothing is known of parked rows yet."""
+        """Start reading from the saved cursor. The parked rows are unknown until `loaded`."""
         self._enter(Phase.LOADING)
         self.epoch = owned.epoch
-        self.in_transaction = False  # a transactional handler runs in it, whose transaction will save it
+        # True while a transactional handler runs, whose transaction will save the partition.
+        self.in_transaction = False
         saved = Page(owned.snapshot, owned.floor_id)
         self.cursor = Cursor(self.number, owned.last_id, saved)
         self.progress = Progress(saved, owned.last_id)
         self.last_save = self.last_save.restart(now, owned.last_id)
         self.payload_bytes = PayloadBytes()
-        self.max_records: int | None = None  # so many new records are asked for: of more there were too many bytes
+        # The most new records to ask for, or None. Set after a page whose payloads had too many bytes.
+        self.max_records: int | None = None
         self.suspects.begin(owned.suspect_until, self.window)
         self.parked = ParkedRows(
             self.number, self.progress, self.payload_bytes, self.suspects, dead_letters=self._dead_letters
         )
 
-    # The phase.
-
     def loaded(self, version: int) -> None:
-        """Its parked rows are known, as of this version."""
+        """Record that the parked rows are known, as of this version, and leave the loading phase."""
         self.parked.version = version
         if self.phase is Phase.LOADING:
             self._enter(Phase.RUNNING)
 
     def drain(self) -> None:
-        """To be released: start nothing new."""
+        """Start no more handlers. The partition is released when the running handlers have ended."""
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
-        """Forget what was read, for the connection was lost; remember what is done or runs (⛨ DESIGN 4, EVIDENCE A9).
+        # A runner without the lock reads the queue of a lane first, and then the incarnation. The incarnation changes
+        # first here, so a runner that sees the new queue also sees the new incarnation.
+        """Forget all events that were read, after the connection was lost (⛨ DESIGN 4, EVIDENCE A9).
 
-        A drain begins anew, once that is found again. Without the lock a runner looks at a lane's queue first, and then
-        at the incarnation: so the incarnation changes first, and whoever sees the new queue sees the new incarnation.
+        Events that are done or running are remembered, so that no handler runs for them again. A drain starts over once
+        they have been read again. Running lanes stay, with an empty queue.
         """
         self.incarnation += 1
-        done = self.shared_lane.done[self.shared_lane.remembered_count :]  # its runner may add to it meanwhile
+        # The runner may append to `done` meanwhile. The records are remembered now, because they may be read again
+        # before the turn of the shared lane ends.
+        done = self.shared_lane.done[self.shared_lane.remembered_count :]
         self.shared_lane.remembered_count += len(done)
-        self.resumption.remembered.update(map(_identity, done))  # it comes again before the line's turn ends, perhaps
+        self.resumption.remembered.update(map(_identity, done))
         self.resumption.reset(self.progress, self.parked, self.cursor.last_id, now)
         self.suspects.note_reread()
         for lane in (self.shared_lane, *self._lanes.values()):
@@ -256,7 +279,7 @@ class Partition:
         self._lanes = {lane.key: lane for lane in self._lanes.values() if lane.running}
 
     def lose(self) -> None:
-        """No longer mine: start nothing, save nothing."""
+        """Give the partition up: start and save nothing more, and drop all waiting events."""
         self._enter(Phase.LOST)
         self.payload_bytes = PayloadBytes()
         for lane in (self.shared_lane, *self._lanes.values()):
@@ -264,60 +287,61 @@ class Partition:
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
-        self.is_stopping = phase in (Phase.DRAINING, Phase.LOST)  # no handler starts; runners ask before each event
+        # No handler starts while this is true. Runners check the flag before each event.
+        self.is_stopping = phase in (Phase.DRAINING, Phase.LOST)
 
     @property
     def tenure(self) -> Tenure:
-        """The ownership that this object is of."""
+        """The ownership that this object belongs to."""
         return Tenure(self.number, self.epoch)
 
     @property
     def draining(self) -> bool:
-        """True if it is to be released."""
+        """True if the partition is going to be released."""
         return self.phase is Phase.DRAINING
 
     @property
     def lost(self) -> bool:
-        """True if it is not mine any more."""
+        """True if this process does not own the partition any more."""
         return self.phase is Phase.LOST
 
     @property
     def is_busy(self) -> bool:
-        """A handler of it runs, of this ownership or of an earlier one."""
+        """True if a handler runs, of this tenure or of an earlier one."""
         return self.running > 0 or self.has_running_predecessor
 
     @property
     def has_running_predecessor(self) -> bool:
-        """Its earlier self still runs handlers: until they end nothing of it may be read."""
+        """True if handlers of an earlier tenure still run. No record is read before they end."""
         return self.predecessor is not None and self.predecessor.is_busy
 
     def may_begin(self) -> bool:
-        """True once its parked rows are known, and its earlier self runs no handler any more."""
+        """Return whether handlers may start: the parked rows are known, and no earlier tenure has running handlers."""
         return self.phase is not Phase.LOADING and (self.predecessor is None or not self.predecessor.is_busy)
 
     def may_drain(self, now: float) -> bool:
-        """True if what was done or ran when a connection was lost is read again, or it was never lost.
+        """Return whether the partition may start draining at `now` (monotonic seconds).
 
-        So a release can save what became of it (DESIGN 5). The next owner would repeat it otherwise, though neither a
-        lease nor a process was lost.
+        After a lost connection, draining waits until all remembered events are read again, so that a release can save
+        their outcomes (DESIGN 5). Otherwise the next owner would repeat them, although no lease and no process was
+        lost.
         """
         cursor = self.cursor
         read_to = cursor.last_id if cursor.full else float("inf")
         whole = None if cursor.fresh or cursor.cut is not None else read_to
         return self.resumption.is_over(self.parked, whole, now)
 
-    # Lanes.
-
     @property
     def lanes(self) -> dict[Key, Lane]:
-        """The lanes that have events waiting or running, by key. Asking for them ends the line."""
+        """The lanes that have waiting or running events, by key. Access splits the shared lane."""
         self.split_shared_lane()
         return self._lanes
 
     def split_shared_lane(self) -> None:
-        """Sort what waits in the line into lanes. What comes gets a lane too until the turn of the line has ended: what
-        it runs may take long, and its runner may be about to take what is at the head."""
+        """Move the waiting rows of the shared lane into lanes by key."""
         shared_lane = self.shared_lane
+        # While the shared lane runs, new events get lanes by key too. The running handler may take long, and the runner
+        # may be about to take the first row.
         shared_lane.is_split, rest = shared_lane.running, shared_lane.take_rest()
         shared_lane.has_unreported_lanes |= bool(rest)
         for event in map(shared_lane.event, rest):
@@ -329,50 +353,54 @@ class Partition:
 
     @property
     def may_share_lane(self) -> bool:
-        """True if new events may join the line: no lane has anything that they could overtake."""
+        """True if new events may join the shared lane: there is no lane by key that they could overtake."""
         return not self._lanes and not self.shared_lane.is_split
 
     def lane(self, key: Key) -> Lane:
+        """Return the lane of this key. Create the lane if there is none."""
         found = self.lanes.get(key)
         if found is None:
             found = self._lanes[key] = Lane(self, key)
         return found
 
     def drop_lane(self, lane: Lane) -> None:
-        """Forget a lane that has nothing any more."""
+        """Forget an empty lane."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
     def take_split_lanes(self) -> list[Lane]:
-        """The lanes that were sorted out of the line and may run now; those with nothing go."""
+        """Return the lanes that a split has made and that may run now. Forget empty lanes."""
         self.shared_lane.has_unreported_lanes = False
         if not self._lanes:
             return []
         self._lanes = {key: lane for key, lane in self._lanes.items() if lane.queue or lane.is_active}
+        # A lane whose key runs in the shared lane has to wait until that turn has ended.
         return [lane for lane in self._lanes.values() if not lane.is_active and not self.shared_lane.runs_key(lane.key)]
 
     def count_lanes(self) -> int:
-        """The number of lanes, the line counted as one."""
+        """Return the number of lanes. The shared lane counts as one."""
         return len(self._lanes) + (self.shared_lane.is_active or bool(self.shared_lane.queue))
 
-    # What was read and what became of it.
-
     def finish(self, rows: list[Row]) -> None:
-        """Note that these records are done."""
+        """Record that these records are done, and release the bytes of their payloads."""
         ids = [*map(_id, rows)]
         self.progress.finish(ids, [*map(_event_id, rows)])
         if self.payload_bytes.sizes:
             self.payload_bytes.drop(ids)
 
     def raise_max_records(self) -> None:
-        """Ask for a few more records next time: those of the last page had not too many bytes."""
+        """Raise the record limit of the next page by a quarter, because the last page had few enough bytes."""
         assert self.max_records is not None
         self.max_records += self.max_records // 4 + 1
         if self.max_records >= self.window:
             self.max_records = None
 
     def saved(self, target: SaveTarget, finished: int, now: float, *, noted: bool = False) -> None:
-        """A save of this target is committed, which was made when so many records had been finished."""
+        """Record that the save of `target` is committed.
+
+        `finished` is the number of records that had been finished when the save was gathered. `now` is in monotonic
+        seconds. `noted` is true if the save had a progress note.
+        """
         self.progress.saved(target)
         self.last_save = LastSave(
             now, target.last_id, LastNote.of(now, finished) if noted else self.last_save.note, finished
@@ -381,24 +409,22 @@ class Partition:
         free_empty_tables(self._lanes, self.payload_bytes.sizes)
 
     def note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
-        """The note of a save; None if nothing was finished since the last one, or it is too early and not let go."""
+        """Return the progress note for a save, or None if none is due or nothing was finished since the last one."""
         if not self.last_save.note.is_over(finished, now, release=release):
             return None
         return ProgressNote(self.number, max(self.progress.read_id(), self.resumption.read_to))
 
-    # Leaving.
-
     def waiting(self) -> dict[int, DeliveredEvent]:
-        """Every event that was read from the log and has not been started, by id."""
+        """Return all events that were read from the log and have not started, by id."""
         return {event.id: event for lane in self.lanes.values() for event in list(lane.queue) if event.parked is None}
 
     def charged(self) -> list[DeliveredEvent]:
-        """The charged events that are not going to be started, once it is stopping."""
+        """Return the charged events that will not start any more. The partition must be stopping."""
         events = (event for lane in self.lanes.values() if not lane.running for event in lane.queue)
         return [event for event in events if event.parked is not None and event.parked.charged]
 
     def settle_remembered(self) -> None:
-        """Settle what was done before a lost connection, and waits for its lane's turn to be found so."""
+        """Settle waiting events that were done before a connection was lost."""
         if not self.resumption.remembered:
             return
         for event in [event for lane in self.lanes.values() for event in list(lane.queue)]:
@@ -406,7 +432,7 @@ class Partition:
                 self.settle_done(event)
 
     def settle_done(self, event: DeliveredEvent) -> None:
-        """An event is done, parked or not."""
+        """Record that an event is done: finish a new event, or delete the row of a parked event."""
         if ignored := getattr(event, "ignored", None):
             self.parked.ignored.append(ignored)
         if event.parked is not None:

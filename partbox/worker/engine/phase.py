@@ -1,21 +1,24 @@
-"""The phase of a partition, from claim to release.
+"""The phases of a partition, from claim to release.
 
     claimed ──> LOADING ──> RUNNING ──> DRAINING ──> released
                    ^           │            │
                    └───────────┴────────────┘   the connection was lost: a new incarnation
     any ──> LOST
 
-LOADING lasts until the parked rows are known: nothing is read before, for a parked row may block what is new. A
-partition may be drained before they are. DRAINING starts no handler and reads nothing but the rest of a cut page; it
-ends when nothing runs and the release is saved. LOST is final: nothing of it may be started or saved, and its object
-stays only until its handlers have ended.
+LOADING ends when the parked rows are known. No record is read before, because a parked row may block a new event. A
+partition may start to drain while LOADING.
+
+DRAINING starts no handler, and reads only the rest of a cut page. The phase ends when no handler runs and the release
+is saved.
+
+LOST is final. Nothing of the partition may be started or saved. The object stays only until its handlers have ended.
 """
 
 from enum import Enum
 
 
 class Phase(Enum):
-    """The state of a partition, and with it what may be done there."""
+    """The phase of an owned partition, which decides whether events are read, started and saved."""
 
     LOADING = "loading"
     RUNNING = "running"

@@ -1,7 +1,8 @@
-"""A lost connection: what was done and not saved, or ran, is found again and not started a second time.
+"""The memory of a partition across lost connections, so that no event is handled a second time.
 
-The server may have lost a tail, and use ids and xids anew (⛨ DESIGN 4, EVIDENCE A9). So nothing of what was read is
-believed, and what is remembered is told by id and event id: an id alone may be another event's by now.
+After a lost connection the partition is read anew. The server may have lost the tail of its log, and may use ids and
+transaction ids again (⛨ DESIGN 4, EVIDENCE A9). So nothing that was read before is trusted, and remembered events are
+compared by record id and event id: the id alone may belong to another event by now.
 """
 
 from collections.abc import Iterable
@@ -11,31 +12,37 @@ from partbox.protocol.horizon import Page
 from partbox.protocol.progress import Progress
 from partbox.worker.engine.parked_rows import ParkedRows
 
+# Seconds after a lost connection during which a partition does not drain, so that events that were done or running can
+# be found again (DESIGN 5). A few polls are enough, unless the window is full or too many rows are parked.
 RECHECK_SECONDS = 10.0
-"""Seconds after a lost connection for which a partition that is asked for is kept, to find again what was done or ran
-then (DESIGN 5). A few polls do that, unless it may not read: its window is full, or it has too many parked records."""
 
 RecordIdentity = tuple[int, bytes]
 
 
 @dataclass(slots=True)
 class Resumption:
-    """The memory of one partition across its incarnations, by (id, event id). Lock held, but to look into `remembered`.
+    """The events of one partition that were done, or running, when its connection was lost.
 
-    Kept until it is read again, or cannot come again: then the save of it had been committed after all.
+    An event is remembered until it is read again, or until it cannot come again because the save of it was committed
+    after all. All of this needs the engine's lock, except looking into `remembered`.
     """
 
     remembered: set[RecordIdentity] = field(default_factory=set)
-    _unconfirmed: set[RecordIdentity] = field(
-        default_factory=set
-    )  # of these: those that do not come again if their save committed
-    done_to: int = 0  # what of the remembered is read up to here need not be handed over to be found done
+    # Remembered events that do not come again if their save was committed.
+    _unconfirmed: set[RecordIdentity] = field(default_factory=set)
+    # The highest remembered id. Rows above it cannot be remembered events.
+    done_to: int = 0
     _reset_at: float | None = None
-    read_to: int = 0  # what was done or ran when the connection was lost is found by reading up to here
-    _parked_ids: set[int] = field(default_factory=set)  # of parked records that were done or in memory then
+    # Every event that was done or running at the loss is found by reading up to this id.
+    read_to: int = 0
+    # Ids of parked records that were done or in memory at the loss.
+    _parked_ids: set[int] = field(default_factory=set)
 
     def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
-        """The connection was lost when this had been done, and the log was read up to `read_to`."""
+        """Remember the events that are done, after a lost connection. The log had been read up to `read_to`.
+
+        Parked rows in memory are noted too, so that a drain waits for them.
+        """
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             self._parked_ids.clear()
         self._reset_at = now
@@ -46,7 +53,10 @@ class Resumption:
         self._parked_ids.update(parked.list_in_memory())
 
     def is_over(self, parked: ParkedRows, read_to: float | None, now: float) -> bool:
-        """True if all is found again, or there was time enough; `read_to` is None while nothing whole is read."""
+        """Return whether all remembered events are found again, or enough time has passed.
+
+        `read_to` is the id up to which the partition is read again, or None while it reads alone or in a cut page.
+        """
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             return True
         if not parked.known or read_to is None or read_to < self.read_to:
@@ -56,10 +66,11 @@ class Resumption:
         return not any(row.id in self._parked_ids and not row.loaded for row in parked.list_blocking())
 
     def saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
-        """A cursor is saved. Of what it has passed, and is not parked, nothing comes again: it was saved before.
+        """Forget events that a committed save has passed and that are not parked. Their save had been committed before.
 
-        Not so of what ran when the connection was lost: read again it may be parked, and be done all the same. If the
-        server has lost it with its tail, it is remembered until the next lost connection.
+        This is not done for events that ran when the connection was lost, because such an event may be parked when it
+        is read again, and be done all the same. If the server has lost such an event, it is remembered until the next
+        lost connection.
         """
         if not self._unconfirmed or not parked.known or not parked.due_read:
             return
@@ -70,5 +81,5 @@ class Resumption:
         self.forget(saved)
 
     def forget(self, pairs: Iterable[RecordIdentity]) -> None:
-        """Forget pairs that were found again."""
+        """Forget events that were found again."""
         self.remembered.difference_update(pairs)

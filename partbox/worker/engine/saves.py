@@ -1,7 +1,7 @@
-"""Gathers the next save of each partition, and notes in memory what follows when it is committed.
+"""Saves: collect the unsaved changes of partitions, and record which saves are committed.
 
-A save is under way from `gather` until `note_committed`: what the database knows of its partitions cannot be told
-meanwhile.
+The saver gathers the dirty partitions under the lock, sends one statement without it, and reports back. The transactor
+does the same within its transaction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,16 +16,15 @@ from partbox.worker.engine.parked_rows import PendingPark
 from partbox.worker.engine.partition import Partition, Tenure
 from partbox.worker.engine.state import EngineState
 
+# Parks an event that was handed over unstarted.
 READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """Its cursor, parks and deletions, and a note of it if one is due.
+    """The save of one partition.
 
-    `finished` counts the records that had been finished here by then.
-
-    `is_idle`: nothing has become of its records since the save before, whose last id it has. Such a save only moves the
-    snapshot and the floor, and does not count as progress: who asks since when a partition stands still is told so.
+    `incarnation` is the partition's when the save was gathered: if it was read anew since, the changes do not count.
+    `finished` counts the records finished by then. `is_idle` is true if nothing but the horizon has moved.
     """
 
     partition: Partition
@@ -41,26 +40,26 @@ class PartitionSave(NamedTuple):
 
     @property
     def tenure(self) -> Tenure:
-        """The ownership that it is a save of."""
+        """The ownership for which the save is made."""
         return self.partition.tenure
 
     @property
     def rows(self) -> int:
-        """The number of rows that it writes or deletes for single events."""
+        """The number of rows that the save changes, besides the cursor."""
         return len(self.parks) + len(self.done_ids) + len(self.ignored)
 
     def saving(self) -> CursorSave:
-        """Its cursor, as the statement has it."""
+        """Return the cursor part of the save."""
         page = self.target.page
         last_id = None if self.is_idle else self.target.last_id
         return CursorSave(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
 
 
 class UnsavedWork(NamedTuple):
-    """The extent of the next save: of how many partitions it is, and how many records were finished there.
+    """The amount of unsaved work, from which the saver decides when to save.
 
-    `is_urgent`: a park, a deletion or a release, which somebody waits for. `is_awaited`: the poller goes on when it is
-    saved. `may_grow`: handlers run that may add to it.
+    `partitions` and `finished` are counts. `is_urgent`: a partition drains or has changed rows. `is_awaited`: the
+    poller can go on when something is saved. `may_grow`: handlers have events in hand.
     """
 
     partitions: int
@@ -71,7 +70,7 @@ class UnsavedWork(NamedTuple):
 
 
 class Saves:
-    """The verbs of the saver. Each is one section: what a save says belongs to one moment, and so does its end."""
+    """The part of the engine for the saver."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -79,12 +78,12 @@ class Saves:
 
     @property
     def has_waiting_suspects(self) -> bool:
-        """True if a save gives suspects their turn; read without the lock."""
+        """True if suspects wait for their turn."""
         return self._state.charges.waiting
 
-    @under_lock  # all counts are of one moment
+    @under_lock
     def unsaved(self) -> UnsavedWork:
-        """Measure the next save."""
+        """Return how much there is to save."""
         dirty = self._state.dirty
         return UnsavedWork(
             len(dirty),
@@ -94,19 +93,19 @@ class Saves:
             any(each.progress.count_in_flight() > 0 for each in dirty),
         )
 
-    @under_lock  # nobody finishes or loses anything between two parts of what a save says
+    @under_lock
     def gather(self, now: float) -> list[PartitionSave]:
-        """Take all that there is to save, but for partitions that a transaction is to save."""
+        """Collect the saves of all partitions that have something to save."""
         return [gather(partition, now) for partition in self._state.take_dirty()]
 
-    @under_lock  # ownership loses partitions meanwhile
+    @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
-        """Keep those of the saves gathered before that may yet be sent."""
+        """Return the saves of partitions that are not lost."""
         return [save for save in saves if not save.partition.lost]
 
-    @under_lock  # what is released is dropped before a tick could take it for lost
+    @under_lock
     def note_committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
-        """Note that these are saved, and wake who waits for it; the partitions that were released by it."""
+        """Record that these saves are committed, and return the numbers of the partitions that were released."""
         note_committed(self._state, saves, now)
         if any(save.release or save.rows for save in saves):
             self._state.wakes.interrupt_poller()
@@ -115,26 +114,27 @@ class Saves:
         self._state.wakes.transact()
         return [save.partition.number for save in saves if save.release]
 
-    @under_lock  # ownership adds and drops partitions
+    @under_lock
     def advance_idle(self, before: float) -> None:
-        """Save anew what was last saved before this time: its cursor may have moved with the horizon (EVIDENCE B4)."""
+        """Mark partitions for a save that were last saved before this time (monotonic seconds)."""
         for partition in self._state.partitions.values():
             if partition.last_save.at < before and not partition.is_stopping:
                 self._state.mark_dirty(partition)
 
 
 def gather(partition: Partition, now: float) -> PartitionSave:
-    """Take what there is to save of it, and of one that drains and is quiet the release. Lock held."""
+    """Collect the save of one partition. The lock must be held.
+
+    A partition that drains and has no running handlers is released with the save: the waiting events are parked as
+    `ready`, so that the cursor can pass everything.
+    """
     draining = partition.draining
-    # No cursor inside a cut page is saved: the rest of it is read on, and parked (DESIGN 5).
     release = draining and partition.running == 0 and partition.cursor.cut is None
     if draining:
-        for event in partition.charged():  # charged and not started: the attempt is taken back (DESIGN 7)
+        for event in partition.charged():
             partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))
     if release:
         partition.settle_remembered()
-        # What was read, is unfinished and lies at or below the last id that the release saves is handed over `ready`:
-        # the next owner repeats nothing (EVIDENCE B5).
         last_id, waiting = partition.progress.release_target().last_id, partition.waiting()
         for id in partition.progress.unfinished():
             if id <= last_id and id in waiting:
@@ -152,7 +152,7 @@ def gather(partition: Partition, now: float) -> PartitionSave:
 
 
 def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
-    """The arguments of the save: cursors; parks, ignored events and notes; finished parked rows."""
+    """Return the arguments of the save statement: cursors, rows to write, and ids of rows to delete."""
     parks = (pending.park for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (
@@ -163,11 +163,11 @@ def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], li
 
 
 def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
-    """Note that these are saved; what was released by it is dropped. Lock held."""
+    """Record that these saves are committed. The lock must be held."""
     for save in saves:
         partition = save.partition
         if partition.incarnation != save.incarnation:
-            continue  # read anew since, from the saved cursor: what this save passed is found done (EVIDENCE A9)
+            continue
         partition.saved(save.target, save.finished, now, noted=save.note is not None)
         if save.parks or save.done_ids:
             for key in partition.parked.note_committed(save.parks, save.done_ids, now):

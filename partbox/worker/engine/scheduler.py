@@ -1,17 +1,8 @@
-"""The lanes that are ready and those that run, and the runners that wait for one.
+"""The scheduler of lanes: gives ready lanes to runner threads, and splits shared lanes that block other events.
 
-A runner asks for lanes with `next`, and says there which of its own have ended. A lane is with one runner at a time,
-and not ready while it runs: so its events run in order, one by one (⛨ DESIGN 6). `concurrency` bounds the handlers in
-progress; a list counts as one, so the lanes that join one are counted apart.
-
-**No wake-up is missed.** A runner for which there is no lane is counted as idle in the section in which it has looked,
-and then waits for a call. Whoever makes a lane ready or a place free takes one off the count and makes one call
-(`wakes.run`). Calls are kept until somebody takes them: one that comes before its runner waits is there when it does.
-
-**No place is lost.** There are as many calls and idle runners as runners that wait, or are about to. It does not matter
-which of them takes a call: each looks again, and is counted again if it finds nothing. Where nobody is idle and fewer
-than `concurrency` are hired, one more is (`wakes.hire`), which looks before it waits. Where all are hired and nobody is
-idle, each of them asks by itself when its turn has ended, before it waits.
+A runner calls `LaneScheduler.next` with the lanes that it has run, and gets the next lanes. A lane is with one runner
+at a time and is not ready while it runs, so its events run in order, one by one (⛨ DESIGN 6). `concurrency` limits the
+handlers in progress. A list of events counts as one handler, so lanes that join a list are counted apart.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,13 +20,16 @@ from partbox.worker.engine.ready_queue import RunQueue
 from partbox.worker.engine.split_period import SplitPeriod
 from partbox.worker.engine.state import EngineState
 
-SLOW_AFTER = 1.0  # seconds; a handler that runs longer does not hold up its partition any more (DESIGN 6)
-SPLIT_SLOWER = 0.001  # seconds; a line whose events take longer is sorted into lanes if a runner is free
-LANE_COST = 0.00002  # seconds; more than an event costs in a lane
+# Seconds after which a running handler no longer holds up its partition (DESIGN 6).
+SLOW_AFTER = 1.0
+# Seconds. A shared lane whose events take longer is split if a runner is free.
+SPLIT_SLOWER = 0.001
+# Seconds. An event in a lane by key costs less than this.
+LANE_COST = 0.00002
 
 
 class NoLane(Enum):
-    """Why there is no lane for a runner."""
+    """The reason why a runner gets no lane."""
 
     IDLE = "no lane is ready"
     WATCH = "no lane is ready, and a line runs of which some may have to be sorted out"
@@ -45,40 +39,52 @@ class NoLane(Enum):
 
 
 class LaneProgress(NamedTuple):
-    """How far a line has got: when the event was started that it runs, and how many wait behind it."""
+    """The progress of a running shared lane: the start of its current event, and the number of events behind."""
 
+    # Monotonic seconds.
     started: float
     waiting: int
 
 
 class WatchedLanes(NamedTuple):
-    """The lines that held up others, as a runner that watches has seen them. `in_time`: it got the interpreter at
-    once."""
+    """The running shared lanes that blocked other events at time `at` (monotonic seconds).
 
-    at: float  # monotonic seconds
+    `in_time` is true if the watcher got the interpreter at once when its sleep was over.
+    """
+
+    at: float
     in_time: bool
     shared_lanes: Mapping[SharedLane, LaneProgress]
 
 
+# No wakeup is missed. A runner that finds no lane is counted as idle under the same lock in which it looked, and then
+# waits for a call. A thread that makes a lane ready, or frees a slot, takes one runner off the idle count and makes one
+# call (`wakes.run`). Calls are kept until a runner takes them, so a call that comes before its runner waits is not
+# lost.
+#
+# No slot stays empty. The number of calls plus the idle count is the number of runners that wait or are about to wait.
+# Any of these runners may take a call: the runner looks again, and counts as idle again if it finds nothing. If no
+# runner is idle and fewer than `concurrency` are hired, one more is hired (`wakes.hire`), and looks before it waits. If
+# all are hired and no runner is idle, each runner asks by itself at the end of its turn.
+#
+# A shared lane is split when a runner is free and the runner of the lane waits in a handler. One idle runner watches:
+# it sleeps for a moment, checks, and checks again. A watcher that woke in time both times got the interpreter at once.
+# So no thread computes, and other runners could run the events behind. If other threads do compute, the lane is split
+# only if its events take so long that lanes by key cost little in comparison. The interpreter switches between threads,
+# so between two checks the runner of the lane has nearly always had its turn. After a split, new events get lanes by
+# key at once for a while (`SplitPeriod`).
+#
+# Every shared lane is watched. When a shared lane starts or grows, or when the watcher finds a lane to run, the next
+# free runner is called or hired to watch. The event loop needs no watcher, because a handler reports that it waits
+# (`split_if_waiting`). A task of the loop that finds no lane knows that all running lanes wait, since only one task
+# computes at a time. So the loop splits a lane as soon as a slot is free, and not before.
 class LaneScheduler:
-    """The verbs of runner threads, event loop and transactor, and of whoever watches what runs.
+    """The scheduler of the lanes of one process, for runner threads, the event loop, the transactor and monitoring.
 
-    `shared_lanes`: handlers are of a kind for which new events may stand in line.
-
-    **A line is sorted when a runner is free and its own waits in a handler.** One of the runners that find nothing to
-    do while a line runs watches: it sleeps for a moment, looks, and looks once more. If it woke in time both times it
-    got the interpreter at once: so nobody computes, and others could go on with what stands behind the line. If others
-    do compute, the line is sorted all the same when its events take so long that lanes cost little beside them. The
-    interpreter goes round: between two looks the runner of the line has had it too, nearly always. For a while new
-    events get lanes at once then (`SplitPeriod`).
-
-    **No line is left unwatched.** When one begins, or gets longer, or whoever watched has found something to run, the
-    next runner that is free is called to watch, or hired. In the event loop nobody has to watch: a handler that waits
-    says so (`split_if_waiting`), and who finds nothing to run knows that all that runs waits, for it runs itself. So a
-    line is sorted there at the moment that somebody is free, and stays one while nobody is.
+    `shared_lanes` is true if new events may wait in shared lanes, which depends on the kinds of the handlers.
     """
 
-    # Where a lane goes on whose next event is transactional; of `Transactions`. Lock held.
+    # Takes a lane whose next event is transactional. Set by `Transactions`, called with the lock held.
     transact: Callable[[Lane], object]
 
     def __init__(
@@ -89,40 +95,50 @@ class LaneScheduler:
         self._outcomes = outcomes
         self._concurrency = concurrency
         self._ready = self.unlimited = queue
-        self.limited: LimitedQueue | None = None  # before that, while any handler has a limit
+        # Stands before the `unlimited` queue while any handler has a limit.
+        self.limited: LimitedQueue | None = None
         self._running: set[Lane] = set()
-        self._joined: set[Lane] = set()  # those of them that run in the list of another
-        self._transactional: set[Lane] = set()  # those of them whose next event is transactional
-        self._hired = 0  # runners, of which there are at most `concurrency`
-        self._idle = 0  # those of them that wait and are not called
+        # Running lanes that have joined the list of another lane.
+        self._joined: set[Lane] = set()
+        # Running lanes whose next event is transactional.
+        self._transactional: set[Lane] = set()
+        self._hired = 0
+        # Hired runners that wait and have not been called.
+        self._idle = 0
         self._stopped = False
-        self._moved_at = 0.0  # when a runner has last asked for a lane, or ended one; monotonic seconds
+        # When a runner last asked for a lane or ended one, in monotonic seconds.
+        self._moved_at = 0.0
         self._uses_shared_lanes = shared_lanes
         self._split_period = SplitPeriod()
-        self.can_watch = False  # runners are threads, which may watch
-        self._has_watcher = False  # a runner that waits looks whether a line has to be sorted
-
-    # Runners.
+        # True if the runners are threads, which can watch shared lanes.
+        self.can_watch = False
+        # True while an idle runner watches shared lanes.
+        self._has_watcher = False
 
     @property
     def may_share_lanes(self) -> bool:
-        """True if new events may stand in line. Lock held."""
+        """True if new events may join shared lanes. Needs the lock."""
         return self._uses_shared_lanes and self.limited is None and not self._split_period.is_active
 
     @property
     def is_full(self) -> bool:
-        """True if as many handlers run as may. Lock held."""
+        """True if as many handlers run as `concurrency` allows. Needs the lock."""
         return len(self._running) - len(self._joined) >= self._concurrency
 
     @property
     def is_supplied(self) -> bool:
-        """True if every runner could take a lane that waits. Lock held."""
+        """True if enough lanes are ready for every runner. Needs the lock."""
         return len(self._ready) >= self._concurrency
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | NoLane:
-        """End these lanes; the next to run, or why there are none: then the runner is to wait for a call, if it `waits`
-        and the rest is IDLE or FULL. `trusted`: a handler may start now."""
-        with self._lock:  # ends, looks, and begins or is counted as idle in one: no call is missed
+        # Lanes end, the next lanes are found, and they start or the runner counts as idle, all under one lock: no call
+        # is missed.
+        """End the lanes in `ended` and return the next lanes to run, or the reason why there are none.
+
+        With IDLE or FULL, a runner that `waits` must wait for a call. `trusted` is true if a handler may start now,
+        within the lease. `now` is in monotonic seconds.
+        """
+        with self._lock:
             self._end(ended)
             self._moved_at = now
             if self._stopped:
@@ -130,13 +146,15 @@ class LaneScheduler:
             self._split_period.end_if_over(now)
             full = len(self._running) - len(self._joined) >= self._concurrency
             if not full and not self._ready and not self.can_watch:
-                self._split(self._list_blocking())  # one runs at a time: who asks sees that all others wait
+                # Without watchers one task runs at a time, so the caller knows that all other handlers wait.
+                self._split(self._list_blocking())
             if self.limited is not None:
                 self.limited.poll(now)
                 if self.limited.advance_timer():
                     self._state.wakes.poll()
             if full or not self._ready:
-                self._idle += waits  # whoever calls takes it off again
+                # The caller of a runner takes this off again.
+                self._idle += waits
                 if full or not waits or not self.can_watch or self._has_watcher or not self._list_blocking():
                     return NoLane.FULL if full else NoLane.IDLE
                 self._has_watcher = True
@@ -150,10 +168,13 @@ class LaneScheduler:
                     self._call_watcher()
             return self._begin(taken, now)
 
-    @under_lock  # the line's runner takes no more of it, and lanes are ready or not
+    @under_lock
     def split_blocking_lanes(self, before: WatchedLanes, now: float, *, in_time: bool) -> WatchedLanes:
-        """Sort the lines into lanes that hold up others, and did at the glance before, if their handlers wait or are
-        slow; what was seen now."""
+        """Split shared lanes whose handlers wait or are slow, and that blocked others at the check `before` already.
+
+        Return the lanes that still block, for the next check. `in_time` is true if the watcher got the interpreter at
+        once.
+        """
         shared_lanes = {
             shared_lane: LaneProgress(shared_lane.started, len(shared_lane.queue))
             for shared_lane in self._list_blocking()
@@ -162,8 +183,10 @@ class LaneScheduler:
         blocking = [
             shared_lane
             for shared_lane in before.shared_lanes
+            # Without a current event no handler runs.
             if shared_lane in shared_lanes and shared_lane.current is not None
-        ]  # else no handler runs
+        ]
+        # A list that has run for less time than its lanes would cost needs no split.
         for shared_lane in [
             shared_lane for shared_lane in blocking if now - shared_lane.started >= LANE_COST * self._count_in_lists()
         ]:
@@ -174,29 +197,31 @@ class LaneScheduler:
         return WatchedLanes(now, in_time, shared_lanes)
 
     def split_if_waiting(self, shared_lane: SharedLane, now: float) -> None:
-        """Sort a line whose handler waits in the event loop into lanes, for whoever is free to run them."""
+        """Split a shared lane whose async handler waits, if a slot is free for the events behind."""
         if self._concurrency > 1 and (self.can_watch or (shared_lane.queue and self._has_free_runner)):
-            with self._lock:  # as in `split_blocking_lanes`
+            with self._lock:
                 if self.can_watch:
                     self._split_period.begin(now)
                 self._split([shared_lane])
 
-    @under_lock  # a line that gets longer is seen by who watches, or somebody is called to
+    @under_lock
     def stop_watching(self, *, called: bool) -> bool:
-        """Watch no more, if the runner that watches was `called`, or nothing holds up others; True then."""
+        """Stop watching and return True, if the watcher was `called` or no shared lane blocks other events."""
         self._has_watcher = not called and bool(self._list_blocking())
         return not self._has_watcher
 
-    @under_lock  # the lanes end and their place is free as one
+    @under_lock
     def end(self, lanes: Sequence[Lane]) -> None:
-        """End lanes that ran as one handler, whose place is free for another."""
+        """End lanes that ran as one handler, and offer the free slot to another runner."""
         self._end(lanes)
         self._fill_slot()
 
-    @under_lock  # a lane is found and begun as one: no runner takes it too
+    @under_lock
     def take(self, to: Destination, per_lane: int, most: int, now: float) -> list[Lane]:
-        """Lanes that wait with an event for this handler, for a list of so many events more, of which each gives
-        `per_lane` at most; they run from now on."""
+        """Start and return ready lanes whose next events join a list of the handler `to`.
+
+        Each lane gives at most `per_lane` events, and all lanes together `most`.
+        """
         joining = partial(_count_joining, to, per_lane)
         if to.limit_key is not None and self.limited is not None:
             found = self.limited.take_joining(joining, most, to.limit_key)
@@ -205,60 +230,62 @@ class LaneScheduler:
         self._joined.update(found)
         return self._begin(found, now)
 
-    @under_lock  # read when the lane ends
+    @under_lock
     def hand_to_transactor(self, lane: Lane) -> None:
-        """The next event of this lane is transactional: when it ends it does not go on with a runner."""
+        """Send this running lane to the transactor when it ends, because its next event is transactional."""
         self._transactional.add(lane)
 
-    @under_lock  # a runner sees the stop, or is idle when it is called
+    @under_lock
     def stop(self) -> None:
-        """Start no handler any more; runners end when theirs do."""
+        """Start no more handlers. Runners exit when their current handlers have ended."""
         self._stopped = True
         while self._call_runner():
             pass
 
     def disown(self) -> None:
-        """In a forked process: nothing runs or is saved here any more."""
-        self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # a thread may hold it which this process has not
-        with self._lock:  # nobody else goes on here: for what wants it held
+        # The lock may be held by a thread of the parent, which does not exist in this process.
+        """Give up all partitions in a forked child process. Nothing runs or is saved there any more."""
+        self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        with self._lock:
             self._state.is_forked = self._stopped = True
             for partition in {*self._state.partitions.values(), *(lane.partition for lane in self._running)}:
                 partition.lose()
 
-    # Whoever watches.
-
-    @under_lock  # lanes begin and end meanwhile
+    @under_lock
     def running(self) -> list[Lane]:
-        """The lanes whose handlers run now."""
+        # The lock is needed because lanes start and end meanwhile.
+        """Return the lanes whose handlers run now."""
         return [lane for lane in self._running if lane.current is not None and not lane.has_ended(lane.current)]
 
-    @under_lock  # as in `running`
+    @under_lock
     def hung_since(self) -> float | None:
-        """Return since when (monotonic seconds) lanes are ready and no runner takes one, though no handler runs: all of
-        them hang in something else. None if that is not so."""
+        """Return since when all runners hang outside a handler (monotonic seconds), or None.
+
+        Runners hang if lanes are ready and no runner takes one, although no handler runs.
+        """
         taken = self._hired >= self._concurrency and not self._idle and self._ready and not self._stopped
         handles = any(lane.current is not None and not lane.has_ended(lane.current) for lane in self._running)
         return self._moved_at if taken and not handles else None
 
-    @under_lock  # as in `running`
+    @under_lock
     def list_handling(self) -> list[Lane]:
-        """One lane for each handler that runs now: of a list its first."""
+        """Return one lane for each handler that runs now. A list counts once, with its first lane."""
         return [lane for lane in self._running if lane.current is not None and lane not in self._joined]
 
-    # For the engine itself. Lock held.
-
     def run_or_watch(self, shared_lanes: Sequence[SharedLane]) -> None:
-        """More events wait in these lines: they are to be run, or watched if they run. Lock held."""
+        """Queue shared lanes that got more events, and have the running lanes among them watched. Needs the lock."""
         self.make_ready([shared_lane for shared_lane in shared_lanes if not shared_lane.running])
         if not self._has_watcher and any(shared_lane.running for shared_lane in shared_lanes):
             self._call_watcher()
 
     def make_ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
-        """Have runners take these lanes, which have something to do, when they are free. Lock held."""
+        """Queue lanes that have events, and call or hire runners for them. Needs the lock.
+
+        `due` is true if the events were parked and are due.
+        """
         for lane in lanes:
-            lane.is_active = not lane.partition.shared_lane.runs_key(
-                lane.key
-            )  # else it is ready when the turn of the line ends
+            # A lane whose key the shared lane runs becomes ready when that turn ends.
+            lane.is_active = not lane.partition.shared_lane.runs_key(lane.key)
         lanes = [lane for lane in lanes if lane.is_active]
         self._ready.add(lanes, due=due)
         for _ in range(min(len(lanes), self._concurrency)):
@@ -266,7 +293,10 @@ class LaneScheduler:
                 return
 
     def evict_slow(self, partitions: Collection[Partition], now: float) -> None:
-        """Let long-running handlers not hold up these partitions any more, whose windows are full. Lock held."""
+        """Park slow events of partitions whose windows are full, so that their cursors can move on. Needs the lock.
+
+        A running event is slow after `SLOW_AFTER` seconds. Events that wait too long for a permit are parked as well.
+        """
         late = now - SLOW_AFTER
         for lane in [lane for lane in self._running if lane.started < late and lane.partition in partitions]:
             self._outcomes.evict_slow(lane)
@@ -278,23 +308,24 @@ class LaneScheduler:
                 self.limited.evict(limit_key, lane, self._outcomes.evict(lane, delay, now))
 
     def begin(self, lane: Lane, now: float) -> None:
-        """The lane runs, but not by a runner: its events are transactional. Lock held."""
+        """Start a lane in the transactor rather than in a runner. Needs the lock."""
         self._begin([lane], now)
 
     def end_transactional(self, lane: Lane) -> None:
-        """The lane does not run any more; if it has more events it goes on with the transactor. Lock held."""
+        """End a lane of the transactor. If the lane has more events, they stay with the transactor. Needs the lock."""
         self._transactional.add(lane)
         self._end([lane])
         self._fill_slot()
 
     def limit(self, limited: LimitedQueue | None) -> None:
-        """Have lanes wait there for their turns from now on, if that is not None. Lines know no turns. Lock held."""
+        """Queue lanes in `limited`, or in the unlimited queue if that is None. Needs the lock."""
         self.limited, self._ready = limited, self.unlimited if limited is None else limited
         if limited is not None:
+            # A limited queue gives turns to lanes by key, so no event may wait in a shared lane.
             self._split(each.shared_lane for each in self._state.partitions.values() if not each.is_stopping)
 
     def call_runners(self, lanes: int) -> None:
-        """Call or hire runners for so many lanes. Lock held."""
+        """Call or hire runners for this number of lanes. Needs the lock."""
         for _ in range(min(lanes, self._concurrency)):
             if not self._call_runner() and not self._hire_runner():
                 return
@@ -304,7 +335,7 @@ class LaneScheduler:
         return bool(self._idle) or self._hired < self._concurrency
 
     def _call_runner(self) -> bool:
-        """Call a runner that waits; False if none does."""
+        """Call an idle runner. Return False if there is none."""
         if not self._idle:
             return False
         self._idle -= 1
@@ -312,7 +343,7 @@ class LaneScheduler:
         return True
 
     def _hire_runner(self) -> bool:
-        """Let there be one runner more; False if there are all."""
+        """Hire one more runner. Return False if all are hired."""
         if self._hired >= self._concurrency:
             return False
         self._hired += 1
@@ -320,12 +351,10 @@ class LaneScheduler:
         return True
 
     def _fill_slot(self) -> None:
-        """Have somebody look for a lane for the place that has got free."""
         if not self._call_runner() and self._ready:
             self._hire_runner()
 
     def _call_watcher(self) -> None:
-        """Have somebody look who will find nothing to run, if there is anybody."""
         if not self._call_runner():
             self._hire_runner()
 
@@ -345,14 +374,14 @@ class LaneScheduler:
         return lanes
 
     def _list_blocking(self) -> list[SharedLane]:
-        """The lines that run and hold up others of their partition."""
+        """Return the running shared lanes that hold up other events of their partitions."""
         shared_lanes = (
             lane for lane in self._running if isinstance(lane, SharedLane) and not lane.partition.is_stopping
         )
         return [shared_lane for shared_lane in shared_lanes if shared_lane.queue or shared_lane.has_unreported_lanes]
 
     def _count_in_lists(self) -> int:
-        """The number of events in lists that run: while one takes less time than their lanes would, none is needed."""
+        """Return the number of events in running lists."""
         return sum(len(lane.in_hand) for lane in self._running if isinstance(lane, SharedLane))
 
     def _end(self, lanes: Sequence[Lane]) -> None:
@@ -364,7 +393,7 @@ class LaneScheduler:
             self.make_ready(again)
 
     def _end_lane(self, lane: Lane) -> Iterable[Lane]:
-        """The lanes that go on: itself, or those that it was sorted into; a transactional one goes on elsewhere."""
+        """End a lane, and return the lanes that runners go on with: the lane itself, or the lanes of its split."""
         partition = lane.partition
         self._running.discard(lane)
         if self._joined:
