@@ -1,4 +1,9 @@
-"""Ownership: partitions that this process claims, drains, loses, or takes up again, and the load of their parked rows."""
+"""Ownership in memory: the partitions that this process holds, from claim to release or loss.
+
+The database decides the ownership (⛨ DESIGN 5), and this module records its answers. A claimed row starts a tenure, a
+new epoch starts another one, and a partition that the database gave to another process is lost. If handlers of a lost
+partition run, its object stays as the predecessor of the next tenure, which reads nothing until they have ended.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +16,10 @@ from partbox.worker.engine.state import EngineState
 
 
 class OwnedTenure(NamedTuple):
-    """A partition in this process, as the ownership thread sees it."""
+    """The state of one tenure at one moment.
+
+    `is_releasing` is true while its release is in flight, so that the partition may have no owner in the database.
+    """
 
     tenure: Tenure
     phase: Phase
@@ -20,14 +28,14 @@ class OwnedTenure(NamedTuple):
 
 
 class LostPartitions(NamedTuple):
-    """The numbers of lost partitions, split into running and draining ones."""
+    """The numbers of partitions that were lost just now, split into running and draining partitions."""
 
     running: list[int]
     draining: list[int]
 
 
 class TakenUp(NamedTuple):
-    """The result of `Claims.take_up`: partitions that are lost, kept and read anew, or new."""
+    """The result of `Claims.take_up`: ended tenures, tenures that go on under a new epoch, and new tenures."""
 
     lost: LostPartitions
     kept: list[OwnedPartition]
@@ -35,7 +43,10 @@ class TakenUp(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """The stored rows of partitions. `ahead` has (partition, record id) of rows that are parked above the cursor."""
+    """The stored parked rows of some partitions: blocking rows, rows that block nothing, and rows ahead of the cursor.
+
+    `loose` is by partition number. `ahead` has pairs of partition number and record id.
+    """
 
     blocking: Sequence[StoredRow]
     loose: Mapping[int, LooseRows]
@@ -43,16 +54,21 @@ class ParkedIndex(NamedTuple):
 
 
 class ParkedLoad(NamedTuple):
-    """A load of parked rows that was begun. `changes` counts the committed changes of each partition by then."""
+    """The partitions whose parked rows are going to be read, with the number of saves that had changed their rows.
+
+    `needs_ahead` is true if the rows of a partition are not known at all. Rows ahead of the saved cursor must be read
+    then.
+    """
 
     changes: Mapping[Partition, int]
     needs_ahead: bool
 
 
 class Claims:
-    """The part of the engine for the ownership of partitions.
+    """The methods of ownership. Each one is a critical section, so no other thread sees a partition half changed.
 
-    `settled` is true if the last tick showed the partitions as they are here.
+    `settled` is true if the last tick left nothing to do and no partition was lost since. It may be read without the
+    lock.
     """
 
     def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
@@ -65,7 +81,7 @@ class Claims:
 
     @under_lock
     def owned(self) -> list[OwnedTenure]:
-        """Return all partitions in this process."""
+        """Return all tenures, including lost ones whose handlers still run."""
         return [
             OwnedTenure(each.tenure, each.phase, each.draining and each.last_save.is_in_flight, each.parked.version)
             for each in self._state.partitions.values()
@@ -73,21 +89,24 @@ class Claims:
 
     @under_lock
     def numbers(self) -> set[int]:
-        """Return the numbers of the partitions that are not lost."""
+        """Return the numbers of the partitions that this process owns."""
         return {number for number, each in self._state.partitions.items() if not each.lost}
 
     @under_lock
     def is_known(self, number: int) -> bool:
-        """Return whether the partition is here, perhaps lost with running handlers."""
+        """Return whether the partition is owned, or lost with handlers that still run."""
         return number in self._state.partitions
 
     def count(self) -> int:
-        """Return the number of partitions here, without the lock."""
+        """Return the number of partitions in memory. Needs no lock, so the number is outdated at once."""
         return len(self._state.partitions)
 
     @under_lock
     def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
-        """Replace all partitions by the owned ones in the database, after a lost connection."""
+        """Hold exactly these partitions, each read from its saved cursor.
+
+        Called after a lost connection (⛨ DESIGN 4), or when the process goes on as another instance.
+        """
         mine = {row.partition for row in rows}
         owned = self._state.partitions
         lost = self._lose([each for each in owned.values() if each.number not in mine])
@@ -102,31 +121,32 @@ class Claims:
 
     @under_lock
     def adopt(self, rows: Iterable[OwnedPartition], now: float) -> None:
-        """Add partitions that were claimed."""
+        """Start a tenure for each of these rows, which were claimed or found to be owned."""
         self._adopt(rows, now)
         self._state.owned(now)
 
     @under_lock
     def lose(self, tenures: Iterable[Tenure]) -> LostPartitions:
-        """Lose these tenures, unless they are over already."""
+        """End these tenures, unless they have ended already. A partition whose handlers run stays until they end."""
         owned = self._state.partitions
         return self._lose([owned[each.number] for each in tenures if self._is_current(each)])
 
     @under_lock
     def drain(self, numbers: Iterable[int], now: float) -> None:
-        """Drain these partitions, as far as they may."""
+        """Start to drain these partitions. A partition that may not drain yet (`may_drain`) needs another call."""
         self._drain([self._state.partitions[number] for number in numbers if number in self._state.partitions], now)
 
     @under_lock
     def drain_all(self, now: float) -> None:
-        """Drain all partitions."""
+        """Start to drain all partitions, as `drain` does."""
         self._drain(self._state.partitions.values(), now)
 
     @under_lock
     def note_tick(self, rows: Sequence[TickPartition], dues: Mapping[int, float]) -> None:
-        """Record what a tick found.
+        """Record the result of a tick once it is handled, and forget partitions that are over.
 
-        `dues` has the seconds until the next parked row is due.
+        `dues` has the seconds until the first row is due that blocks nothing, by partition. The state is settled if
+        this process holds exactly these rows: as long as ticks return the same rows, there is nothing to do.
         """
         owned = self._state.partitions
         for number, partition in list(owned.items()):
@@ -139,16 +159,19 @@ class Claims:
 
     @under_lock
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
-        """Begin to load parked rows of these partitions, and return the state to compare with afterwards."""
+        """Prepare to read the parked rows of these partitions, after their claim has committed (EVIDENCE B6).
+
+        Partitions with a save in flight are left out, because a reader may or may not see its changes.
+        """
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
         certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]
         return ParkedLoad({each: each.parked.changes for each in certain}, any(not each.parked.known for each in owned))
 
     @under_lock
     def loaded(self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float) -> set[int]:
-        """Take over the loaded rows. Return the numbers of the partitions for which the load counts.
+        """Take over the parked rows that were read since `loading`, with their versions. No new event runs before that.
 
-        A load does not count if a save was committed or in flight meanwhile.
+        Return the numbers of the partitions for which the rows are certain: no save has changed rows meanwhile.
         """
         certain = {
             each.number: each
@@ -187,6 +210,7 @@ class Claims:
         for partition in partitions:
             if not partition.lost:
                 (lost.draining if partition.draining else lost.running).append(partition.number)
+            # If the database still names this process as the owner, the next tick must react.
             self.settled = False
             partition.lose()
             self._state.dirty.discard(partition)
@@ -208,7 +232,7 @@ class Claims:
 
 
 def _matches_row(partition: Partition, row: TickPartition) -> bool:
-    """Return whether the tick's row says what is known here."""
+    """Return whether a partition is as its row says, and runs."""
     parked = partition.parked
     runs = partition.phase is Phase.RUNNING and partition.predecessor is None and parked.due_read
     is_mine = row.assigned and row.owned and row.epoch == partition.epoch

@@ -1,6 +1,7 @@
-"""Intake of pages: moves the cursors of partitions to a page, and queues the page's records in lanes.
+"""Intake of pages: turns each record of a poll into an event that waits in a lane, or into a parked row.
 
-A record that must not run now is kept back: it is parked, or finished if it is done already or not wanted.
+A page first moves the cursors of the partitions that were polled. Then its records are handed over to the lanes. The
+poller may ask for the next page in between, but that page moves nothing before this one is handed over.
 """
 
 from bisect import bisect_left, bisect_right
@@ -30,7 +31,8 @@ from partbox.worker.engine.saves import READY
 from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
 
-# Partitions that are handled under one hold of the lock, so that runners need not wait for a whole page.
+# Partitions per hold of the lock. With one hold for each of 256 partitions, the poller would collide with runners as
+# often.
 LOCK_PORTION = 16
 
 _id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
@@ -39,11 +41,12 @@ T = TypeVar("T")
 
 
 class FetchedPage(NamedTuple):
-    """The records of a poll, with payloads.
+    """A page with its payloads.
 
-    `large` has the bytes of large payloads by partition and record id. `ends` has the record id of each partition from
-    which on payloads did not fit. `cap` limits late records. `clock` is the server's time in microseconds since 2000.
-    `cut` has the partitions whose records are cut.
+    `large` has the sizes of large records by partition and record id. `ends` has, by partition, the first record id
+    whose payload was left out. `cap` is the most late records that are taken of a partition. `clock` is the server's
+    time at the poll, in microseconds since 2000. `cut` has partitions that may have more records, although there was
+    room for them.
     """
 
     rows: list[Row]
@@ -55,12 +58,12 @@ class FetchedPage(NamedTuple):
     cut: Container[int] = ()
 
     def fits(self) -> bool:
-        """Return whether at least one record has its payload, or all have."""
+        """Return True unless the page begins, for every partition, with a payload that was left out."""
         return not self.ends or any(row[ID] < self.ends.get(row[PARTITION], row[ID] + 1) for row in self.rows)
 
 
 class MovedPage(NamedTuple):
-    """A partition whose cursor was moved, with its records, which are not queued yet."""
+    """A partition that a page has moved, with its rows, which are not handed over yet."""
 
     partition: Partition
     reading: PagePart
@@ -68,10 +71,9 @@ class MovedPage(NamedTuple):
 
 
 class Intake:
-    """The part of the engine that takes pages in.
+    """The methods of the poller that take pages. `wanted_types` are the event types of the subscription, None for all.
 
-    `transactional` is true if some handlers are transactional. `wanted_types` are the event types that are handled,
-    None for all.
+    `transactional` is true if some handlers are. A late record is then parked before any record after it runs.
     """
 
     def __init__(
@@ -82,24 +84,28 @@ class Intake:
         self._scheduler = scheduler
         self._claim_parts = claim[1:]
         self._transactional = transactional
+        # Shared lanes that got longer in this critical section.
         self._lengthened: list[SharedLane] = []
         self.wanted_types: frozenset[str] | None = None
 
     def page(
         self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
     ) -> list[MovedPage]:
-        """Move the cursors of these partitions to a page, and return the records to hand over.
+        """Move all polled partitions to `page`, and return the parts to pass to `hand_over`.
 
-        `asked` has each partition with its request and the floor of the late search. `together` says whether the
-        partitions were polled together.
+        `asked` has the partitions with their requests and the floors of their late searches. `together` is true if the
+        partitions share the page in lockstep.
         """
         by_partition, moved = fetched.stats.by_partition, list[MovedPage]()
         for some in _split_portions(asked):
+            # Cursor and progress move in one step. A save in between would pass records that no lane has.
             with self._lock:
                 for partition, ask, floor in some:
                     if not partition.lost:
                         share = by_partition.get(partition.number) or PartitionRows([], [])
                         one = self._move(partition, ask, page, floor, share, fetched, together=together)
+                        # A draining partition may be released at any time, and a release parks only events in lanes
+                        # (DESIGN 5).
                         if one.reading.is_piece or partition.draining:
                             self._hand_over_moved(one, fetched)
                         else:
@@ -108,7 +114,7 @@ class Intake:
         return moved
 
     def hand_over(self, moved: Sequence[MovedPage], fetched: FetchedPage) -> None:
-        """Queue the records of moved pages."""
+        """Hand over the records of a page. Must be called before the next page moves any partition."""
         for some in _split_portions(moved):
             with self._lock:
                 for each in some:
@@ -117,7 +123,7 @@ class Intake:
                 self._wake_lengthened()
 
     def take_quick_page(self, caught_up: Mapping[int, Partition], page: Page, fetched: FetchedPage) -> None:
-        """Move caught-up partitions to the page of a quick poll, and queue its records."""
+        """Move caught-up partitions to a quick page that has records for them, and hand those over."""
         for number, share in fetched.stats.by_partition.items():
             partition = caught_up[number]
             with self._lock:
@@ -126,14 +132,18 @@ class Intake:
                 self._wake_lengthened()
 
     def move_caught_up(self, partitions: Iterable[Partition], page: Page) -> None:
-        """Move caught-up partitions to a page that brought nothing for them."""
+        """Move caught-up partitions to a page without records for them, so that a save can pass it."""
         for partition in partitions:
             with self._lock:
                 if not partition.lost:
                     self._move_caught_up(partition, page, PartitionRows([], []), None)
 
     def needs_parts(self, partition: Partition, row: Row, clock: int) -> bool:
-        """Return whether a large record has to be fetched whole, because its event is going to run."""
+        """Return whether the omitted parts of a large record are needed now.
+
+        Names always are, because the record may be parked under them. The payload is needed only if the event may run:
+        it is due by this clock, its type is wanted, and the event is not parked because of draining or lateness.
+        """
         if lacks_names(row):
             return True
         if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):
@@ -154,6 +164,8 @@ class Intake:
         together: bool,
     ) -> MovedPage:
         rows, ids = _sort_share(share)
+        # Records behind an omitted payload count as not asked for. `whole` is below 0 if the payload of a late record
+        # was omitted. Late records are kept whatever the room (A4).
         late = bisect_right(ids, ask.last_id)
         end = fetched.ends.get(partition.number)
         whole = (len(ids) if end is None else bisect_left(ids, end)) - late
@@ -161,6 +173,7 @@ class Intake:
         new, rows = ids[late:kept], rows[:kept]
         cap = fetched.cap if end is None else min(kept, fetched.cap)
         if end is not None or partition.number in fetched.cut:
+            # With this room the page counts as full, so the cursor knows that there is more.
             ask = ask.with_room(len(new))
         if end is not None:
             partition.max_records = 2 * max(0, whole) + 1
@@ -180,10 +193,12 @@ class Intake:
         if rows:
             self._hand_over(partition, rows, len(reading.late), fetched)
         if reading.is_piece:
+            # No cursor inside a cut page is saved (DESIGN 4), so only the last piece makes finished records savable.
             if partition.draining or (reading.last and partition.progress.count_finished()):
                 self._state.mark_dirty(partition)
             return
         if not partition.cursor.full:
+            # The dead process cannot have had records from after an uncut page (DESIGN 7).
             partition.suspects.left = 0
         if had_ahead:
             self._forget_ahead(partition)
@@ -211,9 +226,11 @@ class Intake:
     def _queue_new(
         self, partition: Partition, rows: list[Row], late: int, fetched: FetchedPage, *, large: bool
     ) -> None:
-        """Queue records in the shared lane if that is possible, else in lanes by key."""
+        """Queue or park records of which the first `late` are late ones."""
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
+        # True if nothing is known of these records that could keep one back. Ids up to `done_to` may be done since
+        # before a lost connection (A9).
         plain = not (
             parked.ahead
             or parked.chains
@@ -225,6 +242,7 @@ class Intake:
         )
         has_delayed = fetched.stats.has_delayed and any(map(_available_at, rows))
         if plain and self._scheduler.may_share_lanes and partition.may_share_lane and not has_delayed:
+            # One runner runs all of these records in order, so they need no lanes by key (DESIGN 6, shared line).
             shared_lane = partition.shared_lane
             shared_lane.claim = self._build_claim(partition)
             shared_lane.types.add(fetched.stats.types, replace=not shared_lane.queue)
@@ -238,6 +256,10 @@ class Intake:
     def _queue_by_key(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
     ) -> None:
+        """Queue each record in the lane of its key, unless it is kept back. `large` is true if names may be long.
+
+        `plain` is true if only records with an `available_at` may have to be kept back.
+        """
         claim, lanes, parked, woken = self._build_claim(partition), partition.lanes, partition.parked, []
         for row in rows:
             event = DeliveredEvent(row, claim)
@@ -257,38 +279,52 @@ class Intake:
         self._scheduler.make_ready(woken)
 
     def _wake_lengthened(self) -> None:
+        # One call for many lanes costs less than a call for each.
         if self._lengthened:
             shared_lanes, self._lengthened = self._lengthened, []
             self._scheduler.run_or_watch(shared_lanes)
 
     def _forget_ahead(self, partition: Partition) -> None:
-        """Forget rows parked ahead that the cursor has passed."""
+        """Forget rows parked ahead that the cursor has passed, and wake the keys of the partition.
+
+        A row that was not met has no record any more, or the saved cursor had passed its record (EVIDENCE B6).
+        """
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
         for key in partition.parked.chains:
             self._state.wake(partition, key)
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
-        """Park or finish an event that must not run now. Return False if it may run."""
+        """Finish an event that is known or not wanted, or park one that may not run now. Return True in both cases.
+
+        DESIGN 7 defines the states. A and B refer to entries of EVIDENCE.
+        """
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
+        # The row of the event decides about it, and may run from now on (B6).
         if parked.take_ahead(event.id):
             partition.progress.finish([event.id], [b""])
             self._state.wake(partition, key_of(event))
         elif event.identity in remembered:
+            # Done, or still running, since before a lost connection (A9).
             remembered.discard(event.identity)
             partition.finish([event.record])
         elif self.wanted_types is not None and event.event_type not in self.wanted_types:
             partition.finish([event.record])
         elif _is_scheduled(event.record[AVAILABLE_AT], clock):
+            # A scheduled event never blocks its key.
             parked.schedule(event)
         elif partition.draining:
+            # The rest of a cut page is left to the next owner (B5).
             parked.park(event, READY)
         elif partition.suspects.includes(event.id):
+            # The event may have killed the last owner, so its attempt is charged before it runs.
             parked.suspect(event)
         elif event.id <= last_late:
+            # No transaction begins beside an unfinished late record (DESIGN 6).
             parked.park(event, READY)
         elif chain is not None and not chain.caught_up():
+            # Another event of the key must run first.
             parked.hold(event)
         else:
             return False
@@ -300,14 +336,17 @@ class Intake:
 
 
 def _split_portions(several: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Split a sequence into slices that are handled under one hold of the lock."""
     return (several[at : at + LOCK_PORTION] for at in range(0, len(several), LOCK_PORTION))
 
 
 def _is_scheduled(available_at: bytes | None, clock: int) -> bool:
+    """Return whether the time of a record is after this clock (microseconds since 2000)."""
     return available_at is not None and microseconds(available_at) > clock
 
 
 def _sort_share(share: PartitionRows) -> PartitionRows:
+    """Return the rows of a partition sorted by id. Late records come first, since their ids are lower."""
     rows, ids = share
     ordered = sorted(ids)
     return share if ids == ordered else PartitionRows(sorted(rows, key=_id), ordered)

@@ -125,7 +125,7 @@ class Outcomes:
 
     @under_lock
     def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
-        """Settle an event whose handler is over its timeout and goes on. Return False if the handler has ended after all.
+        """Settle an event whose handler is over its timeout and goes on. Return False if the handler has ended.
 
         Either this verdict counts or the handler's own, never both.
         """

@@ -1,9 +1,10 @@
-"""The parked rows of one partition, as far as this process has to know them, and their unsaved changes.
+"""The parked rows of one partition in memory, with the changes that the database does not have yet.
 
-Rows that block their key are all in memory, in chains by key. Rows that block nothing stay in the database until they
-are due: only their number is known here, and `taken` has the ones that were fetched.
+A row that blocks its key is in the chain of the key. A row that blocks nothing is in `taken` while its event is in
+memory. Changes of both are written with the next save. DESIGN 7 defines the states and says which of them block.
 
-A new or changed row is pending until a save has committed it. Only then may it run again.
+Rows that wait for a permit or a time, and rows held behind them, are counted apart in `waiting`. They are no trouble,
+so the brake ignores them (DESIGN 7a).
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +22,19 @@ from partbox.worker.engine.key import Key, key_of, make_key, shorten
 from partbox.worker.engine.suspects import Suspects
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-# The latest due time that is saved, because the database's range is larger than Python's.
+# The due time of an event that is due later than that, here and in queries. Every time zone has a calendar at this
+# time.
 LATEST_DUE = "9999-12-30T00:00:00+00:00"
 FAILED_BEFORE = "it had failed in the table that it was imported from, before this subscription came to it"
 
 
 @dataclass(slots=True)
 class PayloadBytes:
-    """The bytes of the large payloads in memory, by record id, and their sum."""
+    """The bytes that a partition holds in memory apart from small new records: large records, and parked ones that run.
+
+    `sizes` are by record id. A size counts from when the record is read until its event is finished or parked, or has
+    blocked the partition for too long.
+    """
 
     total: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
@@ -39,14 +45,14 @@ class PayloadBytes:
         self.sizes[record_id] = size
 
     def drop(self, record_ids: Iterable[int]) -> None:
-        """Remove these records. Unknown ids are ignored."""
+        """Forget the sizes of these records. Unknown ids are ignored."""
         for id in record_ids:
             self.total -= self.sizes.pop(id, 0)
 
 
 @dataclass(slots=True)
 class PendingPark:
-    """A change of a parked row that is not committed. `delay` is seconds from the commit until it is due."""
+    """A change of a parked row that is not committed. `delay` is the seconds from the commit until the row is due."""
 
     row: ParkedRow
     key: Key
@@ -55,7 +61,7 @@ class PendingPark:
 
 
 class ParkedRows:
-    """The parked rows of one partition.
+    """The parked rows of one incarnation of a partition. All methods need the engine's lock.
 
     `dead_letters` is true if a hook must be called for dead events.
     """
@@ -68,32 +74,32 @@ class ParkedRows:
         self._payload_bytes = payload_bytes
         self._suspects = suspects
         self._dead_letters = dead_letters
-        # The `parked_version` of the partition that was loaded last; -1 before the first load.
+        # The version of the rows that were loaded, -1 before the first load.
         self.version = -1
-        # The number of committed saves that changed rows, by which a load notices that it is outdated.
+        # The number of committed saves that changed rows. A load that overlaps with such a save is uncertain.
         self.changes = 0
         # Blocking rows by key, in id order.
         self.chains: dict[Key, Chain] = {}
-        # Rows that block nothing and are in memory or not saved.
+        # Rows that block nothing, while their events are in memory or their change is not saved.
         self.taken: dict[int, ParkedRow] = {}
-        # Ids of rows that are parked above the cursor: the cursor will come to their records.
+        # Ids of rows that are parked above the saved cursor and whose records have not been read yet.
         self.ahead: set[int] = set()
-        # True once rows that are due have been fetched or there are none.
+        # True if every row that blocks nothing and was due has been looked at.
         self.due_read = False
         # Unsaved changes by record id.
         self.pending: dict[int, PendingPark] = {}
         # Ids of rows to delete with the next save.
         self.done_ids: list[int] = []
         self.ignored: list[IgnoredEvent] = []
-        # Rows that are done and whose deletion is not committed, with their event ids.
+        # Event ids of rows that are done, until their deletion is committed.
         self.deleting: dict[int, bytes] = {}
         # Ids of rows that block nothing and may be fetched before they are due.
         self.early: dict[int, None] = {}
-        # The number of rows that count as trouble, neither dead nor waiting.
+        # The number of rows that count against the brake.
         self.open = 0
-        # The number of rows that wait for a permit or a time.
+        # The number of rows that wait for a permit or a time, or are held behind such a row.
         self.waiting = 0
-        # Changes of `open` (False) and `waiting` (True) by rows that block nothing and are not saved.
+        # Changes of `open` (False) and `waiting` (True) by rows that block nothing, which the database does not know.
         self._unsaved_counts = {False: 0, True: 0}
 
     @property
@@ -110,7 +116,10 @@ class ParkedRows:
         return {*self.taken, *self.deleting, *(row.id for row in self.list_blocking() if row.loaded)}
 
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
-        """Park an event with this verdict, anew if it was parked before, and return its row."""
+        """Park an event, or change the row of a parked event, with the next save. Return the row.
+
+        An event without an aggregate id never blocks.
+        """
         key = key_of(event)
         row: ParkedRow | None = event.parked
         new = row is None
@@ -137,9 +146,10 @@ class ParkedRows:
         return row
 
     def hold(self, event: DeliveredEvent) -> None:
-        """Hold an event behind a parked one of its key. A row that blocks already needs no change in the database."""
+        """Park an event behind others of its key. A row that is stored already only waits again, uncharged."""
         row: ParkedRow | None = event.parked
         if row is not None and row.blocks and not row.charged:
+            # A save of a draining partition may have taken the charge back before.
             if row.loaded:
                 row.put_back()
             self._payload_bytes.drop((row.id,))
@@ -150,12 +160,16 @@ class ParkedRows:
                 held.mark_suspect()
 
     def suspect(self, event: DeliveredEvent) -> None:
-        """Park a new event that may have killed a process, so that an attempt is charged before it runs."""
+        """Park a new event that may have killed a process, so that its attempt can be charged."""
         self.park(event, Verdict(RowState.READY, 0, None, True, None)).mark_suspect()
         self._suspects.left -= 1
 
     def schedule(self, event: DeliveredEvent) -> None:
-        """Park a new event until its `available_at`."""
+        """Park an event until its `available_at`. A scheduled event never blocks.
+
+        An event that had failed when it was imported is parked as dead. The subscriptions of that time have it parked
+        already, and their rows stay.
+        """
         micros = microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER_AVAILABLE and event.had_failed:
             self.park(event, Verdict(RowState.DEAD, 0, None, False, FAILED_BEFORE))
@@ -163,58 +177,61 @@ class ParkedRows:
         self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None, waits=True))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), LATEST_DUE)
+        # The time may be infinity, which PostgreSQL 15 and 16 cannot subtract.
         except OverflowError:
             due = LATEST_DUE
         park = self.pending[event.id].park
         park.delay, park.due = None, due
 
     def dead_letter(self, event: DeliveredEvent, delay: float | None) -> None:
-        """Save when the hook for a dead event is called again in `delay` seconds, None if never."""
+        """Record that the dead-letter hook got an event (None), or gets it again in `delay` seconds."""
         row: ParkedRow = event.parked
         row.put_back()
         self._payload_bytes.drop((row.id,))
+        # The event was replayed meanwhile, and has another outcome already.
         if row.id in self.pending:
             return
         self._add_pending(event, row, key_of(event), delay, False, None)
         self.pending[row.id].park.dead_letter = True
 
     def put_back(self, event: DeliveredEvent) -> None:
-        """Forget a fetched event that blocks nothing and was not run."""
+        """Forget a dead event that the hook did not get. Its row stays due, and is fetched again."""
         if self.taken.get(event.id) is event.parked:
             del self.taken[event.id]
             self._payload_bytes.drop((event.id,))
 
     def done(self, event: DeliveredEvent) -> None:
-        """Delete the row of an event that is done."""
+        """Delete the row of a parked event that is done, with the next save."""
         row: ParkedRow = event.parked
         self._remove_from_chain(row, key_of(event))
         self.delete(row, event.record[EVENT_ID])
 
     def delete_orphan(self, row: ParkedRow, key: Key) -> None:
-        """Delete a blocking row whose record does not exist any more."""
+        """Delete a row whose record is gone, with the next save."""
         self._remove_from_chain(row, key)
         self.delete(row, b"")
 
     def delete(self, row: ParkedRow, event_id: bytes) -> None:
-        """Delete a row with the next save. The event id tells the done event from a new one with the same record id."""
+        """Delete a row that is in no chain, with the next save. `event_id` is empty if the event is not done."""
         self._payload_bytes.drop((row.id,))
         self.done_ids.append(row.id)
         self.deleting[row.id] = event_id
         row.end_trial()
+        # The event may be parked above the saved cursor. If the record is read again, the event is known as done (B6 in
+        # EVIDENCE).
         self._progress.refinish(row.id, event_id)
 
     def count_as_waiting(self, key: Key) -> None:
-        """Count the rows of a key as waiting, because their head waits for a permit."""
+        """Count the rows of a key as waiting, because their head has not failed and waits for a permit."""
         chain = self.chains.get(key)
         if chain is not None and chain.rows[0].state in READY_STATES:
             self._recount_chain(chain, waits=True)
 
     def put_off(self, event: DeliveredEvent, now: float, delay: float) -> bool:
-        """Put an event back that waits for a permit, without a change in the database. Return False if that is not
-        possible.
+        """Drop a waiting event from memory without a save. Return False if its row is not stored as waiting.
 
-        The row must be stored as waiting already. `now` is monotonic seconds, `delay` the seconds until the permit may
-        be free.
+        A row that blocks is due in memory after `delay` seconds. A row that blocks nothing is found by its due time in
+        the database, which must not have come yet.
         """
         row: ParkedRow | None = event.parked
         if row is None or row.state is not RowState.DEFERRED or not row.waits or row.stage is not RowStage.LOADED:
@@ -230,31 +247,32 @@ class ParkedRows:
         return True
 
     def take_ahead(self, record_id: int) -> bool:
-        """Return whether a record that the cursor has reached is parked already, and forget it."""
+        """Return True if the record that was just read is parked ahead of the saved cursor, and forget its id."""
         if record_id in self.ahead:
             self.ahead.discard(record_id)
             return True
         return False
 
     def is_met(self, row: ParkedRow) -> bool:
-        """Return whether the cursor has reached the record of the row."""
+        """Return whether everything that precedes this row in its key is known.
+
+        If the row was parked late, its record is ahead of the cursor, and earlier events of its key are still to be
+        read (EVIDENCE B6).
+        """
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:
-        """Return whether the saved cursor has passed the record of the row."""
+        """Return whether the saved cursor has passed this row's record, which comes again only as a parked row."""
         return row.id not in self.ahead and not self._progress.has_finished(row.id)
 
     def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
-        """Take the changes for a save: changed rows, ids of rows to delete, and ignored events."""
+        """Take the changed rows, the deletions and the ignored events for a save."""
         unsaved = list(self.pending.values()), self.done_ids, self.ignored
         self.pending, self.done_ids, self.ignored, self._unsaved_counts = {}, [], [], {False: 0, True: 0}
         return unsaved
 
     def note_committed(self, pending: Iterable[PendingPark], done_ids: list[int], now: float) -> list[Key]:
-        """Record that changes are committed, and return the keys whose rows may run now.
-
-        `now` is monotonic seconds. A row that was changed again meanwhile stays unsaved.
-        """
+        """Record that these changes are committed. Return the keys that may have rows to run."""
         self.changes += 1
         for id in done_ids:
             self.deleting.pop(id, None)
@@ -264,6 +282,7 @@ class ParkedRows:
             row = each.row
             row.due = None if each.delay is None else now + each.delay
             again = self.pending.get(row.id)
+            # The row was changed again meanwhile.
             if again is not None and again.row is row:
                 continue
             row.saved()
@@ -275,12 +294,16 @@ class ParkedRows:
         return keys
 
     def load(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
-        """Replace the blocking rows by the stored ones, and return all blocked keys.
+        """Take over the blocking rows as stored, and return all blocked keys.
 
-        Rows that are unsaved or in memory stay as they are. `now` is in monotonic seconds.
+        Rows in memory that are changed or being deleted stay as they are. Of the `loose` rows, which block nothing,
+        those that wait for a permit may be fetched before they are due.
         """
         known = {row.id: row for row in self.list_blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
+        # A changed row is kept even if it blocks nothing any more. Otherwise it would run again in its old state before
+        # the change is saved. A row of which only the dead letter is unsaved is not kept, because it may have been
+        # replayed by now.
         kept |= {id for id, pending in self.pending.items() if not pending.park.dead_letter}
         for key, chain in list(self.chains.items()):
             chain.rows = [row for row in chain if row.id in kept]
@@ -305,7 +328,7 @@ class ParkedRows:
         return list(self.chains)
 
     def due(self, stored: StoredRow, now: float) -> ParkedRow:
-        """Return a row that blocks nothing and was fetched, because it is due."""
+        """Return the row in memory of a stored row that blocks nothing."""
         due = None if stored.due is None else now + stored.due
         row = ParkedRow(
             stored.record_id, RowState(stored.state), stored.attempts, False, due, RowStage.LOADED, waits=stored.waits
@@ -314,18 +337,12 @@ class ParkedRows:
         return row
 
     def _undo_charge(self, row: ParkedRow, key: tuple[str, str]) -> None:
-        """Save that a charged attempt did not run."""
+        """Take back a charge from before the connection was lost. The row is charged again when it runs."""
         row.change()
         park = ParkedSave(
-            self._number,
-            row.id,
-            *key,
-            "",
-            RowState.READY,
-            blocks=True,
-            attempts=row.attempts,
-            new=False,
-        )
+            self._number, row.id, *key, "", RowState.READY,
+            blocks=True, attempts=row.attempts, new=False,
+        )  # fmt: skip
         self.pending[row.id] = PendingPark(row, key, None, park)
 
     def _add_count(self, more: int, *, waits: bool) -> None:
@@ -340,6 +357,7 @@ class ParkedRows:
             self._unsaved_counts[row.waits] += more
 
     def _recount_chain(self, chain: Chain, *, waits: bool) -> None:
+        """Count all rows of a chain anew if the chain changes between waiting and trouble."""
         if chain.waits is not waits:
             chain.waits, rows = waits, chain.count_open()
             self._add_count(rows, waits=waits)
@@ -349,6 +367,7 @@ class ParkedRows:
         chain = self.chains.setdefault(key, Chain())
         chain.insert(row)
         self._add_count(row.state is not RowState.DEAD, waits=chain.waits)
+        # The head decides whether the chain waits.
         if chain.rows[0] is row:
             self._recount_chain(chain, waits=waits(row, before=chain.waits))
 
@@ -368,6 +387,7 @@ class ParkedRows:
     ) -> None:
         error, trace, is_wait = (verdict.error, verdict.trace, verdict.is_wait) if verdict else (None, None, False)
         outcome, seconds = (verdict.outcome, verdict.seconds) if verdict else (None, None)
+        # An earlier change that was not sent is merged with this one.
         before = self.pending.get(row.id)
         if before is not None:
             new = new or before.park.new

@@ -1,7 +1,6 @@
-"""Saves: collect the unsaved changes of partitions, and record which saves are committed.
+"""The saves of partitions: gathers the unsaved changes, and records in memory that a save is committed.
 
-The saver gathers the dirty partitions under the lock, sends one statement without it, and reports back. The transactor
-does the same within its transaction.
+A save is in flight from `gather` until `note_committed`. The content of the database is uncertain meanwhile.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,15 +15,16 @@ from partbox.worker.engine.parked_rows import PendingPark
 from partbox.worker.engine.partition import Partition, Tenure
 from partbox.worker.engine.state import EngineState
 
-# Parks an event that was handed over unstarted.
+# Parks an event that is handed over without having started.
 READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """The save of one partition.
+    """The next save of one partition: its cursor, changed and deleted rows, and a progress note if one is due.
 
-    `incarnation` is the partition's when the save was gathered: if it was read anew since, the changes do not count.
-    `finished` counts the records finished by then. `is_idle` is true if nothing but the horizon has moved.
+    `finished` counts the records that this process had finished when the save was gathered. `is_idle` is true if no
+    record has a new outcome since the last save, which has the same last id. An idle save only moves the snapshot and
+    the floor. It does not count as progress for a monitor that asks since when a partition stands still.
     """
 
     partition: Partition
@@ -40,26 +40,26 @@ class PartitionSave(NamedTuple):
 
     @property
     def tenure(self) -> Tenure:
-        """The ownership for which the save is made."""
+        """The ownership that the save belongs to."""
         return self.partition.tenure
 
     @property
     def rows(self) -> int:
-        """The number of rows that the save changes, besides the cursor."""
+        """The number of rows that the save writes or deletes for single events."""
         return len(self.parks) + len(self.done_ids) + len(self.ignored)
 
     def saving(self) -> CursorSave:
-        """Return the cursor part of the save."""
+        """Return the cursor in the form that the save statement takes."""
         page = self.target.page
         last_id = None if self.is_idle else self.target.last_id
         return CursorSave(self.partition.number, self.partition.epoch, page.snapshot, last_id, page.floor, self.release)
 
 
 class UnsavedWork(NamedTuple):
-    """The amount of unsaved work, from which the saver decides when to save.
+    """The size of the next save: the number of its partitions, and of the records that are finished there.
 
-    `partitions` and `finished` are counts. `is_urgent`: a partition drains or has changed rows. `is_awaited`: the
-    poller can go on when something is saved. `may_grow`: handlers have events in hand.
+    `is_urgent` is true for a park, a deletion or a release, which other parts wait for. `is_awaited` is true if the
+    poller goes on after the save. `may_grow` is true if handlers run that may add to the save.
     """
 
     partitions: int
@@ -70,7 +70,11 @@ class UnsavedWork(NamedTuple):
 
 
 class Saves:
-    """The part of the engine for the saver."""
+    """The methods of the saver.
+
+    Each one is a single critical section, so that the content of a save, and the record of its commit, belong to one
+    moment.
+    """
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -78,12 +82,12 @@ class Saves:
 
     @property
     def has_waiting_suspects(self) -> bool:
-        """True if suspects wait for their turn."""
+        """True if suspects wait for a save that gives them their turn. Needs no lock."""
         return self._state.charges.waiting
 
     @under_lock
     def unsaved(self) -> UnsavedWork:
-        """Return how much there is to save."""
+        """Return the size of the next save."""
         dirty = self._state.dirty
         return UnsavedWork(
             len(dirty),
@@ -95,17 +99,20 @@ class Saves:
 
     @under_lock
     def gather(self, now: float) -> list[PartitionSave]:
-        """Collect the saves of all partitions that have something to save."""
+        """Collect the saves of all dirty partitions, except partitions that a transaction is going to save."""
         return [gather(partition, now) for partition in self._state.take_dirty()]
 
     @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
-        """Return the saves of partitions that are not lost."""
+        """Return those of the gathered saves that may still be sent: ownership may have lost partitions meanwhile."""
         return [save for save in saves if not save.partition.lost]
 
     @under_lock
     def note_committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
-        """Record that these saves are committed, and return the numbers of the partitions that were released."""
+        """Record that these saves are committed, and wake waiting threads. Return the numbers of released partitions.
+
+        A released partition is dropped in the same step, before a tick could take it for lost.
+        """
         note_committed(self._state, saves, now)
         if any(save.release or save.rows for save in saves):
             self._state.wakes.interrupt_poller()
@@ -116,26 +123,27 @@ class Saves:
 
     @under_lock
     def advance_idle(self, before: float) -> None:
-        """Mark partitions for a save that were last saved before this time (monotonic seconds)."""
+        """Mark partitions for a save if their last save is older than `before` (EVIDENCE B4)."""
         for partition in self._state.partitions.values():
+            # Their cursors may have moved with the horizon.
             if partition.last_save.at < before and not partition.is_stopping:
                 self._state.mark_dirty(partition)
 
 
 def gather(partition: Partition, now: float) -> PartitionSave:
-    """Collect the save of one partition. The lock must be held.
-
-    A partition that drains and has no running handlers is released with the save: the waiting events are parked as
-    `ready`, so that the cursor can pass everything.
-    """
+    """Collect the save of one partition. If it drains and no handler runs, the save releases it. Needs the lock."""
     draining = partition.draining
+    # No cursor inside a cut page is saved: the rest of the page is read first, and parked (DESIGN 5).
     release = draining and partition.running == 0 and partition.cursor.cut is None
     if draining:
+        # A charged event that has not started gets its attempt back (DESIGN 7).
         for event in partition.charged():
             partition.parked.park(event, Verdict(RowState.READY, event.attempt - 1, None, True, None))
     if release:
         partition.settle_remembered()
         last_id, waiting = partition.progress.release_target().last_id, partition.waiting()
+        # Unfinished events at or below the last id of the release are handed over as `ready`, so that the next owner
+        # repeats nothing (EVIDENCE B5).
         for id in partition.progress.unfinished():
             if id <= last_id and id in waiting:
                 partition.parked.park(waiting[id], READY)
@@ -152,7 +160,11 @@ def gather(partition: Partition, now: float) -> PartitionSave:
 
 
 def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
-    """Return the arguments of the save statement: cursors, rows to write, and ids of rows to delete."""
+    """Return the three arguments of the save statement.
+
+    The first has the cursors, the second changed rows ignored events and notes, and the third the ids of rows to
+    delete.
+    """
     parks = (pending.park for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (
@@ -163,9 +175,11 @@ def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], li
 
 
 def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: float) -> None:
-    """Record that these saves are committed. The lock must be held."""
+    """Record that these saves are committed, and drop released partitions. Needs the lock."""
     for save in saves:
         partition = save.partition
+        # The partition was read anew from its saved cursor since. Events that this save has passed are found done
+        # (EVIDENCE A9).
         if partition.incarnation != save.incarnation:
             continue
         partition.saved(save.target, save.finished, now, noted=save.note is not None)

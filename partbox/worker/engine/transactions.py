@@ -1,7 +1,14 @@
-"""Transactions of the transactor: handlers whose effects are committed with the save of their events.
+"""Transactional events: picks the next event for the transactor, and records the outcome of its transaction.
 
-One transaction runs many events, one after the other. It ends with the saves of the partitions of these events. If it
-fails, everything in it is read anew.
+The effects of an event are committed together with a cursor (DESIGN 6). So an event starts only if that cursor will
+have passed it. The saver leaves the partitions of a transaction alone meanwhile (`Partition.in_transaction`).
+
+    RUNNING ──> ENDING ──> SAVED ──> OVER
+       │          └──────────┴────────^
+       └──> CONDEMNED ────────────────┘
+
+ENDING: the outcomes of its events are recorded, and its save is sent. SAVED: the save is answered, the commit is not.
+CONDEMNED: a connection was lost while its handlers ran.
 """
 
 from collections.abc import Callable
@@ -22,14 +29,7 @@ from partbox.worker.engine.transaction_queue import TransactionQueue
 
 
 class Stage(Enum):
-    """The stage of a transaction.
-
-    RUNNING      handlers run
-    ENDING       its events are recorded as done and its saves are being sent
-    SAVED        its saves are sent, the commit is not
-    CONDEMNED    it must not commit, because the connection was lost meanwhile
-    OVER         it is committed or rolled back
-    """
+    """The stage of a transaction, see the module."""
 
     RUNNING = "running"
     ENDING = "ending"
@@ -48,11 +48,11 @@ _NEXT = {
 
 
 class CalledOffError(Exception):
-    """Raised instead of a commit if the transaction must not commit any more."""
+    """The transaction must not commit, because its events were read anew, or belong to another owner."""
 
 
 class RunOutcome(NamedTuple):
-    """An event that has run in a transaction, with its verdict, None if it is done."""
+    """An event that has run in a transaction, with its verdict, or None if it is done."""
 
     lane: Lane
     event: DeliveredEvent
@@ -60,23 +60,23 @@ class RunOutcome(NamedTuple):
 
 
 class OpenTransaction:
-    """A transaction from its begin until it is over.
-
-    `kind` is the kind of its handlers, which all share. `taken` has the new records of each partition that are in the
-    transaction, and `last` the highest of them that has run. `undone_partition` has an event that was put back.
-    """
+    """The state of one transaction. `conn`, `me` and `kind` are opaque values of the transactor."""
 
     __slots__ = ("conn", "judged", "kind", "lanes", "last", "me", "stage", "taken", "undone_partition")
 
     def __init__(self, conn: Any, me: UUID) -> None:
         self.conn = conn
         self.me = me
+        # The kind of its events, once one is picked, if there are several kinds.
         self.kind: Any = None
         self.stage = Stage.RUNNING
         self.judged: list[RunOutcome] = []
+        # The partition of an event that was undone and is the first of the next transaction.
         self.undone_partition: Partition | None = None
         self.lanes: set[Lane] = set()
+        # New records that the transaction has run, or that it holds behind them.
         self.taken: dict[Partition, set[int]] = {}
+        # The last new record of each partition that has run.
         self.last: dict[Partition, int] = {}
 
     def enter(self, stage: Stage) -> None:
@@ -86,7 +86,11 @@ class OpenTransaction:
 
 
 class Transactions:
-    """The part of the engine for the transactor."""
+    """The methods of the transactor. Each one is a critical section, because other threads lose, save and condemn.
+
+    The transactor sets `is_transactional`, and `kind_of` if there are several kinds of transactions. Both take an
+    event.
+    """
 
     def __init__(self, state: EngineState, outcomes: Outcomes, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -97,7 +101,9 @@ class Transactions:
         self._conn: Any = None
         self._me: UUID | None = None
         self._current: OpenTransaction | None = None
+        # A connection to close after the current transaction.
         self._conn_to_close: Any = None
+        # Lanes of failed transactions, until their partitions are read anew.
         self._failed_lanes: list[Lane] = []
         scheduler.transact = self.queue_lane
         self.is_transactional: Callable[[DeliveredEvent], bool] = lambda event: False
@@ -110,15 +116,18 @@ class Transactions:
 
     @under_lock
     def set_connection(self, conn: Any, me: UUID | None) -> None:
-        """Use this connection for transactions, as instance `me`."""
+        """Run transactions on this connection, as instance `me`, after all partitions were read anew.
+
+        Lanes of a failed transaction end here or in `failed`, never in both.
+        """
         self._conn, self._me = conn, me
         self._end_lanes()
 
     @under_lock
     def suspend(self) -> bool:
-        """Stop transactions on the current connection. Return True if one is about to commit.
+        """Let no transaction begin or commit. Return True if one is about to commit, which the caller must wait for.
 
-        A transaction whose handlers run is condemned.
+        A transaction whose handlers still run is condemned.
         """
         self._conn = None
         self._queue.clear()
@@ -129,7 +138,7 @@ class Transactions:
 
     @under_lock
     def defer_close(self, conn: Any) -> bool:
-        """Have a connection closed at the end of the transaction that uses it. Return False if none does."""
+        """Return True if a transaction uses this connection. `end` then returns the connection for closing."""
         if self._current is None or self._current.conn is not conn:
             return False
         self._conn_to_close = conn
@@ -137,7 +146,7 @@ class Transactions:
 
     @under_lock
     def begin(self) -> OpenTransaction | None:
-        """Begin a transaction, or return None without a connection."""
+        """Begin a transaction. Return None if there is no connection."""
         if self._conn is None or self._me is None:
             return None
         self._current = OpenTransaction(self._conn, self._me)
@@ -145,7 +154,7 @@ class Transactions:
 
     @under_lock
     def start_next(self, transaction: OpenTransaction, now: float) -> tuple[Lane, DeliveredEvent] | None:
-        """Start the next event of a transaction, and return it with its lane, or None if there is none."""
+        """Start the next event that may run in this transaction. Return None if there is none."""
         if transaction.stage is Stage.CONDEMNED:
             return None
         fits = None if transaction.kind is None else partial(self._fits_kind, transaction)
@@ -166,21 +175,26 @@ class Transactions:
 
     @under_lock
     def ran(self, transaction: OpenTransaction, judged: RunOutcome) -> None:
-        """Record that an event has run in the transaction."""
+        """Record that the handler of an event has ended. Its outcome counts when the transaction ends."""
         transaction.judged.append(judged)
         lane, event, verdict = judged
+        # The event does not run any more, whatever happens to the transaction.
         lane.current = None
         if event.parked is None:
             transaction.last[lane.partition] = event.id
         if verdict is not None and verdict.blocks and lane.key[0] is not None:
             waiting = {each.id for each in list(lane.queue) if each.parked is None}
+            # The events behind a blocked one will be held with this save.
             transaction.taken.setdefault(lane.partition, set()).update(waiting)
         elif lane.queue and self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
 
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
-        """Record that an event was undone and is put back. Return False if it is parked already."""
+        """Record that the run of an event was undone. Return False if the event was parked meanwhile.
+
+        The caller must put the event back and pick no other. The partition of the event has the next turn.
+        """
         if lane.parked_running is event:
             return False
         lane.current = None
@@ -189,10 +203,10 @@ class Transactions:
 
     @under_lock
     def note(self, transaction: OpenTransaction, now: float) -> list[PartitionSave]:
-        """Record the outcomes of all events of the transaction, and return the saves to send before the commit.
+        """Record the outcomes of all events of a transaction, and return its saves.
 
-        Raise `CalledOffError` if a partition was lost or read anew. Raise RuntimeError if a cursor would not pass the
-        events, because they would run again after the commit.
+        Raise CalledOffError if the transaction must not commit. Raise RuntimeError if a cursor would not pass the
+        effects.
         """
         if transaction.stage is Stage.CONDEMNED:
             raise CalledOffError("a connection was lost meanwhile")
@@ -204,6 +218,7 @@ class Transactions:
             self._outcomes.note(*judged)
         saves = [gather(partition, now) for partition in _partitions_of(transaction)]
         for save in saves:
+            # Effects are committed with a cursor that has passed their events, or not at all (DESIGN 6).
             last = transaction.last.get(save.partition)
             if last is not None and not save.partition.progress.passes(save.target, last):
                 raise RuntimeError(f"partition {save.partition.number}: its cursor would not pass its effects")
@@ -211,16 +226,20 @@ class Transactions:
 
     @under_lock
     def saved(self, transaction: OpenTransaction) -> None:
-        """Record that the saves are sent, and the commit comes next."""
+        """Record that the save is answered. The commit is next."""
         transaction.enter(Stage.SAVED)
 
     @under_lock
     def note_committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
-        """Record that the transaction is committed, and end its lanes."""
+        """Record that the transaction is committed with these saves.
+
+        The saver may have the partitions again only after the committed cursor is recorded.
+        """
         note_committed(self._state, saves, now)
         partitions, undone_partition = _partitions_of(transaction), transaction.undone_partition
         for partition in partitions if undone_partition is None else {*partitions, undone_partition}:
             partition.in_transaction = False
+            # Other threads may have changed the partition meanwhile.
             self._state.mark_dirty(partition)
         self._queue.move_to_back(partitions)
         for lane in transaction.lanes:
@@ -231,7 +250,11 @@ class Transactions:
 
     @under_lock
     def failed(self, transaction: OpenTransaction) -> Stage:
-        """Undo the outcomes of a transaction that failed, and return the stage in which it did."""
+        """Stop transactions after a rollback, or after a COMMIT without an answer, until the saved cursors are read.
+
+        Return the stage in which the transaction failed. Return CONDEMNED also if it was ending and `suspend` waits for
+        that.
+        """
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
             for lane, event, _ in transaction.judged:
                 lane.partition.progress.unfinish(event.id)
@@ -240,6 +263,7 @@ class Transactions:
             lane.current = None
         self._failed_lanes += transaction.lanes
         if transaction.stage is Stage.CONDEMNED:
+            # The partitions have been read anew already.
             if self._conn is not None:
                 self._end_lanes()
             return Stage.CONDEMNED
@@ -251,7 +275,7 @@ class Transactions:
 
     @under_lock
     def end(self, transaction: OpenTransaction) -> Any:
-        """End the transaction. Return a connection to close, or None."""
+        """End the transaction. Return the connection that must be closed now, or None."""
         transaction.enter(Stage.OVER)
         self._current = None
         closing, self._conn_to_close = self._conn_to_close, None
@@ -259,19 +283,19 @@ class Transactions:
 
     @under_lock
     def put_lowest_first(self) -> int | None:
-        """Give the next turn to the partition with the lowest waiting id, and return that id."""
+        """Give the partition with the lowest waiting id the next turn. Return the id, or None."""
         return self._queue.put_lowest_first()
 
     @under_lock
     def evict_slow(self, now: float) -> None:
-        """Park events that hold up partitions in which transactional events wait."""
+        """Park slow events of partitions with waiting lanes, and end lanes whose events went another way."""
         self._scheduler.evict_slow(self._queue.partitions(), now)
         for lane in self._queue.take_stale():
             self._scheduler.begin(lane, now)
             self._scheduler.end_transactional(lane)
 
     def queue_lane(self, lane: Lane) -> None:
-        """Queue a lane for the transactor, or for runners if its next event is not transactional."""
+        """Queue a lane for the transactor, or for runners if its first event is not transactional. Needs the lock."""
         if self.is_transactional(lane.queue[0]):
             self._queue.add(lane)
             self._state.wakes.transact()
@@ -279,6 +303,7 @@ class Transactions:
             self._scheduler.make_ready([lane])
 
     def _fits_kind(self, transaction: OpenTransaction, event: DeliveredEvent) -> bool:
+        """Return whether the event can run in this transaction. A transaction has one kind, and one connection."""
         return self.kind_of is None or self.kind_of(event) == transaction.kind
 
     def _end_lanes(self) -> None:
