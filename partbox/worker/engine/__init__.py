@@ -1,1 +1,1 @@
-"""Per-process state machine of a worker: owned partitions, their lanes, parked rows, saves and limits."""
+"""The state machine of one worker in memory, free of threads, connections, clocks, logs and handlers."""

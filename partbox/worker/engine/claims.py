@@ -16,13 +16,11 @@ from partbox.worker.engine.state import EngineState
 
 
 class OwnedTenure(NamedTuple):
-    """The state of one tenure at one moment.
-
-    `is_releasing` is true while its release is in flight, so that the partition may have no owner in the database.
-    """
+    """The state of one tenure at one moment."""
 
     tenure: Tenure
     phase: Phase
+    # True while the release is in flight, so that the partition may have no owner in the database.
     is_releasing: bool
     parked_version: int
 
@@ -43,33 +41,25 @@ class TakenUp(NamedTuple):
 
 
 class ParkedIndex(NamedTuple):
-    """The stored parked rows of some partitions: blocking rows, rows that block nothing, and rows ahead of the cursor.
-
-    `loose` is by partition number. `ahead` has pairs of partition number and record id.
-    """
+    """The stored parked rows of some partitions: rows that block, `loose` rows that block nothing, and rows ahead."""
 
     blocking: Sequence[StoredRow]
+    # By partition number.
     loose: Mapping[int, LooseRows]
+    # Partition numbers and record ids of rows that are parked ahead of the saved cursor.
     ahead: Sequence[tuple[int, int]]
 
 
 class ParkedLoad(NamedTuple):
-    """The partitions whose parked rows are going to be read, with the number of saves that had changed their rows.
-
-    `needs_ahead` is true if the rows of a partition are not known at all. Rows ahead of the saved cursor must be read
-    then.
-    """
+    """Partitions whose parked rows are going to be read, with the number of saves that have changed their rows."""
 
     changes: Mapping[Partition, int]
+    # True if a partition knows no rows at all. Rows parked ahead of its saved cursor must be read then.
     needs_ahead: bool
 
 
 class Claims:
-    """The methods of ownership. Each one is a critical section, so no other thread sees a partition half changed.
-
-    `settled` is true if the last tick left nothing to do and no partition was lost since. It may be read without the
-    lock.
-    """
+    """The methods of ownership. Each method is a critical section, so no thread sees a partition half changed."""
 
     def __init__(self, state: EngineState, *, window: int, dead_letters: bool, notes: bool = False) -> None:
         self._state = state
@@ -77,6 +67,7 @@ class Claims:
         self._window = window
         self._dead_letters = dead_letters
         self._notes = notes
+        # True if the last tick left nothing to do and no partition was lost since. Read without the lock.
         self.settled = False
 
     @under_lock
@@ -103,10 +94,8 @@ class Claims:
 
     @under_lock
     def take_up(self, rows: Sequence[OwnedPartition], now: float) -> TakenUp:
-        """Hold exactly these partitions, each read from its saved cursor.
-
-        Called after a lost connection (⛨ DESIGN 4), or when the process goes on as another instance.
-        """
+        """Hold exactly these partitions, and read each of them from its saved cursor."""
+        # Called after a lost connection (⛨ DESIGN 4), or when the process goes on as another instance.
         mine = {row.partition for row in rows}
         owned = self._state.partitions
         lost = self._lose([each for each in owned.values() if each.number not in mine])
@@ -143,36 +132,31 @@ class Claims:
 
     @under_lock
     def note_tick(self, rows: Sequence[TickPartition], dues: Mapping[int, float]) -> None:
-        """Record the result of a tick once it is handled, and forget partitions that are over.
-
-        `dues` has the seconds until the first row is due that blocks nothing, by partition. The state is settled if
-        this process holds exactly these rows: as long as ticks return the same rows, there is nothing to do.
-        """
+        """Record the result of a tick once it is handled, and forget partitions that are over."""
         owned = self._state.partitions
         for number, partition in list(owned.items()):
+            # `dues` has the seconds until the first row of a partition is due that blocks nothing.
             partition.parked.due_read |= dues.get(number, 1.0) > 0
             if not partition.has_running_predecessor:
                 partition.predecessor = None
             self._drop_if_over(partition)
+        # As long as ticks return the same rows as a settled one, there is nothing to do about them.
         same = {row.partition for row in rows} == owned.keys()
         self.settled = same and all(_matches_row(owned[row.partition], row) for row in rows)
 
     @under_lock
     def loading(self, numbers: Collection[int]) -> ParkedLoad:
-        """Prepare to read the parked rows of these partitions, after their claim has committed (EVIDENCE B6).
-
-        Partitions with a save in flight are left out, because a reader may or may not see its changes.
-        """
+        """Prepare to read the parked rows of these partitions, after their claim has committed (EVIDENCE B6)."""
         owned = [each for number, each in self._state.partitions.items() if number in numbers]
+        # A reader may or may not see the changes of a save in flight, so such a partition is loaded another time.
         certain = [each for each in owned if not each.lost and not each.last_save.is_in_flight]
         return ParkedLoad({each: each.parked.changes for each in certain}, any(not each.parked.known for each in owned))
 
     @under_lock
     def loaded(self, loading: ParkedLoad, rows: ParkedIndex, versions: Mapping[int, int], now: float) -> set[int]:
-        """Take over the parked rows that were read since `loading`, with their versions. No new event runs before that.
-
-        Return the numbers of the partitions for which the rows are certain: no save has changed rows meanwhile.
-        """
+        """Take over the rows that were read since `loading`. Return the partitions for which they are certain."""
+        # The rows of a partition are uncertain if a save has changed some since. No new event runs before all rows that
+        # block are known.
         certain = {
             each.number: each
             for each, changes in loading.changes.items()

@@ -41,20 +41,19 @@ T = TypeVar("T")
 
 
 class FetchedPage(NamedTuple):
-    """A page with its payloads.
-
-    `large` has the sizes of large records by partition and record id. `ends` has, by partition, the first record id
-    whose payload was left out. `cap` is the most late records that are taken of a partition. `clock` is the server's
-    time at the poll, in microseconds since 2000. `cut` has partitions that may have more records, although there was
-    room for them.
-    """
+    """A page of records with their payloads, and the statistics of the rows."""
 
     rows: list[Row]
+    # Sizes of large records, by partition and record id.
     large: dict[int, dict[int, int]]
+    # The first record id that was left out, by partition.
     ends: dict[int, int]
+    # The most late records that are taken of each partition.
     cap: int
+    # The server's clock at the poll, in microseconds since 2000.
     clock: int
     stats: PageStats
+    # Partitions that may have more records, although there was room for more.
     cut: Container[int] = ()
 
     def fits(self) -> bool:
@@ -71,10 +70,7 @@ class MovedPage(NamedTuple):
 
 
 class Intake:
-    """The methods of the poller that take pages. `wanted_types` are the event types of the subscription, None for all.
-
-    `transactional` is true if some handlers are. A late record is then parked before any record after it runs.
-    """
+    """The methods of the poller that take pages."""
 
     def __init__(
         self, state: EngineState, scheduler: LaneScheduler, claim: ClaimContext, *, transactional: bool
@@ -83,18 +79,20 @@ class Intake:
         self._lock = state.lock
         self._scheduler = scheduler
         self._claim_parts = claim[1:]
+        # With transactional handlers, a late record is parked before any record after it runs.
         self._transactional = transactional
         # Shared lanes that got longer in this critical section.
         self._lengthened: list[SharedLane] = []
+        # The event types that the subscription takes, None for all types.
         self.wanted_types: frozenset[str] | None = None
 
     def page(
         self, asked: Sequence[tuple[Partition, ReadRequest, int]], page: Page, fetched: FetchedPage, *, together: bool
     ) -> list[MovedPage]:
-        """Move all polled partitions to `page`, and return the parts to pass to `hand_over`.
+        """Move polled partitions to `page`, and return the parts to pass to `hand_over` next.
 
-        `asked` has the partitions with their requests and the floors of their late searches. `together` is true if the
-        partitions share the page in lockstep.
+        Each partition comes with its request and the floor of its late search. `together`: the partitions share the
+        page.
         """
         by_partition, moved = fetched.stats.by_partition, list[MovedPage]()
         for some in _split_portions(asked):
@@ -114,7 +112,7 @@ class Intake:
         return moved
 
     def hand_over(self, moved: Sequence[MovedPage], fetched: FetchedPage) -> None:
-        """Hand over the records of a page. Must be called before the next page moves any partition."""
+        """Hand over the records of a page, before the next page moves any partition."""
         for some in _split_portions(moved):
             with self._lock:
                 for each in some:
@@ -123,7 +121,7 @@ class Intake:
                 self._wake_lengthened()
 
     def take_quick_page(self, caught_up: Mapping[int, Partition], page: Page, fetched: FetchedPage) -> None:
-        """Move caught-up partitions to a quick page that has records for them, and hand those over."""
+        """Move caught-up partitions to a quick page that has records for them, and hand the records over."""
         for number, share in fetched.stats.by_partition.items():
             partition = caught_up[number]
             with self._lock:
@@ -139,13 +137,12 @@ class Intake:
                     self._move_caught_up(partition, page, PartitionRows([], []), None)
 
     def needs_parts(self, partition: Partition, row: Row, clock: int) -> bool:
-        """Return whether the omitted parts of a large record are needed now.
-
-        Names always are, because the record may be parked under them. The payload is needed only if the event may run:
-        it is due by this clock, its type is wanted, and the event is not parked because of draining or lateness.
-        """
+        """Return whether the omitted parts of a large record are needed now."""
+        # Names are always needed, because the record may be parked under them.
         if lacks_names(row):
             return True
+        # The payload is needed only if the event may run: not if it will be parked as late or by a drain, if it is not
+        # due by this clock, or if the subscription does not take its type.
         if partition.draining or (self._transactional and row[ID] <= partition.cursor.last_id):
             return False
         return not _is_scheduled(row[AVAILABLE_AT], clock) and (
@@ -226,7 +223,7 @@ class Intake:
     def _queue_new(
         self, partition: Partition, rows: list[Row], late: int, fetched: FetchedPage, *, large: bool
     ) -> None:
-        """Queue or park records of which the first `late` are late ones."""
+        """Queue or park records, the first `late` of which are late."""
         parked = partition.parked
         last_late = rows[late - 1][ID] if late and self._transactional else 0
         # True if nothing is known of these records that could keep one back. Ids up to `done_to` may be done since
@@ -256,13 +253,11 @@ class Intake:
     def _queue_by_key(
         self, partition: Partition, rows: list[Row], last_late: int, clock: int, *, plain: bool, large: bool
     ) -> None:
-        """Queue each record in the lane of its key, unless it is kept back. `large` is true if names may be long.
-
-        `plain` is true if only records with an `available_at` may have to be kept back.
-        """
+        """Queue each record in the lane of its key, unless it is kept back. `large`: names may be long."""
         claim, lanes, parked, woken = self._build_claim(partition), partition.lanes, partition.parked, []
         for row in rows:
             event = DeliveredEvent(row, claim)
+            # Of plain records nothing is known, so only records with a time may have to be kept back.
             if (row[AVAILABLE_AT] is not None or not plain) and self._keep_back(partition, event, last_late, clock):
                 plain = plain and not parked.chains
                 continue
@@ -285,20 +280,16 @@ class Intake:
             self._scheduler.run_or_watch(shared_lanes)
 
     def _forget_ahead(self, partition: Partition) -> None:
-        """Forget rows parked ahead that the cursor has passed, and wake the keys of the partition.
-
-        A row that was not met has no record any more, or the saved cursor had passed its record (EVIDENCE B6).
-        """
+        """Forget rows that were parked ahead of the cursor and are passed by now, and wake the blocked keys."""
+        # A row that was not met has no record any more, or the saved cursor had passed its record (EVIDENCE B6).
         last_id = partition.cursor.last_id if partition.cursor.full else float("inf")
         partition.parked.ahead = {id for id in partition.parked.ahead if id > last_id}
         for key in partition.parked.chains:
             self._state.wake(partition, key)
 
     def _keep_back(self, partition: Partition, event: DeliveredEvent, last_late: int, clock: int) -> bool:
-        """Finish an event that is known or not wanted, or park one that may not run now. Return True in both cases.
-
-        DESIGN 7 defines the states. A and B refer to entries of EVIDENCE.
-        """
+        """Finish an event that is known or not wanted, or park an event that must not run now. Return True then."""
+        # DESIGN 7 defines the states. A and B below refer to entries of EVIDENCE.
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
         # The row of the event decides about it, and may run from now on (B6).

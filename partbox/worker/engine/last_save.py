@@ -13,19 +13,15 @@ NO_COUNT: Final = -1
 
 
 class LastNote(NamedTuple):
-    """The last progress note of a partition: when the next note is due, and how many records were finished then.
+    """The last progress note of a partition."""
 
-    `due` is in monotonic seconds, and infinite if no notes are written.
-    """
-
+    # When the next note is due, in monotonic seconds, or infinity if no notes are written.
     due: float
+    # The number of records that were finished at that time.
     finished: int = 0
 
     def is_over(self, finished: int, now: float, *, release: bool) -> bool:
-        """Return whether the next save has a note to write.
-
-        A note is written if records were finished since the last one, and it is due or the partition is released.
-        """
+        """Return whether the next save has a note: records were finished, and it is due or a release."""
         return finished != self.finished and self.due < inf and (release or now >= self.due)
 
     @classmethod
@@ -36,22 +32,19 @@ class LastNote(NamedTuple):
 
 @dataclass(slots=True)
 class LastSave:
-    """The last save of a partition that was committed, at `at` (monotonic seconds).
+    """The last committed save of a partition."""
 
-    `finished` is the number of records that this process had finished when the save was gathered. `is_in_flight` is
-    true if another save is gathered and not committed. The content of the database is uncertain then.
-    """
-
+    # Monotonic seconds.
     at: float
     last_id: int
     note: LastNote
+    # The number of records that this process had finished when the save was gathered.
     finished: int = 0
+    # True if another save is gathered and not committed. The content of the database is uncertain then.
     is_in_flight: bool = False
 
     def restart(self, now: float, last_id: int) -> "LastSave":
-        """Return the last save for a partition that is read anew from its saved cursor, with nothing finished yet.
-
-        If records are saved and not noted, or perhaps saved, the release still owes a note.
-        """
+        """Return the last save for a partition that is read anew from its saved cursor, with nothing finished yet."""
+        # If records are saved and not noted, or perhaps saved, the release still owes a note.
         owed = self.is_in_flight or self.finished != self.note.finished
         return LastSave(now, last_id, LastNote(self.note.due, NO_COUNT if owed else 0))

@@ -2,11 +2,6 @@
 
 A verdict of None means that the event is done. Runners call no method for an event that is plainly done: they append
 its row to `Lane.done` without the lock, and `record` takes the rows over at the end of the turn.
-
-While a handler runs, other threads may change its partition. If the partition is lost, no outcome is recorded. If the
-partition is read anew after a lost connection, the event comes again, and a done event is remembered so that it does
-not start again (DESIGN 4, lost connection ⛨). If the event runs for long, it may be parked so that the window can move
-on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -35,17 +30,20 @@ AWAITS_PERMIT = "it waits for its turn: its handler has a limit"
 
 
 class ListPart(NamedTuple):
-    """The events of a list that were taken from one lane, and the partition's incarnation when they were taken.
-
-    `rows` has their rows if the events come from a shared lane, so that none of them was parked before.
-    """
+    """The events of a list that were taken from one lane, with the incarnation of the partition at that time."""
 
     lane: Lane
     events: list[DeliveredEvent]
     incarnation: int
+    # The rows of the events if they come from a shared lane, so that none of them was parked before.
     rows: list[Row] | None = None
 
 
+# While a handler runs, other threads may change its partition. If the partition is lost, no outcome is recorded. If the
+# partition is read anew after a lost connection, the event comes again, and a done event is remembered so that it does
+# not start again (DESIGN 4, lost connection ⛨). If the event runs for long, it may be parked so that the window can
+# move on (`evict_slow`). The lane keeps it in `parked_running`, and its row is deleted if it is done. So each method
+# looks at the partition and records the outcome under one lock.
 class Outcomes:
     """The methods by which runner threads, event loop, transactor and poller record outcomes of events."""
 
@@ -99,11 +97,9 @@ class Outcomes:
 
     @under_lock
     def put_back(self, lane: Lane, event: DeliveredEvent) -> None:
-        """Put an event that did not start back to the head of its lane.
-
-        If the partition was read anew meanwhile, the event is dropped, because it comes again.
-        """
+        """Put an event that did not start back to the head of its lane."""
         partition = lane.partition
+        # If the partition was read anew meanwhile, the event comes again.
         if partition.incarnation != lane.incarnation or partition.lost:
             return
         chains = partition.parked.chains
@@ -125,11 +121,9 @@ class Outcomes:
 
     @under_lock
     def give_up(self, lane: Lane, event: DeliveredEvent, verdict: Verdict | None) -> bool:
-        """Settle an event whose handler is over its timeout and goes on. Return False if the handler has ended.
-
-        Either this verdict counts or the handler's own, never both.
-        """
+        """Settle an event whose handler is over its timeout and goes on. Return False if the handler has ended."""
         partition = lane.partition
+        # Either this verdict counts or the handler's own, never both.
         if lane.current is not event or lane.has_ended(event) or partition.lost:
             return False
         if verdict is None:
@@ -142,9 +136,9 @@ class Outcomes:
 
     @under_lock
     def are_all_saved(self, partitions: Collection[Partition]) -> bool:
+        """Return whether all outcomes of these partitions are saved."""
         # A save moves a partition from dirty to in flight. Without the lock, two looks could miss the partition in both
         # places.
-        """Return whether all outcomes of these partitions are saved."""
         dirty = self._state.dirty
         return not any(each.parked.pending or each.last_save.is_in_flight or each in dirty for each in partitions)
 
@@ -220,12 +214,9 @@ class Outcomes:
             lane.lane_behind(event).park_waiting()
 
     def evict(self, lane: Lane, delay: float, now: float) -> ParkedRow:
-        """Park the head of a lane that waits for a permit, and the events behind it. Needs the lock.
-
-        Return the row of the head, which is due in `delay` seconds. If the database has the head as waiting already,
-        its row is not saved again.
-        """
+        """Park the head of a lane that waits for a permit, and the events behind it. Return its row. Needs the lock."""
         event, partition = lane.queue.popleft(), lane.partition
+        # If the database has the head as waiting already, its row is not saved again.
         if partition.parked.put_off(event, now, delay):
             self._state.wake(partition, lane.key)
         else:
@@ -249,11 +240,9 @@ class Outcomes:
         self._state.mark_dirty(lane.partition)
 
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
-        """Park a long-running event and the events behind it, while its handler goes on. Needs the lock.
-
-        So the cursor can move on past a full window (DESIGN 6). The row is `ready` unless `verdict` says that the event
-        is over its timeout.
-        """
+        """Park a running event that takes long, and the events behind it. Needs the lock."""
+        # The handler goes on, and the cursor can move on past a full window (DESIGN 6). The row is `ready`, unless
+        # `verdict` says that the event is over its timeout.
         partition, event = lane.partition, lane.current
         # An event that has ended stays `current` until the lane goes on.
         if event is None or lane.has_ended(event):

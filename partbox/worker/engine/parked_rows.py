@@ -30,13 +30,11 @@ FAILED_BEFORE = "it had failed in the table that it was imported from, before th
 
 @dataclass(slots=True)
 class PayloadBytes:
-    """The bytes that a partition holds in memory apart from small new records: large records, and parked ones that run.
-
-    `sizes` are by record id. A size counts from when the record is read until its event is finished or parked, or has
-    blocked the partition for too long.
-    """
+    """The bytes that a partition holds in memory for large records and for loaded parked records."""
 
     total: int = 0
+    # By record id, from when a record is read until its event is finished or parked, or has blocked the partition for
+    # too long.
     sizes: dict[int, int] = field(default_factory=dict)
 
     def add(self, record_id: int, size: int) -> None:
@@ -116,13 +114,11 @@ class ParkedRows:
         return {*self.taken, *self.deleting, *(row.id for row in self.list_blocking() if row.loaded)}
 
     def park(self, event: DeliveredEvent, verdict: Verdict) -> ParkedRow:
-        """Park an event, or change the row of a parked event, with the next save. Return the row.
-
-        An event without an aggregate id never blocks.
-        """
+        """Park an event, or change the row of a parked event, with the next save. Return the row."""
         key = key_of(event)
         row: ParkedRow | None = event.parked
         new = row is None
+        # An event without an aggregate id never blocks.
         blocks = verdict.blocks and key[0] is not None
         state, delay = verdict.state, verdict.delay
         if row is None:
@@ -165,15 +161,13 @@ class ParkedRows:
         self._suspects.left -= 1
 
     def schedule(self, event: DeliveredEvent) -> None:
-        """Park an event until its `available_at`. A scheduled event never blocks.
-
-        An event that had failed when it was imported is parked as dead. The subscriptions of that time have it parked
-        already, and their rows stay.
-        """
+        """Park an event until its `available_at`, or as dead if it had failed before its import."""
         micros = microseconds(event.record[AVAILABLE_AT])
         if micros == NEVER_AVAILABLE and event.had_failed:
+            # For subscriptions that existed at the import the event is parked already, and that row stays.
             self.park(event, Verdict(RowState.DEAD, 0, None, False, FAILED_BEFORE))
             return
+        # A scheduled event never blocks.
         self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None, waits=True))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), LATEST_DUE)
@@ -228,16 +222,14 @@ class ParkedRows:
             self._recount_chain(chain, waits=True)
 
     def put_off(self, event: DeliveredEvent, now: float, delay: float) -> bool:
-        """Drop a waiting event from memory without a save. Return False if its row is not stored as waiting.
-
-        A row that blocks is due in memory after `delay` seconds. A row that blocks nothing is found by its due time in
-        the database, which must not have come yet.
-        """
+        """Drop a waiting event from memory without a save. Return False if its row is not stored as waiting."""
         row: ParkedRow | None = event.parked
         if row is None or row.state is not RowState.DEFERRED or not row.waits or row.stage is not RowStage.LOADED:
             return False
         if row.blocks:
+            # A row that blocks is due in memory.
             row.due = now + delay
+        # A row that blocks nothing is found by its due time in the database, which must not have come yet.
         elif row.due is None or row.due <= now:
             return False
         else:
@@ -254,11 +246,9 @@ class ParkedRows:
         return False
 
     def is_met(self, row: ParkedRow) -> bool:
-        """Return whether everything that precedes this row in its key is known.
-
-        If the row was parked late, its record is ahead of the cursor, and earlier events of its key are still to be
-        read (EVIDENCE B6).
-        """
+        """Return whether everything that precedes this row in its key has been read."""
+        # A row that was parked late is ahead of the cursor, and earlier events of its key are still to be read
+        # (EVIDENCE B6).
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:
@@ -294,11 +284,8 @@ class ParkedRows:
         return keys
 
     def load(self, rows: list[StoredRow], loose: LooseRows, now: float) -> list[Key]:
-        """Take over the blocking rows as stored, and return all blocked keys.
-
-        Rows in memory that are changed or being deleted stay as they are. Of the `loose` rows, which block nothing,
-        those that wait for a permit may be fetched before they are due.
-        """
+        """Take over the blocking rows and the `loose` rows, which block nothing, as stored. Return all blocked keys."""
+        # Rows in memory that are changed or being deleted stay as they are.
         known = {row.id: row for row in self.list_blocking()}
         kept = {id for id, row in known.items() if row.stage is not RowStage.WAITING} | self.deleting.keys()
         # A changed row is kept even if it blocks nothing any more. Otherwise it would run again in its old state before
@@ -320,6 +307,7 @@ class ParkedRows:
                 self.chains.setdefault(key, Chain()).insert(row)
                 if stored.started and not row.accused:
                     self._undo_charge(row, key)
+        # Loose rows that wait for a permit may be fetched before they are due.
         self.early.update(dict.fromkeys(loose.turns))
         self.open, self.waiting = loose.open + self._unsaved_counts[False], loose.waiting + self._unsaved_counts[True]
         for chain in self.chains.values():

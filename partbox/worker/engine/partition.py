@@ -35,10 +35,9 @@ _id, _event_id, _identity = itemgetter(ID), itemgetter(EVENT_ID), itemgetter(IDE
 
 
 class Lane:
-    """A queue of the waiting events of one aggregate key, in id order.
+    """A queue of the waiting events of one aggregate key, in id order, of which one runs at a time (⛨ DESIGN 6).
 
-    One event of the queue runs at a time (⛨ DESIGN 6). An event without an aggregate id has a lane to itself, with the
-    key (None, id). No other event joins that lane.
+    An event without an aggregate id has a lane to itself, with the key (None, id), which no other event joins.
     """
 
     __slots__ = (
@@ -116,11 +115,9 @@ class Lane:
         return DeliveredEvent(self.queue.popleft(), self.claim)
 
     def take_rest(self) -> list[Any]:
-        """Take all waiting events out of the queue, and return them in order.
-
-        The runner may take events from the left at the same time, without the lock. This method takes from the right,
-        so it gets the last events, and the events before them run.
-        """
+        """Take all waiting events out of the queue, and return them in order."""
+        # The runner may take events from the left at the same time, without the lock. This method takes from the right,
+        # so it gets the last events, and the events before them run.
         taken: list[Any] = []
         while self.queue:
             try:
@@ -158,16 +155,14 @@ class Lane:
 # processor's cache, and its memory serves the next event. The runner sets `head` without the lock before it takes that
 # row, so a thread that has taken the rest of the queue knows which key runs.
 class SharedLane(Lane):
-    """A lane for the new events of all keys of a partition, in id order. None of the events is parked.
-
-    `in_hand` is the list of events that the runner handles in one call. `is_split` is true if the lane was split in
-    this turn, and `has_unreported_lanes` while no scheduler knows the lanes of the split.
-    """
+    """A lane for the new events of all keys of a partition, in id order. None of the events is parked."""
 
     __slots__ = ("_keys", "has_unreported_lanes", "in_hand", "is_split", "types")
 
     def __init__(self, partition: "Partition") -> None:
         super().__init__(partition, (None, 0))
+        # `is_split` is true if the lane was split in this turn, and `has_unreported_lanes` while no scheduler knows the
+        # lanes of the split. `in_hand` is the list of events that the runner handles in one call.
         self.types = SharedLaneTypes()
         self.end_turn()
 
@@ -194,10 +189,7 @@ class SharedLane(Lane):
 
 
 class Tenure(NamedTuple):
-    """One ownership of a partition: its number and the epoch of its claim.
-
-    An epoch never repeats, so a message about one tenure cannot be taken for a message about another.
-    """
+    """One ownership of a partition. No two tenures have the same epoch, so a message about one cannot mean another."""
 
     number: int
     epoch: int
@@ -206,8 +198,8 @@ class Tenure(NamedTuple):
 class Partition:
     """A partition from its claim until this process releases or loses it.
 
-    `window` is the largest number of new records that may be read and not saved. `dead_letters` is true if a hook must
-    be called for dead events, and `notes` if progress notes are saved from time to time.
+    `window` is the most new records that may be read and not saved. With `dead_letters`, dead events are owed to a
+    hook. With `notes`, progress notes are saved from time to time.
     """
 
     def __init__(
@@ -258,13 +250,13 @@ class Partition:
         self._enter(Phase.DRAINING)
 
     def reset(self, now: float) -> None:
-        # A runner without the lock reads the queue of a lane first, and then the incarnation. The incarnation changes
-        # first here, so a runner that sees the new queue also sees the new incarnation.
         """Forget all events that were read, after the connection was lost (⛨ DESIGN 4, EVIDENCE A9).
 
         Events that are done or running are remembered, so that no handler runs for them again. A drain starts over once
         they have been read again. Running lanes stay, with an empty queue.
         """
+        # A runner without the lock reads the queue of a lane first, and then the incarnation. The incarnation changes
+        # first here, so a runner that sees the new queue also sees the new incarnation.
         self.incarnation += 1
         # The runner may append to `done` meanwhile. The records are remembered now, because they may be read again
         # before the turn of the shared lane ends.
@@ -396,11 +388,8 @@ class Partition:
             self.max_records = None
 
     def saved(self, target: SaveTarget, finished: int, now: float, *, noted: bool = False) -> None:
-        """Record that the save of `target` is committed.
-
-        `finished` is the number of records that had been finished when the save was gathered. `now` is in monotonic
-        seconds. `noted` is true if the save had a progress note.
-        """
+        """Record that a save of `target` is committed, which was gathered after `finished` records had been finished."""
+        # `noted` is true if the save had a progress note.
         self.progress.saved(target)
         self.last_save = LastSave(
             now, target.last_id, LastNote.of(now, finished) if noted else self.last_save.note, finished
@@ -409,7 +398,8 @@ class Partition:
         free_empty_tables(self._lanes, self.payload_bytes.sizes)
 
     def note(self, finished: int, now: float, *, release: bool) -> ProgressNote | None:
-        """Return the progress note for a save, or None if none is due or nothing was finished since the last one."""
+        """Return the progress note of the next save, or None if there is nothing to note or the note is not due."""
+        # A note is always due with a release.
         if not self.last_save.note.is_over(finished, now, release=release):
             return None
         return ProgressNote(self.number, max(self.progress.read_id(), self.resumption.read_to))

@@ -21,12 +21,10 @@ RecordIdentity = tuple[int, bytes]
 
 @dataclass(slots=True)
 class Resumption:
-    """The events of one partition that were done, or running, when its connection was lost.
+    """The events of one partition that were done or running when its connection was lost, by record id and event id."""
 
-    An event is remembered until it is read again, or until it cannot come again because the save of it was committed
-    after all. All of this needs the engine's lock, except looking into `remembered`.
-    """
-
+    # Kept until the event is read again, or cannot come again because its save was committed after all. Everything here
+    # needs the engine's lock, except looking into this set.
     remembered: set[RecordIdentity] = field(default_factory=set)
     # Remembered events that do not come again if their save was committed.
     _unconfirmed: set[RecordIdentity] = field(default_factory=set)
@@ -39,10 +37,7 @@ class Resumption:
     _parked_ids: set[int] = field(default_factory=set)
 
     def reset(self, progress: Progress, parked: ParkedRows, read_to: int, now: float) -> None:
-        """Remember the events that are done, after a lost connection. The log had been read up to `read_to`.
-
-        Parked rows in memory are noted too, so that a drain waits for them.
-        """
+        """Remember the events that are done, after a lost connection. The log had been read up to `read_to`."""
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             self._parked_ids.clear()
         self._reset_at = now
@@ -53,12 +48,10 @@ class Resumption:
         self._parked_ids.update(parked.list_in_memory())
 
     def is_over(self, parked: ParkedRows, read_to: float | None, now: float) -> bool:
-        """Return whether all remembered events are found again, or enough time has passed.
-
-        `read_to` is the id up to which the partition is read again, or None while it reads alone or in a cut page.
-        """
+        """Return whether all remembered events are found again, or enough time has passed."""
         if self._reset_at is None or now > self._reset_at + RECHECK_SECONDS:
             return True
+        # `read_to` is None while the partition is read alone or in a cut page.
         if not parked.known or read_to is None or read_to < self.read_to:
             return False
         if self._parked_ids and not parked.due_read:
@@ -66,14 +59,12 @@ class Resumption:
         return not any(row.id in self._parked_ids and not row.loaded for row in parked.list_blocking())
 
     def saved(self, page: Page, last_id: int, parked: ParkedRows) -> None:
-        """Forget events that a committed save has passed and that are not parked. Their save had been committed before.
-
-        This is not done for events that ran when the connection was lost, because such an event may be parked when it
-        is read again, and be done all the same. If the server has lost such an event, it is remembered until the next
-        lost connection.
-        """
+        """Forget events that a committed save has passed and that are not parked. An earlier save had them already."""
         if not self._unconfirmed or not parked.known or not parked.due_read:
             return
+        # Events that ran when the connection was lost are not forgotten here: an event that is read again may be
+        # parked, and be done all the same. If the server has lost the event, it is remembered until the next lost
+        # connection.
         passed = min(page.floor, last_id)
         still_parked = parked.taken.keys() | {row.id for row in parked.list_blocking()}
         saved = {pair for pair in self._unconfirmed if pair[0] <= passed and pair[0] not in still_parked}

@@ -20,12 +20,7 @@ READY = Verdict(RowState.READY, 0, None, True, None)
 
 
 class PartitionSave(NamedTuple):
-    """The next save of one partition: its cursor, changed and deleted rows, and a progress note if one is due.
-
-    `finished` counts the records that this process had finished when the save was gathered. `is_idle` is true if no
-    record has a new outcome since the last save, which has the same last id. An idle save only moves the snapshot and
-    the floor. It does not count as progress for a monitor that asks since when a partition stands still.
-    """
+    """The next save of one partition: its cursor, changed and deleted rows, and perhaps a progress note."""
 
     partition: Partition
     incarnation: int
@@ -34,8 +29,11 @@ class PartitionSave(NamedTuple):
     done_ids: list[int]
     ignored: list[IgnoredEvent]
     note: ProgressNote | None
+    # The number of records that this process had finished when the save was gathered.
     finished: int
     release: bool
+    # True if no record has a new outcome since the last save, which has the same last id. An idle save only moves the
+    # snapshot and the floor. A monitor that asks since when a partition stands still does not count it as progress.
     is_idle: bool
 
     @property
@@ -56,25 +54,21 @@ class PartitionSave(NamedTuple):
 
 
 class UnsavedWork(NamedTuple):
-    """The size of the next save: the number of its partitions, and of the records that are finished there.
-
-    `is_urgent` is true for a park, a deletion or a release, which other parts wait for. `is_awaited` is true if the
-    poller goes on after the save. `may_grow` is true if handlers run that may add to the save.
-    """
+    """The size of the next save: the number of its partitions, and of the records that are finished there."""
 
     partitions: int
     finished: int
+    # True for a park, a deletion or a release, which other parts wait for.
     is_urgent: bool
+    # True if the poller goes on after the save.
     is_awaited: bool
+    # True if handlers run that may add to the save.
     may_grow: bool
 
 
+# Each method is a single critical section, so the content of a save belongs to one moment, and so does its commit.
 class Saves:
-    """The methods of the saver.
-
-    Each one is a single critical section, so that the content of a save, and the record of its commit, belong to one
-    moment.
-    """
+    """The methods of the saver."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -104,15 +98,13 @@ class Saves:
 
     @under_lock
     def filter_owned(self, saves: Iterable[PartitionSave]) -> list[PartitionSave]:
-        """Return those of the gathered saves that may still be sent: ownership may have lost partitions meanwhile."""
+        """Return the gathered saves whose partitions ownership has not lost meanwhile."""
         return [save for save in saves if not save.partition.lost]
 
     @under_lock
     def note_committed(self, saves: Sequence[PartitionSave], now: float) -> list[int]:
-        """Record that these saves are committed, and wake waiting threads. Return the numbers of released partitions.
-
-        A released partition is dropped in the same step, before a tick could take it for lost.
-        """
+        """Record that saves are committed, and wake waiting threads. Return the numbers of released partitions."""
+        # A released partition is dropped under the same lock, before a tick could take it for lost.
         note_committed(self._state, saves, now)
         if any(save.release or save.rows for save in saves):
             self._state.wakes.interrupt_poller()
@@ -125,8 +117,8 @@ class Saves:
     def advance_idle(self, before: float) -> None:
         """Mark partitions for a save if their last save is older than `before` (EVIDENCE B4)."""
         for partition in self._state.partitions.values():
-            # Their cursors may have moved with the horizon.
             if partition.last_save.at < before and not partition.is_stopping:
+                # The cursor may have moved with the horizon.
                 self._state.mark_dirty(partition)
 
 
@@ -160,11 +152,7 @@ def gather(partition: Partition, now: float) -> PartitionSave:
 
 
 def save_arguments(saves: Sequence[PartitionSave]) -> tuple[list[CursorSave], list[SaveEntry], list[int]]:
-    """Return the three arguments of the save statement.
-
-    The first has the cursors, the second changed rows ignored events and notes, and the third the ids of rows to
-    delete.
-    """
+    """Return the arguments of the save statement: cursors, rows to write, and ids of rows to delete."""
     parks = (pending.park for save in saves for pending in save.parks)
     notes = (save.note for save in saves if save.note is not None)
     return (

@@ -47,12 +47,11 @@ class LaneProgress(NamedTuple):
 
 
 class WatchedLanes(NamedTuple):
-    """The running shared lanes that blocked other events at time `at` (monotonic seconds).
+    """The running shared lanes that blocked other events, as the watcher saw them at time `at`."""
 
-    `in_time` is true if the watcher got the interpreter at once when its sleep was over.
-    """
-
+    # Monotonic seconds.
     at: float
+    # True if the watcher got the interpreter at once when its sleep was over.
     in_time: bool
     shared_lanes: Mapping[SharedLane, LaneProgress]
 
@@ -131,13 +130,13 @@ class LaneScheduler:
         return len(self._ready) >= self._concurrency
 
     def next(self, ended: Sequence[Lane], now: float, *, trusted: bool, waits: bool) -> list[Lane] | NoLane:
-        # Lanes end, the next lanes are found, and they start or the runner counts as idle, all under one lock: no call
-        # is missed.
         """End the lanes in `ended` and return the next lanes to run, or the reason why there are none.
 
         With IDLE or FULL, a runner that `waits` must wait for a call. `trusted` is true if a handler may start now,
         within the lease. `now` is in monotonic seconds.
         """
+        # Lanes end, the next lanes are found, and they start or the runner counts as idle, all under one lock: no call
+        # is missed.
         with self._lock:
             self._end(ended)
             self._moved_at = now
@@ -175,6 +174,7 @@ class LaneScheduler:
         Return the lanes that still block, for the next check. `in_time` is true if the watcher got the interpreter at
         once.
         """
+        # Under the lock the runner of a lane takes no more events from it, and lanes are either ready or not.
         shared_lanes = {
             shared_lane: LaneProgress(shared_lane.started, len(shared_lane.queue))
             for shared_lane in self._list_blocking()
@@ -207,12 +207,14 @@ class LaneScheduler:
     @under_lock
     def stop_watching(self, *, called: bool) -> bool:
         """Stop watching and return True, if the watcher was `called` or no shared lane blocks other events."""
+        # Under the lock, a lane that grows is either seen by the watcher, or a runner is called to watch it.
         self._has_watcher = not called and bool(self._list_blocking())
         return not self._has_watcher
 
     @under_lock
     def end(self, lanes: Sequence[Lane]) -> None:
         """End lanes that ran as one handler, and offer the free slot to another runner."""
+        # The lanes end and their slot gets free in one step.
         self._end(lanes)
         self._fill_slot()
 
@@ -243,26 +245,25 @@ class LaneScheduler:
             pass
 
     def disown(self) -> None:
-        # The lock may be held by a thread of the parent, which does not exist in this process.
         """Give up all partitions in a forked child process. Nothing runs or is saved there any more."""
+        # The lock may be held by a thread of the parent, which does not exist in this process.
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]
         with self._lock:
+            # No other thread exists in this process. The lock is only held for methods that need it.
             self._state.is_forked = self._stopped = True
             for partition in {*self._state.partitions.values(), *(lane.partition for lane in self._running)}:
                 partition.lose()
 
     @under_lock
     def running(self) -> list[Lane]:
-        # The lock is needed because lanes start and end meanwhile.
         """Return the lanes whose handlers run now."""
+        # The lock is needed because lanes start and end meanwhile.
         return [lane for lane in self._running if lane.current is not None and not lane.has_ended(lane.current)]
 
     @under_lock
     def hung_since(self) -> float | None:
-        """Return since when all runners hang outside a handler (monotonic seconds), or None.
-
-        Runners hang if lanes are ready and no runner takes one, although no handler runs.
-        """
+        """Return since when (monotonic seconds) no runner takes a ready lane although no handler runs, or None."""
+        # All runners are hired and busy, and none of them is in a handler: they hang somewhere else.
         taken = self._hired >= self._concurrency and not self._idle and self._ready and not self._stopped
         handles = any(lane.current is not None and not lane.has_ended(lane.current) for lane in self._running)
         return self._moved_at if taken and not handles else None
@@ -279,10 +280,7 @@ class LaneScheduler:
             self._call_watcher()
 
     def make_ready(self, lanes: Sequence[Lane], *, due: bool = False) -> None:
-        """Queue lanes that have events, and call or hire runners for them. Needs the lock.
-
-        `due` is true if the events were parked and are due.
-        """
+        """Queue lanes for runners, and call or hire the runners. `due`: their parked events are due. Needs the lock."""
         for lane in lanes:
             # A lane whose key the shared lane runs becomes ready when that turn ends.
             lane.is_active = not lane.partition.shared_lane.runs_key(lane.key)

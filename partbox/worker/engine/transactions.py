@@ -86,11 +86,7 @@ class OpenTransaction:
 
 
 class Transactions:
-    """The methods of the transactor. Each one is a critical section, because other threads lose, save and condemn.
-
-    The transactor sets `is_transactional`, and `kind_of` if there are several kinds of transactions. Both take an
-    event.
-    """
+    """The methods of the transactor. Each is one critical section: other threads lose, save and condemn meanwhile."""
 
     def __init__(self, state: EngineState, outcomes: Outcomes, scheduler: LaneScheduler) -> None:
         self._state = state
@@ -106,6 +102,8 @@ class Transactions:
         # Lanes of failed transactions, until their partitions are read anew.
         self._failed_lanes: list[Lane] = []
         scheduler.transact = self.queue_lane
+        # Both functions take an event and are set by the transactor, `kind_of` only if there are several kinds of
+        # transactions.
         self.is_transactional: Callable[[DeliveredEvent], bool] = lambda event: False
         self.kind_of: Callable[[DeliveredEvent], Any] | None = None
 
@@ -116,23 +114,19 @@ class Transactions:
 
     @under_lock
     def set_connection(self, conn: Any, me: UUID | None) -> None:
-        """Run transactions on this connection, as instance `me`, after all partitions were read anew.
-
-        Lanes of a failed transaction end here or in `failed`, never in both.
-        """
+        """Run transactions on this connection, as instance `me`, after all partitions were read anew."""
+        # Lanes of a failed transaction end here or in `failed`, never in both.
         self._conn, self._me = conn, me
         self._end_lanes()
 
     @under_lock
     def suspend(self) -> bool:
-        """Let no transaction begin or commit. Return True if one is about to commit, which the caller must wait for.
-
-        A transaction whose handlers still run is condemned.
-        """
+        """Let no transaction begin or commit. Return True if the current one commits first and must be awaited."""
         self._conn = None
         self._queue.clear()
         current = self._current
         if current is not None and current.stage is Stage.RUNNING:
+            # Its handlers still run.
             current.enter(Stage.CONDEMNED)
         return current is not None and current.stage in (Stage.ENDING, Stage.SAVED)
 
@@ -157,6 +151,7 @@ class Transactions:
         """Start the next event that may run in this transaction. Return None if there is none."""
         if transaction.stage is Stage.CONDEMNED:
             return None
+        # Under the lock no thread saves, drains or loses the partition between the choice and the start.
         fits = None if transaction.kind is None else partial(self._fits_kind, transaction)
         lane = self._queue.take(transaction.taken, fits)
         if lane is None:
@@ -175,10 +170,10 @@ class Transactions:
 
     @under_lock
     def ran(self, transaction: OpenTransaction, judged: RunOutcome) -> None:
-        """Record that the handler of an event has ended. Its outcome counts when the transaction ends."""
+        """Record that the handler of an event has ended. Outcomes count when the transaction ends."""
         transaction.judged.append(judged)
         lane, event, verdict = judged
-        # The event does not run any more, whatever happens to the transaction.
+        # The event does not run any more, even if the transaction fails.
         lane.current = None
         if event.parked is None:
             transaction.last[lane.partition] = event.id
@@ -191,10 +186,9 @@ class Transactions:
 
     @under_lock
     def note_undone(self, transaction: OpenTransaction, lane: Lane, event: DeliveredEvent) -> bool:
-        """Record that the run of an event was undone. Return False if the event was parked meanwhile.
-
-        The caller must put the event back and pick no other. The partition of the event has the next turn.
-        """
+        """Record that an event's run was undone. Return False if the event was parked while it ran."""
+        # An event is parked or put back, not both. If it is not parked, the caller puts it back and picks no other
+        # event, and its partition has the next turn.
         if lane.parked_running is event:
             return False
         lane.current = None
@@ -213,6 +207,7 @@ class Transactions:
         for lane, _, _ in transaction.judged:
             if lane.partition.lost or lane.partition.incarnation != lane.incarnation:
                 raise CalledOffError(f"partition {lane.partition.number} was lost meanwhile")
+        # Under the lock no loss and no other save comes between the outcomes and the saves.
         transaction.enter(Stage.ENDING)
         for judged in transaction.judged:
             self._outcomes.note(*judged)
@@ -231,13 +226,11 @@ class Transactions:
 
     @under_lock
     def note_committed(self, transaction: OpenTransaction, saves: list[PartitionSave], now: float) -> None:
-        """Record that the transaction is committed with these saves.
-
-        The saver may have the partitions again only after the committed cursor is recorded.
-        """
+        """Record that the transaction is committed with these saves."""
         note_committed(self._state, saves, now)
         partitions, undone_partition = _partitions_of(transaction), transaction.undone_partition
         for partition in partitions if undone_partition is None else {*partitions, undone_partition}:
+            # The saver may have the partition again only now, when the committed cursor is recorded.
             partition.in_transaction = False
             # Other threads may have changed the partition meanwhile.
             self._state.mark_dirty(partition)
@@ -252,8 +245,7 @@ class Transactions:
     def failed(self, transaction: OpenTransaction) -> Stage:
         """Stop transactions after a rollback, or after a COMMIT without an answer, until the saved cursors are read.
 
-        Return the stage in which the transaction failed. Return CONDEMNED also if it was ending and `suspend` waits for
-        that.
+        Return the stage in which the transaction failed, or CONDEMNED if `suspend` waits for its end.
         """
         if transaction.stage in (Stage.ENDING, Stage.SAVED):
             for lane, event, _ in transaction.judged:
