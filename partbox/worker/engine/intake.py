@@ -31,8 +31,7 @@ from partbox.worker.engine.saves import READY
 from partbox.worker.engine.scheduler import LaneScheduler
 from partbox.worker.engine.state import EngineState
 
-# Partitions per hold of the lock. With one hold for each of 256 partitions, the poller would collide with runners as
-# often.
+# Partitions per hold of the lock. A poller that takes the lock for each of 256 partitions disturbs runners as often.
 LOCK_PORTION = 16
 
 _id, _available_at = itemgetter(ID), itemgetter(AVAILABLE_AT)
@@ -292,8 +291,8 @@ class Intake:
         # DESIGN 7 defines the states. A and B below refer to entries of EVIDENCE.
         parked, remembered = partition.parked, partition.resumption.remembered
         chain = parked.chains.get(key_of(event))
-        # The row of the event decides about it, and may run from now on (B6).
         if parked.take_ahead(event.id):
+            # The row of the event decides about it, and may run from now on (B6).
             partition.progress.finish([event.id], [b""])
             self._state.wake(partition, key_of(event))
         elif event.identity in remembered:

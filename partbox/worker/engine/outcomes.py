@@ -83,9 +83,9 @@ class Outcomes:
     def skip_if_done(self, lane: Lane, event: DeliveredEvent) -> bool:
         """Settle an event that was done before a lost connection. Return True if the event must not start."""
         partition = lane.partition
-        # An event that was taken before the partition was read anew comes again, or has come.
         pair, remembered = event.identity, partition.resumption.remembered
         if partition.incarnation != lane.incarnation:
+            # The partition was read anew since the event was taken, so the event comes again, or has come.
             return True
         if pair not in remembered:
             return False
@@ -103,8 +103,8 @@ class Outcomes:
         if partition.incarnation != lane.incarnation or partition.lost:
             return
         chains = partition.parked.chains
-        # The shared lane was split meanwhile, or must be split now.
         if chains or not partition.may_share_lane:
+            # The shared lane was split meanwhile, or must be split now.
             lane = lane.lane_behind(event)
         if isinstance(lane, SharedLane):
             lane.types.add({event.event_type}, replace=False)
@@ -240,9 +240,9 @@ class Outcomes:
         self._state.mark_dirty(lane.partition)
 
     def evict_slow(self, lane: Lane, verdict: Verdict | None = None) -> None:
-        """Park a running event that takes long, and the events behind it. Needs the lock."""
-        # The handler goes on, and the cursor can move on past a full window (DESIGN 6). The row is `ready`, unless
-        # `verdict` says that the event is over its timeout.
+        """Park a running event that takes long, and the events behind it, while its handler goes on. Needs the lock."""
+        # The cursor can then move on past a full window (DESIGN 6). The row is `ready`, unless `verdict` says that the
+        # event is over its timeout.
         partition, event = lane.partition, lane.current
         # An event that has ended stays `current` until the lane goes on.
         if event is None or lane.has_ended(event):
@@ -270,8 +270,8 @@ class Outcomes:
             partition.resumption.remembered.update(map(_identity, done[lane.remembered_count :]))
             lane.incarnation, lane.ended_event = partition.incarnation, lane.current
         elif done and not partition.lost:
-            # The event was parked while its handler ran, and is done all the same.
             if lane.parked_running is not None and lane.parked_running.record in done:
+                # The event was parked while its handler ran, and is done all the same.
                 done.remove(lane.parked_running.record)
                 partition.parked.done(lane.parked_running)
             if done:

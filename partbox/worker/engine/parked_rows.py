@@ -171,18 +171,20 @@ class ParkedRows:
         self.park(event, Verdict(RowState.SCHEDULED, 0, None, False, None, waits=True))
         try:
             due = min((_EPOCH + timedelta(microseconds=micros)).isoformat(), LATEST_DUE)
-        # The time may be infinity, which PostgreSQL 15 and 16 cannot subtract.
         except OverflowError:
+            # The time may be infinity, which PostgreSQL 15 and 16 cannot subtract.
             due = LATEST_DUE
         park = self.pending[event.id].park
         park.delay, park.due = None, due
 
     def dead_letter(self, event: DeliveredEvent, delay: float | None) -> None:
-        """Record that the dead-letter hook got an event (None), or gets it again in `delay` seconds."""
+        """Record that the dead-letter hook got an event (None), or gets it again in `delay` seconds.
+
+        An event that was replayed meanwhile has another outcome already, which stays.
+        """
         row: ParkedRow = event.parked
         row.put_back()
         self._payload_bytes.drop((row.id,))
-        # The event was replayed meanwhile, and has another outcome already.
         if row.id in self.pending:
             return
         self._add_pending(event, row, key_of(event), delay, False, None)
@@ -252,7 +254,7 @@ class ParkedRows:
         return row.id not in self.ahead
 
     def is_passed(self, row: ParkedRow) -> bool:
-        """Return whether the saved cursor has passed this row's record, which comes again only as a parked row."""
+        """Return whether the saved cursor has passed this row's record, so that only the row keeps the event."""
         return row.id not in self.ahead and not self._progress.has_finished(row.id)
 
     def take_unsaved(self) -> tuple[list[PendingPark], list[int], list[IgnoredEvent]]:
@@ -272,8 +274,8 @@ class ParkedRows:
             row = each.row
             row.due = None if each.delay is None else now + each.delay
             again = self.pending.get(row.id)
-            # The row was changed again meanwhile.
             if again is not None and again.row is row:
+                # The row was changed again meanwhile.
                 continue
             row.saved()
             if row.blocks:

@@ -122,8 +122,8 @@ class Lane:
         while self.queue:
             try:
                 taken.append(self.queue.pop())
-            # The runner has taken the last event.
             except IndexError:
+                # The runner has taken the last event.
                 break
         return taken[::-1]
 
@@ -141,7 +141,7 @@ class Lane:
         return any(not row.loaded for row in chain.before(id)) or any(each.id < id for each in self.queue)
 
     def lane_behind(self, event: DeliveredEvent) -> "Lane":
-        """Return the lane in which later events with the key of `event` wait."""
+        """Return the lane in which later events with the key of `event` wait, here the lane itself."""
         return self
 
 
@@ -388,7 +388,7 @@ class Partition:
             self.max_records = None
 
     def saved(self, target: SaveTarget, finished: int, now: float, *, noted: bool = False) -> None:
-        """Record that a save of `target` is committed, which was gathered after `finished` records had been finished."""
+        """Record that a save of `target` is committed, gathered after `finished` records had been finished."""
         # `noted` is true if the save had a progress note.
         self.progress.saved(target)
         self.last_save = LastSave(

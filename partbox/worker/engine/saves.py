@@ -123,7 +123,7 @@ class Saves:
 
 
 def gather(partition: Partition, now: float) -> PartitionSave:
-    """Collect the save of one partition. If it drains and no handler runs, the save releases it. Needs the lock."""
+    """Collect the save of one partition. A draining partition without running handlers is released. Needs the lock."""
     draining = partition.draining
     # No cursor inside a cut page is saved: the rest of the page is read first, and parked (DESIGN 5).
     release = draining and partition.running == 0 and partition.cursor.cut is None
@@ -166,9 +166,9 @@ def note_committed(state: EngineState, saves: Sequence[PartitionSave], now: floa
     """Record that these saves are committed, and drop released partitions. Needs the lock."""
     for save in saves:
         partition = save.partition
-        # The partition was read anew from its saved cursor since. Events that this save has passed are found done
-        # (EVIDENCE A9).
         if partition.incarnation != save.incarnation:
+            # The partition was read anew from its saved cursor since. Events that this save has passed are found done
+            # (EVIDENCE A9).
             continue
         partition.saved(save.target, save.finished, now, noted=save.note is not None)
         if save.parks or save.done_ids:

@@ -255,8 +255,8 @@ class Transactions:
             lane.current = None
         self._failed_lanes += transaction.lanes
         if transaction.stage is Stage.CONDEMNED:
-            # The partitions have been read anew already.
             if self._conn is not None:
+                # The partitions have been read anew already.
                 self._end_lanes()
             return Stage.CONDEMNED
         if self._conn is None:
