@@ -22,8 +22,7 @@ from partbox.worker.engine.key import Key, key_of, make_key, shorten
 from partbox.worker.engine.suspects import Suspects
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-# The due time of an event that is due later than that, here and in queries. Every time zone has a calendar at this
-# time.
+# Stands for every later due time, here and in queries: all time zones still have a calendar then.
 LATEST_DUE = "9999-12-30T00:00:00+00:00"
 FAILED_BEFORE = "it had failed in the table that it was imported from, before this subscription came to it"
 

@@ -101,6 +101,7 @@ class LaneScheduler:
         self._joined: set[Lane] = set()
         # Running lanes whose next event is transactional.
         self._transactional: set[Lane] = set()
+        # Runners that exist, at most `concurrency`.
         self._hired = 0
         # Hired runners that wait and have not been called.
         self._idle = 0
@@ -235,12 +236,14 @@ class LaneScheduler:
     @under_lock
     def hand_to_transactor(self, lane: Lane) -> None:
         """Send this running lane to the transactor when it ends, because its next event is transactional."""
+        # Read when the lane ends.
         self._transactional.add(lane)
 
     @under_lock
     def stop(self) -> None:
         """Start no more handlers. Runners exit when their current handlers have ended."""
         self._stopped = True
+        # Under the lock, each runner either sees the stop when it looks, or counts as idle and is called here.
         while self._call_runner():
             pass
 

@@ -135,6 +135,7 @@ class Transactions:
         """Return True if a transaction uses this connection. `end` then returns the connection for closing."""
         if self._current is None or self._current.conn is not conn:
             return False
+        # Under the lock the current transaction cannot end in between, and leave the connection open.
         self._conn_to_close = conn
         return True
 
@@ -143,6 +144,7 @@ class Transactions:
         """Begin a transaction. Return None if there is no connection."""
         if self._conn is None or self._me is None:
             return None
+        # Under the lock, no thread takes the connection away between the check and its use.
         self._current = OpenTransaction(self._conn, self._me)
         return self._current
 
